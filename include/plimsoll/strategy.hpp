@@ -249,8 +249,8 @@ struct MegatronOptions {
   std::int64_t wgrad_deferral_limit = 0;
   std::int64_t ddp_bucket_size = 0;  ///< elements; 0: max(40e6, 1e6 · dp)
   bool pad_buckets_for_high_nccl_busbw = false;
-  std::optional<bool> gradient_accumulation_fusion, masked_softmax_fusion, rope_fusion;  ///< resolved
-  std::string layer_spec;                                                                ///< "local" or "te"; resolved
+  std::optional<bool> gradient_accumulation_fusion, masked_softmax_fusion, rope_fusion, bias_swiglu_fusion;  ///< resolved
+  std::string layer_spec;                                                                                    ///< "local" or "te"; resolved
   bool precision_aware_optimizer = false;
   std::string cp_comm_type;  ///< "p2p", "a2a", "allgather"; empty: the framework's
   int make_vocab_size_divisible_by = 128;
@@ -277,7 +277,7 @@ struct MoeOptions {
   bool delay_wgrad = false;         ///< gradients of weights are computed beside the exchange of another micro-batch (delay_wgrad_compute)
   bool grouped_gemm = true;         ///< false: expert after expert (SequentialMLP)
   std::optional<bool> permute_fusion;  ///< moe_permute_fusion: Transformer Engine's permutations; resolved
-  bool fused_mlp = false;           ///< use_transformer_engine_op_fuser: products, activation and quantization are one kernel each
+  bool fused_mlp = false;              ///< use_transformer_engine_op_fuser: products, activation and quantization are one kernel each
 };
 
 /// What leaves the device between its uses.

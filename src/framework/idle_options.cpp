@@ -106,6 +106,7 @@ const std::vector<Rule>& rules_of_engines() {
         "suggested_communication_unit_size", "recompute_method", "recompute_num_layers", "recompute_modules"},
        [](const Run& r) { return r.megatron_core() || r.code == ModelCode::megatron_legacy; },
        "outside of Megatron"},
+      {{"bias_swiglu_fusion"}, [](const Run& r) { return r.megatron_core(); }, "outside of Megatron-core"},
       {{"zero_init", "deepspeed.zero_optimization.contiguous_gradients", "deepspeed.zero_optimization.overlap_comm",
         "deepspeed.zero_optimization.reduce_*", "deepspeed.zero_optimization.sub_group_size", "deepspeed.zero_optimization.stage3_*",
         "deepspeed.zero_optimization.zero_*", "deepspeed.zero_optimization.mics_shard_size",

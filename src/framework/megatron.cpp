@@ -29,6 +29,7 @@ void complete(Strategy& s, const Model&) {
     megatron.gradient_accumulation_fusion = apex ? release.fuses_weight_gradients() && s.grad_dtype == DType::fp32 : !local;
   if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = s.framework == "megatron-lm" || !local;
   if (!megatron.rope_fusion) megatron.rope_fusion = !local;
+  if (!megatron.bias_swiglu_fusion) megatron.bias_swiglu_fusion = true;
   if (megatron.cp_comm_type.empty()) megatron.cp_comm_type = "p2p";
   if (s.data_parallel == DataParallel::megatron_fsdp && megatron.sharding == MegatronOptions::Sharding::automatic) {
     megatron.sharding = MegatronOptions::Sharding::optim_grads_params;
@@ -215,6 +216,8 @@ FrameworkProfile overlapping(FrameworkProfile p) {
 }  // namespace
 
 bool splits_backward(const Strategy& s) { return s.pp > 1 && s.pp_schedule != "1f1b" && s.pp_schedule != "interleaved-1f1b"; }
+
+bool routes_in_turn(const Strategy& s) { return s.framework == "primus" && s.moe.forced_balance; }
 
 Entry megatron_core() { return {profile(), adjust, complete, check}; }
 

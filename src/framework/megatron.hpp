@@ -7,8 +7,8 @@
 
 namespace plimsoll::framework {
 
-/// A release of Megatron-LM, as year · 100 + month of its code ("2021-04", "v2.4", "v3.0" as `framework_version`; anything else: the newest).
-/// Months are those of the commits to megatron/arguments.py that brought each option.
+/// A release of Megatron-LM, as year · 100 + month of its code ("2021-04", "v2.4", "v3.0" as `framework_version`; anything else: the
+/// newest). Months are those of the commits to megatron/arguments.py that brought each option.
 class MegatronRelease {
  public:
   explicit MegatronRelease(int month) : month_(month) {}
@@ -38,6 +38,15 @@ MegatronRelease megatron_release(const Strategy& strategy);
 
 /// Whether the weights' gradients have slots of their own in the pipeline's schedule: zb-h1, zbv, v-half and v-min of Primus.
 bool splits_backward(const Strategy& strategy);
+
+/// Who hands over the weights' gradients that have slots of their own: Transformer Engine's WeightGradStore as Primus replaces it since May
+/// 2026 (35f9c97c, release v26.3), which copies what they read; before, autograd functions of Primus' own in the place of Linear's and
+/// GroupedLinear's, not of LayerNormLinear's, which leave the tensors themselves to WGradRunningCache.
+bool defers_by_store(const Strategy& strategy);
+
+/// Whether a token's experts follow one another (PrimusTopKRouter with moe_router_force_load_balancing: token i has those from i · top_k
+/// on, around the end). Megatron-core's own option draws scores at random.
+bool routes_in_turn(const Strategy& strategy);
 
 /// Whose layers run where nothing is said: Megatron's own before Megatron-core, and where attention is the unfused one.
 std::string megatron_layer_spec(const Strategy& strategy, const std::string& usual);

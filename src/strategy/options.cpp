@@ -384,6 +384,7 @@ const std::vector<Entry>& data_parallel_entries() {
       {"gradient_accumulation_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.gradient_accumulation_fusion); }},
       {"masked_softmax_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.masked_softmax_fusion); }},
       {"rope_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.rope_fusion); }},
+      {"bias_swiglu_fusion", "true, false", "Megatron-core", [](Setting& x) { x.flag(x.s.megatron.bias_swiglu_fusion); }},
       {"layer_spec", "local, te", "Megatron-core",
        [](Setting& x) {
          set_word(x, x.s.megatron.layer_spec, {"local", "te"});

@@ -159,6 +159,37 @@ TEST(MegatronGroupedExperts, OnlySiluAndQuickGeluGatesAreCompiled) {
   EXPECT_EQ(kernels(lowered(mixtral("gelu"), R"("precision": "bf16")"), compiled), 0);
 }
 
+// Without bias_swiglu_fusion (MLP.forward's glu): silu of a half, the other half plus an offset, their product, times the weights of the
+// rows; no compiled gate.
+TEST(MegatronGroupedExperts, GatesAreEagerWithoutBiasSwigluFusion) {
+  const std::int64_t half = kTopK * kTokens * kInner;
+  const auto compiled = is<Pointwise>([](const Pointwise& p) {
+    return p.form == Pointwise::Form::fused && p.operands.bytes_read() == kTopK * kTokens * (2 * kInner + 1) * 2;
+  });
+  const auto eager = is<Pointwise>([half](const Pointwise& p) { return p.form == Pointwise::Form::map && p.elements == half; });
+  const StepProgram fused = lowered(mixtral("silu"), R"("precision": "bf16")");
+  const StepProgram apart = lowered(mixtral("silu"), R"("precision": "bf16", "bias_swiglu_fusion": false)");
+  EXPECT_EQ(kernels(fused, compiled), kLayers);
+  EXPECT_EQ(kernels(apart, compiled), 0);
+  EXPECT_GE(kernels(apart, eager) - kernels(fused, eager), 4 * kLayers);
+}
+
+// SequentialMLP where no token is dropped: an even split gives each of 8 experts 2 · 512 / 8 = 128 rows, and each of its two linears a
+// product forward and two in backward; nothing is multiplied in groups, whoever dispatches.
+TEST(MegatronSequentialExperts, EachExpertMultipliesItsRows) {
+  constexpr std::int64_t kRows = kTopK * kTokens / kExperts, kProducts = 6;
+  const auto of_expert = is<Product>([](const Product& p) { return !p.grouped && (p.n == kRows || p.k == kRows); });
+  const auto grouped = is<Product>([](const Product& p) { return p.grouped; });
+  const std::string apart = R"("precision": "bf16", "moe_grouped_gemm": false)";
+  const StepProgram alone = lowered(mixtral("silu"), apart);
+  EXPECT_EQ(kernels(alone, of_expert), kProducts * kExperts * kLayers);
+  EXPECT_EQ(kernels(alone, grouped), 0);
+  const StepProgram dispatched = lowered(mixtral("silu"), apart + R"(, "ep": 2, "moe_dispatcher": "deepep")", 2);
+  EXPECT_EQ(kernels(dispatched, is<Product>([](const Product& p) { return p.n == 2 * kRows || p.k == 2 * kRows; })),
+            kProducts * (kExperts / 2) * kLayers);
+  EXPECT_THROW(lowered(mixtral("silu"), R"("precision": "fp8", "moe_grouped_gemm": false)"), Error);
+}
+
 TEST(MegatronGroupedExperts, QuantizedRowsArePaddedUnlessTheDispatcherDoesSo) {
   // Of each layer: tokens, their weights and the result, forward and backward, beside both permutations and the sorting of chunks.
   const auto moves = is<Gather>([](const Gather& g) { return g.function == Gather::Function::permute; });
@@ -171,6 +202,11 @@ TEST(MegatronDispatch, ATokenGoesToTheRanksThatHoldItsExperts) {
   EXPECT_DOUBLE_EQ(parts_of_token(8, 8, 4), 4);
   // Two of four experts on two ranks: both on the other one in 2 · 1 of 4 · 3 cases.
   EXPECT_DOUBLE_EQ(parts_of_token(4, 2, 2), 2 * (1 - 2.0 / 12));
+  // In turn eight of 128 experts never leave the sixteen of a rank. Six of 160 begin at every second of a rank's twenty, and leave it from
+  // the sixteenth and the eighteenth.
+  EXPECT_DOUBLE_EQ(parts_of_token_in_turn(128, 8, 8), 1);
+  EXPECT_DOUBLE_EQ(parts_of_token_in_turn(160, 6, 8), 1.2);
+  EXPECT_DOUBLE_EQ(parts_of_token_in_turn(8, 8, 4), 4);
 }
 
 TEST(MegatronDispatch, FlexSendsATokenOnceToEachRankAndToEachDomain) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "plimsoll/error.hpp"
@@ -160,6 +161,32 @@ TEST(MegatronSplit, ATurnStandsForThoseLeftOut) {
       EXPECT_EQ(short_step.collectives, long_step.collectives) << schedule << " " << rank;
     }
   }
+}
+
+/// Tensors copied on the device, and fused attentions of the forward pass.
+struct Counted {
+  std::int64_t copies = 0, attentions = 0;
+};
+Counted counted(const Strategy& strategy) {
+  const StepProgram program = lower_megatron(llama(), strategy, 1, true);
+  Counted all;
+  for (const Instruction& each : program.step) {
+    all.copies += each.kind == InstructionKind::copy;
+    if (each.kind != InstructionKind::kernel) continue;
+    const auto* attention = std::get_if<Attention>(&program.kernels[each.id].work);
+    all.attentions += attention && attention->part == Attention::Part::forward;
+  }
+  return all;
+}
+
+// Since 35f9c97c Primus copies the input and the output's gradient of all four linears of a layer; its own functions before held them.
+TEST(MegatronSplit, WhatWaitsIsCopiedSincePrimusReplacesTheStore) {
+  const Counted newest = counted(primus("zb-h1", 1, 16)), before = counted(primus("zb-h1", 1, 16, R"(, "framework_version": "2026-02")"));
+  EXPECT_GT(before.attentions, 0);
+  EXPECT_EQ(newest.attentions, before.attentions);
+  EXPECT_EQ(newest.copies - before.copies, 2 * 4 * before.attentions);
+  EXPECT_EQ(counted(primus("zb-h1", 1, 16, R"(, "framework_version": "v26.2")")).copies, before.copies);
+  EXPECT_EQ(counted(primus("zb-h1", 1, 16, R"(, "framework_version": "v26.3")")).copies, newest.copies);
 }
 
 std::string refusal(const std::string& schedule, const std::string& more) {

@@ -351,6 +351,7 @@ void add_megatron_training(const Writing& w, Node& flags) {
   off("no_gradient_accumulation_fusion", w.s.megatron.gradient_accumulation_fusion);
   off("no_masked_softmax_fusion", w.s.megatron.masked_softmax_fusion);
   off("no_rope_fusion", w.s.megatron.rope_fusion);
+  off("no_bias_swiglu_fusion", w.s.megatron.bias_swiglu_fusion);
   flags.set("transformer_impl", text_node(w.s.megatron.layer_spec == "local" ? "local" : "transformer_engine"));
   flags.set("attention_backend", text_node(w.is("attention", "flash") ? "flash" : w.is("attention", "unfused") ? "unfused" : "fused"));
   on("cross_entropy_loss_fusion", w.s.loss == LossKernel::te || w.s.loss == LossKernel::fused_vocab_parallel);

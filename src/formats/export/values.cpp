@@ -222,6 +222,8 @@ const Getter kGetters[] = {
      [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.gradient_accumulation_fusion) : Value(); }},
     {"masked_softmax_fusion", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.masked_softmax_fusion) : Value(); }},
     {"rope_fusion", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.rope_fusion) : Value(); }},
+    {"bias_swiglu_fusion",
+     [](const Strategy& s) { return is_megatron(s) && s.megatron.bias_swiglu_fusion == false ? flag(false) : Value(); }},
     {"layer_spec", [](const Strategy& s) { return text(s.megatron.layer_spec); }},
     {"cp_comm_type", [](const Strategy& s) { return s.cp > 1 ? text(s.megatron.cp_comm_type) : Value(); }},
     {"make_vocab_size_divisible_by",

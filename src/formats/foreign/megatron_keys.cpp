@@ -108,6 +108,8 @@ const Rows& megatron_rows() {
       {"no_masked_softmax_fusion", "masked_softmax_fusion", "not"},
       {"apply_rope_fusion", "rope_fusion"},
       {"no_rope_fusion", "rope_fusion", "not"},
+      {"bias_swiglu_fusion", "bias_swiglu_fusion"},
+      {"no_bias_swiglu_fusion", "bias_swiglu_fusion", "not"},
       {"bf16", kCode, "", nullptr, "precision"},
       {"fp16", kCode, "", nullptr, "precision"},
       {"fp8_format", kCode, "", nullptr, "precision fp8"},

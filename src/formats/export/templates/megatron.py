@@ -32,7 +32,7 @@ COUNTS = (
 TRUTHS = (
     "own-loop group-query-attention swiglu disable-bias-linear add-qkv-bias qk-layernorm untie-embeddings-and-output-weights "
     "sequence-parallel bf16 fp16 use-distributed-optimizer overlap-grad-reduce overlap-param-gather grad-reduce-in-bf16 "
-    "use-precision-aware-optimizer no-gradient-accumulation-fusion no-masked-softmax-fusion no-rope-fusion cross-entropy-loss-fusion "
+    "use-precision-aware-optimizer no-gradient-accumulation-fusion no-masked-softmax-fusion no-rope-fusion no-bias-swiglu-fusion cross-entropy-loss-fusion "
     "tp-comm-overlap optimizer-cpu-offload fp8-param-gather"
 ).split()
 NUMBERS = "attention-dropout hidden-dropout lr min-lr clip-grad".split()
@@ -129,7 +129,7 @@ def configuration(said):
         cross_entropy_loss_fusion=said.cross_entropy_loss_fusion,
         cross_entropy_fusion_impl=said.cross_entropy_fusion_impl or "native",
         persist_layer_norm=said.transformer_impl != "local",
-        bias_activation_fusion=True,
+        bias_activation_fusion=not said.no_bias_swiglu_fusion,
         bias_dropout_fusion=True,
         deallocate_pipeline_outputs=pp > 1,
         batch_p2p_comm=vp == 1,

@@ -165,6 +165,7 @@ class Training {
                          .attention = config_.attention_library,
                          .reduces_beside_products = framework::megatron_release(strategy).reduces_beside_products(),
                          .overlaps_exchanges = *strategy.moe.a2a_overlap,
+                         .store_defers = framework::defers_by_store(strategy),
                          .keeps_dummies = config_.keeps_dummies}) {
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {

@@ -64,6 +64,8 @@ void check_layer(const Block& block, const Strategy& strategy) {
     const bool gelu = !block.mlp->gated && block.mlp->activation.rfind("gelu", 0) == 0 && block.mlp->bias;
     const bool squared_relu = !block.mlp->gated && block.mlp->activation == "relu2" && !block.mlp->bias;
     no(!swiglu && !gelu && !squared_relu, "an MLP other than silu-gated, gelu with biases or squared relu without them");
+    no(swiglu && !*strategy.megatron.bias_swiglu_fusion && (block.mlp->bias || strategy.fp8_activations),
+       "a silu-gated MLP with biases or inputs in 8 bits, without bias_swiglu_fusion,");
   }
 }
 
@@ -339,6 +341,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.sixteen_bit_tail = strategy.bf16_tail_layers;
   config.eight_bit_activations = strategy.fp8_activations;
   config.fused_rotary = *strategy.megatron.rope_fusion;
+  config.fuses_swiglu = *strategy.megatron.bias_swiglu_fusion;
   config.keeps_dummies = holds_te_2_3(strategy.framework_version);
   config.attention_library = strategy.attention == AttentionKernel::flash ? AttentionLibrary::flash2 : device.attention;
   config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention};

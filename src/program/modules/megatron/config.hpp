@@ -52,6 +52,7 @@ struct MegatronConfig {
   std::int64_t sixteen_bit_tail = 0;                             ///< last layers of the model that are such (num_layers_at_end_in_bf16)
   bool eight_bit_activations = false;                            ///< the gated activation saves its input in 8 bits
   bool fused_rotary = false;                                     ///< Transformer Engine's rotary kernel
+  bool fuses_swiglu = true;                                      ///< bias_swiglu_fusion
   bool fuses_dropout = true;                                     ///< bias_dropout_fusion, which TEGroupedMLP refuses beside biases
   bool keeps_dummies = true;                                     ///< Transformer Engine's dummy gradients live for ever
   AttentionLibrary attention_library = AttentionLibrary::cudnn;  ///< of Transformer Engine

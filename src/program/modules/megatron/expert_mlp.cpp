@@ -46,16 +46,17 @@ Tensor clamped(const Tensor& x) {
   return cat({gate, linear}, -1);
 }
 
-/// The glu() of bias_act_func, which no compiled function covers, and the probabilities behind it.
-Tensor eager_gelu_gate(const Tensor& x, const Tensor& weights) {
-  const std::vector<Tensor> halves = chunk(x, 2, -1);
-  Tensor active;
-  {
-    const Tensor gate = gelu(halves[0]), linear = add_scalar(halves[1]);  // glu_linear_offset
-    active = multiply(gate, linear);
-  }
+/// The probabilities of rows behind an activation that no compiled function covers.
+Tensor weighted_rows(const Tensor& active, const Tensor& weights) {
   const Tensor weighted = multiply(active, weights);
-  return to(weighted, x.dtype());
+  return to(weighted, active.dtype());
+}
+
+/// The glu() of bias_act_func with gelu.
+Tensor eager_geglu(const Tensor& x) {
+  const std::vector<Tensor> halves = chunk(x, 2, -1);
+  const Tensor gate = gelu(halves[0]), linear = add_scalar(halves[1]);  // glu_linear_offset
+  return multiply(gate, linear);
 }
 
 bool gelu_like(const std::string& activation) { return activation.rfind("gelu", 0) == 0; }
@@ -100,21 +101,24 @@ bool knows_expert_activation(const MoeSpec& spec) {
   return spec.activation == "silu" || spec.activation == "clamped_swiglu" || gelu_like(spec.activation);
 }
 
-Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& weights) {
+Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& weights, bool fuses_swiglu) {
   if (!spec.gated) return weighted_activation("weighted_squared_relu", x, weights, 1);
-  if (gelu_like(spec.activation)) return eager_gelu_gate(x, weights);
+  if (gelu_like(spec.activation)) return weighted_rows(eager_geglu(x), weights);
+  if (spec.activation == "silu" && !fuses_swiglu) return weighted_rows(eager_swiglu(x), weights);
   return weighted_gate(spec.activation == "clamped_swiglu" ? clamped(x) : x, weights);
 }
 
-Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities, bool te) {
+Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities,
+                  const ExpertLayers& layers) {
   const auto product = [&](const Tensor& x, const char* linear) {
     const Tensor weight = mlp.child(linear).tensor("weight");
-    return te ? te_linear(runtime, x, weight, {}, TeParallel::none) : megatron_linear(runtime, x, weight, {}, {});
+    return layers.te ? te_linear(runtime, x, weight, {}, TeParallel::none) : megatron_linear(runtime, x, weight, {}, {});
   };
   Tensor inner = product(tokens, "linear_fc1");
   const Tensor scale = unsqueeze(probabilities, -1);
   // bias_activation_fusion has compiled functions for all gates here (bias_geglu_impl), for grouped products not for this one.
-  Tensor active = te && gelu_like(spec.activation) ? weighted_gate(inner, scale) : expert_activation(spec, inner, scale);
+  Tensor active =
+      layers.te && gelu_like(spec.activation) ? weighted_gate(inner, scale) : expert_activation(spec, inner, scale, layers.fuses_swiglu);
   inner = std::move(active);
   return product(inner, "linear_fc2");
 }
@@ -134,8 +138,8 @@ Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSp
     return te_grouped_mlp(runtime, rows, weights, weights_of);
   }
   const Tensor inner = te_grouped_linear(runtime, rows, parameters_called(up, "weight"), parameters_called(up, "bias"));
-  const CheckpointWithoutOutput::Region activation = [&spec](const std::vector<Tensor>& in) {
-    return std::vector{expert_activation(spec, in[0], in[1])};
+  const CheckpointWithoutOutput::Region activation = [&spec, fuses = options.fuses_swiglu](const std::vector<Tensor>& in) {
+    return std::vector{expert_activation(spec, in[0], in[1], fuses)};
   };
   CheckpointWithoutOutput again;
   const Tensor active =

@@ -20,16 +20,25 @@ std::vector<std::int64_t> even_split(std::int64_t rows, std::size_t parts);
 bool knows_expert_activation(const MoeSpec& spec);
 
 /// gate(first half) · second half · weight of the row: x [rows, 2 · width], weights [rows, 1] → [rows, width].
-Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& weights);
+/// `fuses_swiglu`: bias_swiglu_fusion.
+Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& weights, bool fuses_swiglu);
 
-/// SequentialMLP's expert, of local layers or Transformer Engine's: tokens [rows, hidden] and their probabilities [rows].
-Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities, bool te);
+/// Whose layers an expert of SequentialMLP is made of.
+struct ExpertLayers {
+  bool te = false;           ///< Transformer Engine's; else local ones
+  bool fuses_swiglu = true;  ///< bias_swiglu_fusion
+};
+
+/// SequentialMLP's expert: tokens [rows, hidden] and their probabilities [rows].
+Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities,
+                  const ExpertLayers& layers);
 
 /// How TEGroupedMLP runs a rank's experts.
 struct GroupedExperts {
   std::int64_t experts = 1;            ///< of this rank
   bool recomputes_activation = false;  ///< selective recomputation of moe_act
   bool pads = false;                   ///< quantized products take other numbers of rows than the router gives
+  bool fuses_swiglu = true;            ///< bias_swiglu_fusion
   bool fused = false;                  ///< products, activation and quantization are one kernel each (use_transformer_engine_op_fuser)
 };
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <utility>
 
 #include "program/modules/megatron/permutation.hpp"
@@ -29,9 +30,24 @@ double parts_of_token(std::int64_t experts, std::int64_t top_k, std::int64_t par
   return static_cast<double>(parts) * (1 - std::max(none, 0.0));
 }
 
+double parts_of_token_in_turn(std::int64_t experts, std::int64_t top_k, std::int64_t parts) {
+  const std::int64_t each = experts / parts, turns = experts / std::gcd(experts, top_k);
+  std::int64_t held = 0;
+  for (std::int64_t token = 0; token < turns; ++token) {
+    const std::int64_t first = token * top_k % each;  // within its part
+    held += std::min(ceil_div(first + top_k, each), parts);
+  }
+  return static_cast<double>(held) / static_cast<double>(turns);
+}
+
+double FlexDispatch::parts(std::int64_t among) const {
+  return options_.in_turn ? parts_of_token_in_turn(options_.experts, options_.top_k, among)
+                          : parts_of_token(options_.experts, options_.top_k, among);
+}
+
 /// Rows that come to this rank before they are copied for each of its experts.
 std::int64_t FlexDispatch::arrived(std::int64_t tokens) const {
-  const double copies = parts_of_token(options_.experts, options_.top_k, options_.ranks);
+  const double copies = parts(options_.ranks);
   return static_cast<std::int64_t>(std::ceil(static_cast<double>(tokens) * copies * options_.imbalance));
 }
 
@@ -40,7 +56,7 @@ std::int64_t FlexDispatch::arrived(std::int64_t tokens) const {
 /// NUM_OF_EXPERTS_PER_RANK * NUM_OF_RANKS_PER_NODE), forward in dispatch and back in its gradient.
 void FlexDispatch::exchange(std::int64_t tokens, std::int64_t width, DType type, bool weighted) const {
   const std::int64_t domains = ceil_div(options_.ranks, options_.domain);
-  const double copies = parts_of_token(options_.experts, options_.top_k, domains > 1 ? domains : options_.ranks);
+  const double copies = parts(domains > 1 ? domains : options_.ranks);
   const std::int64_t weights = weighted && options_.hybrid ? options_.experts / domains * size_of(DType::fp32) : 0;
   const auto bytes = static_cast<std::int64_t>(std::ceil(static_cast<double>(tokens * (width * size_of(type) + weights)) * copies));
   runtime_.exchange({.kind = CollectiveKind::all_to_all, .group = Group::expert, .bytes = bytes, .type = type});
@@ -121,8 +137,8 @@ TePermuted FlexDispatch::dispatch_deep(const Tensor& rows, const Tensor& probabi
 
 Tensor FlexDispatch::combine(const Tensor& rows, const TePermuted& dispatched, std::int64_t tokens) const {
   if (!options_.hybrid) {
-    const Tensor whole = options_.permute_fusion ? te_unpermute(rows, dispatched.places)
-                                                 : unpermute_by_order(rows, dispatched.places, arrived(tokens));
+    const Tensor whole =
+        options_.permute_fusion ? te_unpermute(rows, dispatched.places) : unpermute_by_order(rows, dispatched.places, arrived(tokens));
     return exchanged("deep_ep_combine", whole, tokens, tokens);
   }
   PythonFunction op("hybrid_ep_combine", {&rows});

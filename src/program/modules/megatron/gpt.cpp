@@ -131,6 +131,7 @@ class MegatronChunk::Layer {
   }
 
   Tensor activated(const Tensor& inner, const Tensor& bias) const {
+    if (block_.mlp->gated && !config().fuses_swiglu) return eager_swiglu(inner);
     if (block_.mlp->gated) return bias_swiglu(inner, bias, config().eight_bit_activations);
     return block_.mlp->activation == "relu2" ? squared_relu(inner) : bias_gelu(inner, bias);
   }
@@ -292,8 +293,8 @@ class MegatronChunk::Layer {
     return {query, key, value};
   }
 
-  /// Each layer's own rotary embedding, made at the first call and kept: cosines and sines for the fused kernels; without them the angles, of
-  /// 32 bits, of which every call makes cosines and sines.
+  /// Each layer's own rotary embedding, made at the first call and kept: cosines and sines for the fused kernels; without them the angles,
+  /// of 32 bits, of which every call makes cosines and sines.
   Tensor latent_table(std::int64_t length) const {
     if (!latent_table_) {
       const std::int64_t width = block_.attention->mla->qk_rope_head_dim;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "framework/megatron.hpp"
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/megatron/expert_mlp.hpp"
@@ -125,13 +126,15 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
   no(spec.expert_bias && s.etp > 1, "biases of experts that are cut are");  // GroupedLinear raises
   const bool flex = s.moe.dispatcher == "deepep" || s.moe.dispatcher == "hybridep";
   no(s.moe.dispatcher != "alltoall" && !flex, "a dispatcher other than alltoall, deepep and hybridep is");
-  no(flex && (!grouped || s.etp > 1 || s.moe.capacity_factor),
-     "this dispatcher with an MLP per expert, experts that are cut, or a capacity is");
+  no(flex && (!te || s.etp > 1 || s.moe.capacity_factor), "this dispatcher with local layers, experts that are cut, or a capacity is");
   no(s.moe.capacity_factor && !s.moe.pad_to_capacity, "dropping tokens without padding to the capacity is");
-  no(!s.moe.capacity_factor && !grouped, "routing that drops no token is, with an MLP per expert,");
+  no(!s.moe.capacity_factor && !te, "routing that drops no token is, with local layers,");
+  no(!s.moe.capacity_factor && !grouped && s.low_precision != LowPrecision::none,
+     "padding of an expert's rows for products of few bits is, with an MLP per expert,");
   const std::string& balancing = s.moe.load_balancing;
   no(!balancing.empty() && balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "none", "this load balancing is");
-  no(grouped && !*s.moe.permute_fusion && s.moe.dispatcher == "hybridep", "HybridEP without moe_permute_fusion is");
+  no(!*s.moe.permute_fusion && s.moe.dispatcher == "hybridep", "HybridEP without moe_permute_fusion is");
+  no(te && !grouped && recomputes(s.recompute, "moe_act"), "recomputation of moe_act is, with an MLP per expert,");
   no(s.etp != 1 && s.etp != s.tp, "a tensor-parallel size of the experts other than 1 or tp is");
   return {.expert_parallel = s.ep,
           .expert_tensor_parallel = s.etp,
@@ -139,10 +142,12 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
           .imbalance = s.moe.imbalance,
           .te = te,
           .grouped = grouped,
-          .permute_fusion = grouped && *s.moe.permute_fusion,
+          .permute_fusion = te && (grouped || !s.moe.capacity_factor) && *s.moe.permute_fusion,
+          .fuses_swiglu = *s.megatron.bias_swiglu_fusion,
           .fused_mlp = s.moe.fused_mlp,
           .auxiliary_loss = s.moe.load_balancing != "none" && s.moe.aux_loss_coeff > 0,
           .dispatcher = dispatcher_of(s),
+          .in_turn = framework::routes_in_turn(s),
           .nvlink_domain = nvlink_domain,
           .recomputes_activation = recomputes(s.recompute, "moe_act"),
           .recomputes_shared = recomputes(s.recompute, "shared_experts"),
@@ -313,6 +318,20 @@ MegatronExperts::Permuted MegatronExperts::permute_tokens(const Tensor& hidden, 
   return permuted;
 }
 
+/// SequentialMLP.forward: expert after expert, rows in their order.
+Tensor MegatronExperts::one_by_one(const Tensor& tokens, const Tensor& probabilities) const {
+  Module& experts = module_.child("experts").child("local_experts");
+  const auto count = static_cast<std::size_t>(local_experts());
+  const ExpertLayers layers{options_.te, options_.fuses_swiglu};
+  if (count == 1) return expert_mlp(runtime_, experts.child("0"), spec_, tokens, probabilities, layers);
+  const std::vector<std::int64_t> sizes = even_split(tokens.size(0), count);
+  const std::vector<Tensor> parts = split(tokens, sizes, 0), scales = split(probabilities, sizes, 0);
+  std::vector<Tensor> outputs;
+  for (std::size_t i = 0; i < count; ++i)
+    outputs.push_back(expert_mlp(runtime_, experts.child(std::to_string(i)), spec_, parts[i], scales[i], layers));
+  return cat(outputs, 0);
+}
+
 /// dispatch_postprocess, SequentialMLP.forward, combine_preprocess.
 Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabilities) const {
   const std::int64_t local = local_experts(), hidden = dispatched.size(-1);
@@ -323,38 +342,29 @@ Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabil
     weights = gather_sequence(runtime_, weights);
   }
   if (local == 1) {
-    Tensor output = expert_mlp(runtime_, module_.child("experts").child("local_experts").child("0"), spec_, tokens, weights, options_.te);
+    const Tensor output = one_by_one(tokens, weights);
     return cut ? reduce_scatter_sequence(runtime_, output) : output;
   }
   const std::int64_t ranks = options_.expert_tensor_parallel * options_.expert_parallel, each = tokens.size(0) / (ranks * local);
   const std::int64_t rows = ranks * each;
   tokens = view(contiguous(transpose(view(tokens, {ranks, local, each, hidden}), 0, 1)), {local * rows, hidden});
   weights = view(contiguous(transpose(view(weights, {ranks, local, each}), 0, 1)), {local * rows});
-  Tensor joined;
-  {
-    const std::vector<std::int64_t> sizes(static_cast<std::size_t>(local), rows);
-    const std::vector<Tensor> parts = split(tokens, sizes, 0), scales = split(weights, sizes, 0);
-    std::vector<Tensor> outputs;
-    Module& experts = module_.child("experts").child("local_experts");
-    for (std::size_t i = 0; i < parts.size(); ++i)
-      outputs.push_back(expert_mlp(runtime_, experts.child(std::to_string(i)), spec_, parts[i], scales[i], options_.te));
-    joined = cat(outputs, 0);
-  }
+  const Tensor joined = one_by_one(tokens, weights);
   Tensor restored = view(contiguous(transpose(view(joined, {local, ranks, each, hidden}), 0, 1)), {local * rows, hidden});
   return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
 }
 
 // ---- over Transformer Engine ---------------------------------------------------------------------------------------------------
 
-/// dispatch_preprocess of grouped products.
-MegatronExperts::Permuted MegatronExperts::permute_grouped(const Tensor& hidden, const Routed& routed) const {
+/// dispatch_preprocess where rows go as they come.
+MegatronExperts::Permuted MegatronExperts::permute_rows(const Tensor& hidden, const Routed& routed) const {
   remembered_.probabilities = routed.probabilities;
   remembered_.map = routed.map;
   const Tensor rows = view(hidden, {-1, hidden.size(-1)});
   if (!options_.capacity_factor) runtime_.tape().read_back();  // numbers of tokens are read on the host (_maybe_dtoh_and_synchronize)
   const std::int64_t sent = sent_rows(rows.size(0));
-  const TePermuted permuted = options_.permute_fusion ? te_permute(rows, routed.probabilities, sent)
-                                                      : permute_by_map(rows, routed.probabilities, routed.map, sent);
+  const TePermuted permuted =
+      options_.permute_fusion ? te_permute(rows, routed.probabilities, sent) : permute_by_map(rows, routed.probabilities, routed.map, sent);
   remembered_.order = permuted.places;
   return {permuted.tokens, permuted.probabilities};
 }
@@ -368,8 +378,14 @@ Tensor MegatronExperts::regrouped(const Tensor& rows, std::int64_t outer, std::i
   return view(contiguous(transpose(parts, 0, 1)), rows.sizes());
 }
 
-/// dispatch_postprocess, TEGroupedMLP.forward, combine_preprocess.
-Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const {
+/// TEGroupedMLP.forward or SequentialMLP.forward.
+Tensor MegatronExperts::run_experts(const Tensor& tokens, const Tensor& probabilities) const {
+  if (!options_.grouped) return one_by_one(tokens, probabilities);
+  return grouped_expert_mlp(runtime_, module_.child("experts"), spec_, tokens, probabilities, grouped_experts());
+}
+
+/// dispatch_postprocess, the experts, combine_preprocess where rows go as they come.
+Tensor MegatronExperts::compute_rows(const Tensor& dispatched, const Tensor& probabilities) const {
   const std::int64_t local = local_experts(), ranks = options_.expert_tensor_parallel * options_.expert_parallel;
   const bool cut = options_.expert_tensor_parallel > 1;
   Tensor tokens = dispatched, weights = probabilities;
@@ -381,7 +397,7 @@ Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& 
     tokens = regrouped(tokens, ranks, local);
     weights = regrouped(weights, ranks, local);
   }
-  const Tensor output = grouped_expert_mlp(runtime_, module_.child("experts"), spec_, tokens, weights, grouped_experts());
+  const Tensor output = run_experts(tokens, weights);
   Tensor restored = local > 1 ? regrouped(output, local, ranks) : output;
   return cut ? reduce_scatter_sequence(runtime_, restored) : restored;
 }
@@ -390,10 +406,10 @@ Tensor MegatronExperts::compute_grouped(const Tensor& dispatched, const Tensor& 
 GroupedExperts MegatronExperts::grouped_experts() const {
   const bool flex = options_.dispatcher != ExpertOptions::Dispatcher::all_to_all;
   return {local_experts(), options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor && !flex,
-          options_.fused_mlp && runtime_.quantization().scaling == Scaling::mxfp8};
+          options_.fuses_swiglu, options_.fused_mlp && runtime_.quantization().scaling == Scaling::mxfp8};
 }
 
-/// MoEFlexTokenDispatcher around TEGroupedMLP.
+/// MoEFlexTokenDispatcher around the experts.
 Tensor MegatronExperts::run_flex(const Tensor& hidden) const {
   const Routed routed = route(hidden);
   const Tensor narrow = to_latent(hidden);
@@ -403,13 +419,13 @@ Tensor MegatronExperts::run_flex(const Tensor& hidden) const {
                                      .domain = options_.nvlink_domain,
                                      .experts = spec_.experts,
                                      .top_k = spec_.top_k,
+                                     .in_turn = options_.in_turn,
                                      .imbalance = options_.imbalance,
                                      .permute_fusion = options_.permute_fusion});
   const auto received = static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.size(0) * spec_.top_k) * options_.imbalance));
   const std::int64_t padded = runtime_.quantization().enabled ? padded_rows(runtime_, received, local_experts()) : received;
   const TePermuted dispatched = flex.dispatch(rows, routed.probabilities, padded);
-  const Tensor output =
-      grouped_expert_mlp(runtime_, module_.child("experts"), spec_, dispatched.tokens, dispatched.probabilities, grouped_experts());
+  const Tensor output = run_experts(dispatched.tokens, dispatched.probabilities);
   return from_latent(view(flex.combine(output, dispatched, rows.size(0)), narrow.sizes()));
 }
 
@@ -436,7 +452,7 @@ Tensor MegatronExperts::shared(const Tensor& hidden) const {
   const bool shares = bits.enabled && !options_.recomputes_shared && (bits.shares_inputs || options_.recomputes_norm);
   Tensor inner = options_.te ? te_linear(runtime_, hidden, up, {}, TeParallel::column, shares ? TeInput::original : TeInput::cast)
                              : megatron_linear(runtime_, hidden, up, {}, {.gather_input = sequence, .reduce_gradient = false});
-  Tensor active = spec_.gated ? bias_swiglu(inner, {}) : squared_relu(inner);
+  Tensor active = !spec_.gated ? squared_relu(inner) : options_.fuses_swiglu ? bias_swiglu(inner, {}) : eager_swiglu(inner);
   inner = std::move(active);
   if (options_.te) return te_linear(runtime_, inner, down, {}, TeParallel::row);
   const Tensor partial = megatron_linear(runtime_, inner, down, {}, {});
@@ -462,14 +478,14 @@ Tensor MegatronExperts::run_all_to_all(const Tensor& hidden) const {
     const Routed routed = route(hidden);
     const Tensor narrow = to_latent(hidden);
     sizes = narrow.sizes();
-    permuted = options_.grouped ? permute_grouped(narrow, routed) : permute_tokens(narrow, routed);
+    permuted = by_rows() ? permute_rows(narrow, routed) : permute_tokens(narrow, routed);
   }
   const std::int64_t sent = permuted.tokens.size(0);
   const bool even = options_.capacity_factor.has_value();
   const auto received = even ? sent : static_cast<std::int64_t>(std::ceil(static_cast<double>(sent) * options_.imbalance));
   const Tensor dispatched = all_to_all(permuted.tokens, received);
   permuted.probabilities = all_to_all(permuted.probabilities, received);
-  Tensor output = options_.grouped ? compute_grouped(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
+  Tensor output = by_rows() ? compute_rows(dispatched, permuted.probabilities) : compute(dispatched, permuted.probabilities);
   output = all_to_all(output, sent);
   output = options_.permute_fusion ? te_unpermute(output, remembered_.order)
                                    : unpermute_by_order(output, remembered_.order, hidden.elements() / hidden.size(-1));

@@ -32,9 +32,11 @@ struct ExpertOptions {
   bool te = false;                        ///< Transformer Engine's products
   bool grouped = false;                   ///< those of all experts at once; else an MLP per expert
   bool permute_fusion = false;            ///< beside them Transformer Engine's permutations; else PyTorch's operators
+  bool fuses_swiglu = true;               ///< bias_swiglu_fusion
   bool fused_mlp = false;                 ///< products of experts with what lies around them (use_transformer_engine_op_fuser)
   bool auxiliary_loss = false;            ///< of load balancing
   enum class Dispatcher : std::uint8_t { all_to_all, deep_ep, hybrid_ep } dispatcher = Dispatcher::all_to_all;
+  bool in_turn = false;                ///< a token's experts follow one another (framework::routes_in_turn)
   std::int64_t nvlink_domain = 8;      ///< ranks that NVLink joins
   bool recomputes_activation = false;  ///< selective recomputation of moe_act
   bool recomputes_shared = false;      ///< of shared_experts
@@ -73,8 +75,10 @@ class MegatronExperts {
   Tensor with_auxiliary_loss(const Tensor& probabilities, const Tensor& logits) const;
   Permuted permute_tokens(const Tensor& hidden, const Routed& routed) const;
   Tensor compute(const Tensor& dispatched, const Tensor& probabilities) const;
-  Tensor compute_grouped(const Tensor& dispatched, const Tensor& probabilities) const;
-  Permuted permute_grouped(const Tensor& hidden, const Routed& routed) const;
+  Tensor compute_rows(const Tensor& dispatched, const Tensor& probabilities) const;
+  Permuted permute_rows(const Tensor& hidden, const Routed& routed) const;
+  Tensor one_by_one(const Tensor& tokens, const Tensor& probabilities) const;
+  Tensor run_experts(const Tensor& tokens, const Tensor& probabilities) const;
   Tensor regrouped(const Tensor& rows, std::int64_t outer, std::int64_t inner) const;
   Tensor run_flex(const Tensor& hidden) const;
   Tensor run_all_to_all(const Tensor& hidden) const;
@@ -89,6 +93,9 @@ class MegatronExperts {
   std::int64_t capacity(std::int64_t tokens) const;
   /// Rows that this rank sends: capacity of every expert, or every token top_k times.
   std::int64_t sent_rows(std::int64_t tokens) const;
+  /// Rows go to their experts as many as they are, or are put in the order of the experts by grouped products' permutations; else every
+  /// expert gets its capacity by index.
+  bool by_rows() const { return options_.grouped || !options_.capacity_factor; }
   std::int64_t local_experts() const { return spec_.experts / options_.expert_parallel; }
 
   MegatronRuntime& runtime_;

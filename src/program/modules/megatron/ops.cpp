@@ -266,6 +266,12 @@ Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits) {
   });
 }
 
+Tensor eager_swiglu(const Tensor& x) {
+  const std::vector<Tensor> halves = chunk(x, 2, -1);
+  const Tensor gate = silu(halves[0]), linear = add_scalar(halves[1]);
+  return multiply(gate, linear);
+}
+
 // ---- attention's pieces -----------------------------------------------------------------------------------------------------
 
 bool has_fused_softmax(std::int64_t length, DType type) {

@@ -39,6 +39,8 @@ Tensor squared_relu(const Tensor& x);
 /// SwiGLUFunction and BiasSwiGLUFunction: silu(first half) · second half of the last dimension, compiled. `bias` may be undefined.
 /// `in_eight_bits`: its input is saved in 8 bits (activation_func_fp8_input_store).
 Tensor bias_swiglu(const Tensor& x, const Tensor& bias, bool in_eight_bits = false);
+/// MLP.forward's glu without bias_swiglu_fusion: silu(first half) · (second half + glu_linear_offset), operator by operator.
+Tensor eager_swiglu(const Tensor& x);
 
 /// MoEAuxLossAutoScaler and MTPLossAutoScaler: passes the activation on, and gives the loss its own gradient.
 Tensor attach_loss(const Tensor& activation, const Tensor& loss);

@@ -58,6 +58,7 @@ struct MegatronRuntimeOptions {
   /// async_tensor_model_parallel_allreduce: an input's gradient is added up beside the product of the weight's; before, behind both.
   bool reduces_beside_products = true;
   bool overlaps_exchanges = false;  ///< overlap_moe_expert_parallel_comm: exchanges run beside the passes of another micro-batch
+  bool store_defers = true;         ///< who hands over weights' gradients that have slots of their own (framework::defers_by_store)
   bool keeps_dummies = true;        ///< Transformer Engine from 2.3 on: a dummy gradient serves all weights of its shape for ever
 };
 
@@ -104,6 +105,7 @@ class MegatronRuntime {
   /// Passes back from here on leave them in `deferred`; with nullptr they run at once (WGradRunningCache of Primus).
   void defer_weight_gradients(Deferred* deferred) { deferred_ = deferred; }
   bool defers_weight_gradients() const { return deferred_ != nullptr; }
+  bool store_defers() const { return options_.store_defers; }
   /// Leaves a product, to run in the recipe and under the label of now.
   void defer(std::function<void()> product);
   /// Transformer Engine's workspace of its products, taken at the first of them and kept.

@@ -62,9 +62,9 @@ Tensor input_gradient(MegatronRuntime& runtime, const Dims& leading, const Tenso
 }
 
 /// Gradients of the weight and, from the product's epilogue, of the bias: forward inputs `index` and `index` + 1. `read`: the input and the
-/// gradient of the output that the product reads.
+/// gradient of the output that the product reads; it may wait for its slot where the layer `defers` it.
 void give_weight_gradients(MegatronRuntime& runtime, BackwardCall& b, std::size_t index, const Tensor& weight, std::int64_t rows,
-                           std::initializer_list<const Tensor*> read) {
+                           std::initializer_list<const Tensor*> read, bool defers) {
   if (b.needs(index)) {
     const bool fused = runtime.fused_weight_gradients();
     Tensor gradient = fused ? Tensor() : b.tape.empty(weight.sizes(), b.grad().dtype());
@@ -73,7 +73,7 @@ void give_weight_gradients(MegatronRuntime& runtime, BackwardCall& b, std::size_
     const auto product = [&runtime, rows, weight, type = b.grad().dtype(), with_bias] {
       te_gemm(runtime, LinearPass::weight_gradient, rows, weight, type, with_bias ? Epilogue::bias_gradient : Epilogue::none);
     };
-    te_run_or_defer(runtime, product, read);
+    defers ? te_run_or_defer(runtime, product, read) : product();
     if (fused) gradient = runtime.dummy_gradient(weight);
     b.give(index, std::move(gradient));
   }
@@ -121,11 +121,11 @@ void give_norm_gradients(BackwardCall& b, const Tensor& x, const TeNorm& norm) {
 
 }  // namespace
 
-std::vector<Tensor> te_snapshot(std::initializer_list<const Tensor*> tensors) {
-  std::vector<Tensor> copies;
+std::vector<Tensor> te_held(const MegatronRuntime& runtime, std::initializer_list<const Tensor*> tensors) {
+  std::vector<Tensor> held;
   for (const Tensor* tensor : tensors)
-    if (*tensor) copies.push_back(clone(tensor->detach()));
-  return copies;
+    if (*tensor) held.push_back(runtime.store_defers() ? clone(tensor->detach()) : tensor->detach());
+  return held;
 }
 
 TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured) {
@@ -238,7 +238,7 @@ void layernorm_linear_backward(MegatronRuntime& runtime, bool returned, Backward
   runtime.await(gathered);
   {
     const TeOperand total = gathered.tensor ? turn(runtime, std::move(gathered.tensor)) : TeOperand{normed, {}};
-    give_weight_gradients(runtime, b, 3, weight, row_count(b.grad()), {&total.kept(), &gradient.operand.kept()});
+    give_weight_gradients(runtime, b, 3, weight, row_count(b.grad()), {&total.kept(), &gradient.operand.kept()}, runtime.store_defers());
   }
   runtime.await(scattered);
   normed.reset();
@@ -280,7 +280,7 @@ void linear_backward(MegatronRuntime& runtime, const LinearCall& call, BackwardC
   runtime.await(gathered);
   {
     const TeOperand total = gathered.tensor ? turn(runtime, std::move(gathered.tensor)) : TeOperand{input, {}};
-    give_weight_gradients(runtime, b, 1, weight, row_count(whole), {&total.kept(), &gradient.operand.kept()});
+    give_weight_gradients(runtime, b, 1, weight, row_count(whole), {&total.kept(), &gradient.operand.kept()}, true);
   }
   runtime.await(scattered);
   if (b.needs(0)) b.give(0, std::move(part));

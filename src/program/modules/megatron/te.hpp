@@ -24,14 +24,15 @@ struct TeOperand {
 /// value.
 TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured = false);
 
-/// WeightGradStore.put as Primus replaces it: copies of what a weight's gradient is computed from, which outlive the pass.
-std::vector<Tensor> te_snapshot(std::initializer_list<const Tensor*> tensors);
+/// What a weight's gradient is computed from, held beyond the pass: copies, as Primus' WeightGradStore.put makes them, or the tensors
+/// themselves, which its autograd functions before it hand over.
+std::vector<Tensor> te_held(const MegatronRuntime& runtime, std::initializer_list<const Tensor*> tensors);
 
 /// The product of a weight's gradient, which reads `read`: at once, or in the slot that the schedule has for it.
 template <class Product>
 void te_run_or_defer(MegatronRuntime& runtime, const Product& product, std::initializer_list<const Tensor*> read) {
   if (!runtime.defers_weight_gradients()) return product();
-  runtime.defer([product, held = te_snapshot(read)] { product(); });
+  runtime.defer([product, held = te_held(runtime, read)] { product(); });
 }
 
 /// A product of a layer with a weight [out, in] over `rows` tokens, in the recipe's types: a weight's gradient is added to its main_grad
