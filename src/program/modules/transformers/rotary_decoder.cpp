@@ -122,7 +122,8 @@ class Layer {
     const Tensor residual = add(input, attended);
     Tensor branch = norm("post_attention_layernorm", residual);
     branch = feed_forward(branch);
-    return join(residual, branch, block_.hidden_dropout);
+    branch = dropout(branch, block_.hidden_dropout);
+    return add(residual, branch);
   }
 
   Tensor parallel(const Tensor& input, const LayerInputs& inputs) const {
