@@ -102,8 +102,8 @@ void resolve_framework(Resolver& r) {
 /// Whether transformers' class has scaled dot-product attention (_supports_sdpa of transformers 5.23): where nothing is said, a class
 /// without it takes the eager one.
 bool has_sdpa(const std::string& model_type) {
-  static const std::set<std::string> without = {"bloom",   "codegen", "deberta", "deberta-v2", "gemma2",
-                                                "gpt_neo", "gpt_oss", "gptj",    "mpnet",      "mpt"};
+  static const std::set<std::string> without = {"bloom",   "codegen", "deberta", "deberta-v2", "gemma2",    "gpt_neo",
+                                                "gpt_oss", "gptj",    "mpnet",   "mpt",        "vaultgemma"};
   return without.count(model_type) == 0;
 }
 

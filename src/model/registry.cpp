@@ -11,6 +11,9 @@ const std::vector<Family>& families() {
   static const std::vector<Family> table = {
       // Text decoders.
       {"llama", "Llama", "LlamaForCausalLM", build_llama},
+      {"internlm3", "InternLM3", "LlamaForCausalLM", build_llama},
+      {"iquestcoder", "IQuestCoder", "LlamaForCausalLM", build_llama},
+      {"jais2", "Jais2", "Jais2ForCausalLM", build_jais2},
       {"mistral", "Mistral", "MistralForCausalLM", build_mistral},
       {"ministral", "Ministral", "MinistralForCausalLM", build_ministral},
       {"ministral3", "Ministral3", "Ministral3ForCausalLM", build_mistral},
@@ -34,6 +37,7 @@ const std::vector<Family>& families() {
       {"phimoe", "Phimoe", "PhimoeForCausalLM", build_phimoe},
       {"gemma", "Gemma", "GemmaForCausalLM", build_gemma},
       {"gemma2", "Gemma2", "Gemma2ForCausalLM", build_gemma2},
+      {"vaultgemma", "VaultGemma", "VaultGemmaForCausalLM", build_vaultgemma},
       {"gemma3_text", "Gemma3", "Gemma3ForCausalLM", build_gemma3_text},
       {"phi", "Phi", "PhiForCausalLM", build_phi},
       {"phi3", "Phi3", "Phi3ForCausalLM", build_phi3},
@@ -57,6 +61,7 @@ const std::vector<Family>& families() {
       {"flex_olmo", "FlexOlmo", "FlexOlmoForCausalLM", build_flex_olmo},
       {"exaone4", "Exaone4", "Exaone4ForCausalLM", build_exaone4},
       {"granite", "Granite", "GraniteForCausalLM", build_granite},
+      {"hyperclovax", "HyperCLOVAX", "HyperCLOVAXForCausalLM", build_hyperclovax},
       {"granitemoe", "GraniteMoe", "GraniteMoeForCausalLM", build_granitemoe},
       {"cohere", "Cohere", "CohereForCausalLM", build_cohere},
       {"cohere2", "Cohere2", "Cohere2ForCausalLM", build_cohere2},
@@ -140,6 +145,7 @@ const Family* find_family(std::string_view model_type) {
 }
 
 bool is_class_of(std::string_view architecture, const Family& family) {
+  if (architecture == family.default_class) return true;  // internlm3 has no class of its own
   // Repositories spell a prefix in more than one way: "MPTForCausalLM" and "MptForCausalLM" are one class.
   const auto same_letter = [](unsigned char a, unsigned char b) { return std::tolower(a) == std::tolower(b); };
   const std::string_view prefix = family.class_prefix;

@@ -39,16 +39,19 @@ class AccumulateGrad final : public Node {
   }
   ~AccumulateGrad() override { variable_.impl()->accumulator = nullptr; }
 
-  TensorMeta wanted(std::uint16_t) const override { return {variable_.sizes(), variable_.impl()->grad_dtype.value_or(variable_.dtype())}; }
+  TensorMeta wanted(std::uint16_t) const override {
+    const TensorImpl& leaf = *variable_.impl();
+    return {leaf.sizes, leaf.grad_dtype.value_or(leaf.dtype), leaf.any_grad_dtype};
+  }
 
   void apply(BackwardCall& call) override {
     // The engine hands over its only reference: pre-hooks see and may replace the gradient.
     Tensor incoming = call.grad();
     if (!incoming) return;
-    if (const DType type = wanted(0).type; incoming.dtype() != type) {
+    if (const TensorMeta meta = wanted(0); !meta.takes(incoming.dtype())) {
       incoming.reset();
       const Tensor narrow = call.take_grad();
-      incoming = to(narrow, type);
+      incoming = to(narrow, meta.type);
     }
     for (const TensorHook& hook : variable_.impl()->leaf_hooks) hook(incoming);
     accumulate(std::move(incoming));
@@ -205,7 +208,8 @@ void Tape::capture(GraphTask& task, Node& node) {
     const Edge& input = task.inputs[i];
     if (input.function.get() != &node || node.buffer.size() <= input.input) continue;
     Tensor arrived = std::move(node.buffer[input.input]);
-    if (arrived && arrived.dtype() != node.wanted(input.input).type) arrived = to(arrived, node.wanted(input.input).type);
+    const TensorMeta wanted = node.wanted(input.input);
+    if (arrived && !wanted.takes(arrived.dtype())) arrived = to(arrived, wanted.type);
     task.captured[i] = std::move(arrived);
   }
 }
@@ -260,9 +264,9 @@ void Tape::evaluate(GraphTask& task, const NodeRef& node) {
   for (std::size_t i = 0; i < node->edges.size(); ++i) {
     if (!sees_transposed_leaf(*node, i)) continue;
     const Edge& edge = node->edges[i];
-    const DType type = edge.function->wanted(edge.input).type;
+    const TensorMeta wanted = edge.function->wanted(edge.input);
     const bool waits = edge.function->dependencies > 1;  // for another use of the weight
-    if (waits && outputs[i] && outputs[i].dtype() != type) outputs[i] = to(std::exchange(outputs[i], {}), type);
+    if (waits && outputs[i] && !wanted.takes(outputs[i].dtype())) outputs[i] = to(std::exchange(outputs[i], {}), wanted.type);
     send(edge, std::move(outputs[i]));
   }
 }
@@ -293,7 +297,7 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
     if (!outputs[i] || !edge.function) continue;
     const TensorMeta wanted = edge.function->wanted(edge.input);
     if (outputs[i].sizes() != wanted.sizes) outputs[i] = sum_to(outputs[i], wanted.sizes);
-    if (outputs[i].dtype() != wanted.type && !sees_transposed_leaf(node, i)) outputs[i] = to(outputs[i], wanted.type);
+    if (!wanted.takes(outputs[i].dtype()) && !sees_transposed_leaf(node, i)) outputs[i] = to(outputs[i], wanted.type);
   }
   for (auto& hook : node.post_hooks) hook(outputs);
   operator_name = operator_before;

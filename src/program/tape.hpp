@@ -167,6 +167,7 @@ class TensorImpl : public Pooled {
   Node* accumulator = nullptr;  ///< of a leaf: not owned, the graph owns it
   Tensor grad;
   std::optional<DType> grad_dtype;  ///< of a leaf: the type that arriving gradients are cast to; none: its own (torch.Tensor.grad_dtype)
+  bool any_grad_dtype = false;      ///< of a leaf: arriving gradients are not cast (grad_dtype = None)
   std::vector<LeafHook> post_accumulate;
   std::vector<TensorHook> leaf_hooks;  ///< a leaf's tensor hooks: run before accumulation
 
@@ -244,6 +245,9 @@ using Gradients = List<Tensor>;
 struct TensorMeta {
   Dims sizes;
   DType type;
+  bool any_type = false;  ///< gradients stay in the type that they arrive in
+
+  bool takes(DType arriving) const { return any_type || arriving == type; }
 };
 
 /// What a node's backward sees.

@@ -19,6 +19,10 @@ struct TorchRelease {
   /// cuBLASLt's workspace is one of each handle and stream as well, beside cuBLAS's; in 2.6 it was scratch of each product (CUDABlas.cpp).
   bool keeps_lt_workspace() const { return number >= 207 && !after_2_11(); }
 
+  /// Gradients of FSDP2's gathered parameters stay in the type that autograd gives them in until they are reduced (grad_dtype = None,
+  /// _set_unsharded_grad_dtypes); before, they are cast to the type of the gathered parameter.
+  bool fsdp_reduces_gradients_as_they_come() const { return after_2_11(); }
+
   // ---- scaled_dot_product_attention (sdp_utils.cpp) ----
   /// The memory-efficient kernels take fewer key heads than query heads (enable_gqa).
   bool efficient_takes_grouped_heads() const { return after_2_11(); }

@@ -92,6 +92,21 @@ TEST_F(TapeTest, AGradientLiesAsItsLeafWantsIt) {
       << "the leaf, its copy, relu's output and gradient, and the gradient's copy";
 }
 
+// bf16 weight · fp32 factor is fp32, and so is the weight's gradient. AccumulateGrad takes it in the weight's own type, unless the leaf's
+// grad_dtype is None: then it stays as it came.
+TEST_F(TapeTest, ALeafCastsAGradientUnlessItTakesAny) {
+  const Tensor factor = tape.empty({kRows, kColumns}, DType::fp32);
+  const auto type_of_gradient = [&](bool any) {
+    const Tensor narrow = tape.parameter({kRows, kColumns}, DType::bf16, true);
+    narrow.impl()->any_grad_dtype = any;
+    Tensor loss = sum(multiply(narrow, factor), {}, false);
+    tape.backward(loss);
+    return narrow.grad().dtype();
+  };
+  EXPECT_EQ(type_of_gradient(false), DType::bf16);
+  EXPECT_EQ(type_of_gradient(true), DType::fp32);
+}
+
 // loss = sum(w + w): both gradients of the sum are the same expanded tensor, so the leaf's two parts are added into a new one.
 TEST_F(TapeTest, ASharedGradientIsNotAddedInPlace) {
   Tensor loss = sum(add(weight, weight), {}, false);

@@ -8,6 +8,7 @@ namespace plimsoll::model {
 
 // Text decoders.
 Model build_llama(const Config& config);
+Model build_jais2(const Config& config);
 Model build_mistral(const Config& config);
 Model build_ministral(const Config& config);
 Model build_cwm(const Config& config);
@@ -30,6 +31,7 @@ Model build_minimax_m2(const Config& config);
 Model build_phimoe(const Config& config);
 Model build_gemma(const Config& config);
 Model build_gemma2(const Config& config);
+Model build_vaultgemma(const Config& config);
 Model build_gemma3_text(const Config& config);
 Model build_phi(const Config& config);
 Model build_phi3(const Config& config);
@@ -54,6 +56,7 @@ Model build_olmoe(const Config& config);
 Model build_flex_olmo(const Config& config);
 Model build_exaone4(const Config& config);
 Model build_granite(const Config& config);
+Model build_hyperclovax(const Config& config);
 Model build_granitemoe(const Config& config);
 Model build_cohere(const Config& config);
 Model build_cohere2(const Config& config);

@@ -1,4 +1,4 @@
-// Gemma 1 to 3: scaled embeddings, norms that multiply by 1 + weight; sandwich norms and alternating windows from 2 on.
+// Gemma 1 to 3 and VaultGemma: scaled embeddings, norms that multiply by 1 + weight; sandwich norms and alternating windows from 2 on.
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -52,10 +52,8 @@ Model build_gemma(const Config& config) {
   return model;
 }
 
-Model build_gemma2(const Config& config) {
-  Model model = decoder_model(config);
-  LayerPlan layer = gemma_layer(config, model);
-  make_sandwich(layer, config);
+/// Gemma 2 around `layer`: capped scores and logits, every second layer slides.
+static Model capped(Model model, const Config& config, LayerPlan layer) {
   layer.attention.softcap = config.number_or("attn_logit_softcapping", 0.0, 0.0, 1e9);
   model.logit_softcap = config.number_or("final_logit_softcapping", 0.0, 0.0, 1e9);
   append_token_embedding(model, scaled_embedding());
@@ -65,6 +63,23 @@ Model build_gemma2(const Config& config) {
   append_final_norm(model, layer.norm);
   append_head(model, config);
   return model;
+}
+
+Model build_gemma2(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = gemma_layer(config, model);
+  make_sandwich(layer, config);
+  return capped(std::move(model), config, layer);
+}
+
+// VaultGemma: Gemma 2 without the norms behind the branches.
+Model build_vaultgemma(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = gemma_layer(config, model);
+  layer.mlp->activation = config.text("hidden_activation");
+  layer.names.mlp_norm = "pre_feedforward_layernorm";
+  layer.registration = {"self_attn", "mlp", "input_layernorm", "pre_feedforward_layernorm"};
+  return capped(std::move(model), config, layer);
 }
 
 Model build_gemma3_text(const Config& config) {

@@ -1,4 +1,4 @@
-// Granite and its mixture of experts: llama with constants on embeddings, branches and logits.
+// Granite, its mixture of experts and HyperCLOVA X: llama with constants on embeddings, branches and logits.
 #include "model/families/decoder.hpp"
 #include "model/families/families.hpp"
 
@@ -27,6 +27,20 @@ Model build_granite(const Config& config) {
   Model model = decoder_model(config);
   LayerPlan layer = granite_layer(config, model);
   layer.mlp->bias = config.flag("mlp_bias");
+  return assemble(std::move(model), config, layer);
+}
+
+// HyperCLOVA X: granite with norms behind its branches, unless use_post_norm is false; logits are multiplied.
+Model build_hyperclovax(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = granite_layer(config, model);
+  layer.mlp->bias = config.flag("mlp_bias");
+  if (config.flag("use_post_norm")) {
+    layer.placement = NormPlacement::sandwich;
+    layer.names.attention_out_norm = "post_norm1";
+    layer.names.mlp_out_norm = "post_norm2";
+    layer.registration = {"self_attn", "mlp", "input_layernorm", "post_attention_layernorm", "post_norm1", "post_norm2"};
+  }
   return assemble(std::move(model), config, layer);
 }
 

@@ -18,6 +18,17 @@ Model build_llama(const Config& config) {
   return rotary_decoder(std::move(model), config, layer);
 }
 
+// Jais 2: llama's attention, LayerNorms, an MLP of two linears with a squared ReLU.
+Model build_jais2(const Config& config) {
+  Model model = decoder_model(config);
+  LayerPlan layer = llama_layer(config, model);
+  layer.norm = layer_norm();
+  set_attention_bias(layer.attention, config.flag("attention_bias"));
+  layer.mlp->gated = false;
+  layer.mlp->bias = config.flag("mlp_bias");
+  return rotary_decoder(std::move(model), config, layer);
+}
+
 Model build_mistral(const Config& config) {
   Model model = decoder_model(config);
   LayerPlan layer = llama_layer(config, model);

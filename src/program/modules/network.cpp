@@ -19,6 +19,9 @@ struct Family {
 /// The catalogue of lowered model types.
 constexpr Family kFamilies[] = {
     {"llama", make_rotary_decoder, true},
+    {"internlm3", make_rotary_decoder, true},
+    {"iquestcoder", make_rotary_decoder, true},
+    {"jais2", make_rotary_decoder},
     {"mistral", make_rotary_decoder, true},
     {"ministral", make_rotary_decoder},
     {"ministral3", make_rotary_decoder},
@@ -32,6 +35,7 @@ constexpr Family kFamilies[] = {
     {"phi3", make_rotary_decoder, true},
     {"gemma", make_rotary_decoder, true},
     {"gemma2", make_rotary_decoder},
+    {"vaultgemma", make_rotary_decoder},
     {"olmo2", make_rotary_decoder, true},
     {"olmo3", make_rotary_decoder},
     {"mixtral", make_rotary_decoder},
@@ -41,6 +45,7 @@ constexpr Family kFamilies[] = {
     {"qwen2_moe", make_rotary_decoder},
     {"qwen3_moe", make_rotary_decoder},
     {"granite", make_rotary_decoder, true},
+    {"hyperclovax", make_rotary_decoder},
     {"granitemoe", make_rotary_decoder},
     {"smollm3", make_rotary_decoder, true},
     {"llama4_text", make_rotary_decoder},

@@ -14,19 +14,20 @@ namespace {
 /// index_put_with_sort_kernel's scratch (Indexing.cu): wrapped and linear indices, then both sorted with their origins. `filled`: under
 /// torch.use_deterministic_algorithms the last of them is filled first, by a scalar on the device.
 void sort_for_accumulation(Tape& tape, std::int64_t n, std::int64_t rows, bool filled = false) {
+  const std::int64_t largest_index = rows - 1;
   const auto integers = [&] { return tape.empty({n}, DType::int64, Category::workspace); };
   Tensor wrapped = integers();
   const Tensor linear = integers();
   wrapped.reset();
   const Tensor sorted = integers(), origins = integers(), range = integers();
   if (filled) tape.scratch(size_of(DType::int64));
-  tape.scratch(cub::radix_sort_bytes(n, rows));
+  tape.scratch(cub::radix_sort_bytes(n, largest_index));
   // Remainder, product with the stride, quotient by the size of a row, the range, and the sort.
   pointwise(linear, {&linear});
   pointwise(linear, {&linear});
   pointwise(sorted, {&linear});
   pointwise(range, {});
-  for (std::int64_t i = cub::radix_sort_launches(n, rows); i > 0; --i)
+  for (std::int64_t i = cub::radix_sort_launches(n, largest_index); i > 0; --i)
     gather(Gather::Function::sort, n, {&sorted, &origins}, {&sorted, &origins});
 }
 

@@ -3,6 +3,7 @@
 #include "program/modules/transformers/seq2seq.hpp"
 #include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
+#include "program/reduction.hpp"
 
 namespace plimsoll::program {
 
@@ -99,8 +100,22 @@ class BartLayer {
     hidden = dropout(hidden, block_.mlp->dropout);
     hidden = down_(hidden);
     hidden = behind(final_norm_, residual, std::move(hidden));
-    const bool clamped = !cross_attention_ && block_.placement == NormPlacement::pre && hidden.dtype() == DType::fp16;  // mbart, pegasus
-    return clamped ? clamp(hidden) : hidden;
+    if (cross_attention_ || hidden.dtype() != DType::fp16) return hidden;
+    if (block_.placement == NormPlacement::pre) return clamp(hidden);  // mbart, pegasus
+    read_whether_finite(hidden);
+    return hidden;
+  }
+
+  /// bart clamps only what is not finite, which the host asks of every layer: torch.isfinite(x).all(). Values are taken to be finite.
+  void read_whether_finite(const Tensor& x) const {
+    Tensor finite;
+    {
+      const Tensor number = elementwise(tape_, {&x}, DType::boolean), magnitude = elementwise(tape_, {&x}, x.dtype());
+      const Tensor bounded = elementwise(tape_, {&magnitude}, DType::boolean);
+      finite = elementwise(tape_, {&number, &bounded}, DType::boolean);
+    }
+    const Tensor all = reduce(finite, std::vector<bool>(static_cast<std::size_t>(finite.rank()), true), false, DType::boolean, 1);
+    tape_.read_back();
   }
 
   Tensor before(const Norm& norm, const Tensor& x) const { return block_.placement == NormPlacement::pre ? norm(x) : x; }

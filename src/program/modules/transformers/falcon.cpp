@@ -102,12 +102,15 @@ class FalconLayer {
       const Tensor all = view(fused, {batch, length, -1, spec.heads / spec.kv_heads + 2, dim});
       const std::int64_t width = all.size(3);
       query = slice(all, 3, 0, width - 2);
-      key = expand(index_one(all, 3), query.sizes());
-      value = expand(index_one(all, 3), query.sizes());
+      key = index_one(all, 3);
+      value = index_one(all, 3);
+      key = expand(key, query.sizes());
+      value = expand(value, query.sizes());
       const auto flat = [&](const Tensor& x) { return reshape(x, {batch, length, spec.heads, dim}); };
-      query = flat(query);
-      key = flat(key);
-      value = flat(value);
+      const Tensor flat_query = flat(query), flat_key = flat(key), flat_value = flat(value);  // a list, whose members are unpacked last
+      query = flat_query;
+      key = flat_key;
+      value = flat_value;
       return;
     }
     if (spec.kv_heads > 1) {  // no multi-query: a third each
@@ -128,8 +131,8 @@ class FalconLayer {
     ModuleCall call(attention_, tape_, {&hidden});
     const AttentionSpec& spec = *block_.attention;
     const std::int64_t batch = hidden.size(0), length = hidden.size(1);
+    Tensor value, key, query;  // they die in the order of the names in Python: fused, query, key, value
     const Tensor fused = qkv_(hidden);
-    Tensor query, key, value;
     split_heads(fused, query, key, value);
     const auto heads = [&](const Tensor& x) { return reshape(transpose(x, 1, 2), {batch, x.size(2), length, spec.head_dim}); };
     query = heads(query);

@@ -48,8 +48,9 @@ class Layer {
     if (!block.norm.weight) {  // olmo: modules without parameters
       for (const char* name : {"input_layernorm", "post_attention_layernorm"}) (void)module.child(name, true);
     }
-    for (const char* name : {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
-                             "post_self_attn_layernorm", "post_mlp_layernorm", "attention_layernorm", "feedforward_layernorm"}) {
+    for (const char* name :
+         {"input_layernorm", "post_attention_layernorm", "pre_feedforward_layernorm", "post_feedforward_layernorm",
+          "post_self_attn_layernorm", "post_mlp_layernorm", "attention_layernorm", "feedforward_layernorm", "post_norm1", "post_norm2"}) {
       if (Module* norm = module.find_child(name))
         norms_.emplace(name, PatchedNorm(*norm, tape, block.norm, style.norm_rounding, style.liger_norms()));
     }
@@ -121,7 +122,8 @@ class Layer {
     const Tensor residual = add(input, attended);
     Tensor branch = norm("post_attention_layernorm", residual);
     branch = feed_forward(branch);
-    return join(residual, branch, block_.hidden_dropout);
+    branch = dropout(branch, block_.hidden_dropout);
+    return add(residual, branch);
   }
 
   Tensor parallel(const Tensor& input, const LayerInputs& inputs) const {
@@ -141,12 +143,12 @@ class Layer {
     Tensor hidden = norm("input_layernorm", input);
     hidden = attend_all(hidden, inputs, probabilities);
     hidden = norm(style_.attention_out_norm, hidden);
-    hidden = add(residual, hidden);
+    hidden = join(residual, hidden, 0);
     residual = hidden;
     hidden = norm(style_.mlp_norm, hidden);
     hidden = feed_forward(hidden);
     hidden = norm(style_.mlp_out_norm, hidden);
-    return add(residual, hidden);
+    return join(residual, hidden, 0);
   }
 
   Tensor post_branch(const Tensor& input, const LayerInputs& inputs) const {
@@ -246,7 +248,7 @@ class RotaryDecoder final : public Network {
       return loss;
     }
     Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
-    if (style_.scaled_everywhere) logits = divide_scalar(logits);
+    if (style_.scaled_everywhere && !style_.scaled_logits) logits = divide_scalar(logits);
     if (style_.scaled_logits) logits = multiply_scalar(logits);
     if (softcap_) {
       logits = divide_scalar(logits);
@@ -308,7 +310,7 @@ class RotaryDecoder final : public Network {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
     Tensor embeddings = embed(ids);
-    if (style_.scaled_everywhere && style_.model_type == "granite") embeddings = multiply_scalar(embeddings);
+    if (style_.scaled_everywhere && style_.model_type != "granitemoe") embeddings = multiply_scalar(embeddings);
     const Tensor positions = position_ids(tape_, ids.size(1));
     if (!style_.masks_outside) make_masks(inputs, embeddings);
     if (style_.scaled_everywhere && style_.model_type == "granitemoe") embeddings = multiply_scalar(embeddings);

@@ -61,7 +61,8 @@ Style style_of(const Model& model, const RunOptions& options) {
   if (type == "helium") style = {.norm_rounding = Norm::Rounding::after_wide_weight, .rotation = Rotation::neighbours};
   if (type == "olmo2" || type == "olmo3" || type == "flex_olmo")
     style = {.norm_rounding = Norm::Rounding::after_weight, .fp32_tables = true};
-  if (type == "gemma" || type == "gemma2" || type == "gemma3_text") style.scaled_embedding = true;
+  if (type == "gemma" || type == "gemma2" || type == "vaultgemma" || type == "gemma3_text") style.scaled_embedding = true;
+  if (type == "vaultgemma") style.plain_mlp_norm = "pre_feedforward_layernorm";
   if (type == "gemma3_text" || type == "exaone4") style.norms_turned_heads = true;
   style.frequencies_by_kind = type == "gemma3_text" || type == "olmo3";
   if (type == "hunyuan_v1_dense") {
@@ -91,7 +92,13 @@ Style style_of(const Model& model, const RunOptions& options) {
     style.rotation = Rotation::neighbours_then_fp32;
   }
   style_with_layer_norms(style, type);
-  if (type == "granite" || type == "granitemoe") style.scaled_everywhere = true;
+  if (type == "granite" || type == "granitemoe" || type == "hyperclovax") style.scaled_everywhere = true;
+  if (type == "hyperclovax") {
+    style.scaled_logits = true;
+    style.attention_out_norm = "post_norm1";
+    style.mlp_norm = "post_attention_layernorm";
+    style.mlp_out_norm = "post_norm2";
+  }
   if (type == "granitemoe") style.mixture = "block_sparse_moe";
   if (type == "phi3") style.rotation = Rotation::join_each;
   constexpr const char* kOneMask[] = {"mistral", "ministral3", "mixtral", "phi3", "starcoder2", "qwen3_moe", "dots1"};

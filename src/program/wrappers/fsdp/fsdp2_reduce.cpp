@@ -1,4 +1,5 @@
 // Reducing a group's gradients.
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -18,10 +19,12 @@ void Fsdp2Group::defer_widening(bool yes) {
     if (size_of(wide) <= size_of(compute_type(parameter))) continue;
     Tensor& gradient = parameter.gathered.grad();
     std::optional<DType>& arriving = parameter.gathered.impl()->grad_dtype;
+    bool& anything = parameter.gathered.impl()->any_grad_dtype;
     if (yes) {
-      if (gradient || reduce_gradients) arriving.reset();
+      if (gradient || reduce_gradients) arriving.reset(), anything = tape().torch.fsdp_reduces_gradients_as_they_come();
       continue;
     }
+    anything = false;
     if (gradient && gradient.dtype() != wide) gradient = elementwise(tape(), {&gradient}, wide);
     if (gradient) Tape::categorize(gradient, Category::gradient);
     arriving = wide;
@@ -40,23 +43,28 @@ void Fsdp2Group::cut_gradients(std::vector<std::pair<ShardedParameter*, Tensor>>
   }
 }
 
+/// What one launch of chunk_cat puts side by side: gradients of one type (fsdp::chunk_cat_mixed_dtype).
+struct GradientCopy {
+  std::int64_t elements = 0;
+  std::vector<std::int64_t> chunk_bytes;
+};
+
 /// foreach_reduce: the gradients side by side in the type of the reduction, reduce-scattered, and all-reduced over the replicas (HSDP).
 void Fsdp2Group::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradients) {
   const DType type = owner_.options_.reduce_dtype.value_or(gradients.front().second.dtype());
   std::int64_t shard_elements = 0;
-  std::int64_t bytes = 0;
-  std::vector<std::int64_t> chunks;
-  const DType from = gradients.front().second.dtype();
+  std::map<DType, GradientCopy> copies;
   for (const auto& [parameter, gradient] : gradients) {
     shard_elements += parameter->shard_elements;
-    bytes += gradient.bytes();
-    chunks.push_back(parameter->shard_elements * size_of(type));
+    GradientCopy& copy = copies[gradient.dtype()];
+    copy.elements += gradient.elements();
+    copy.chunk_bytes.push_back(parameter->shard_elements * size_of(type));
   }
   tape().operator_name = "fsdp::chunk_cat";
   Tensor input = tape().empty({shard_elements * mesh.shard}, type, Category::communication_buffer);
-  {
-    const Tensor table = mesh.shard > 1 ? chunk_cat_table(tape(), chunks) : Tensor();
-    multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(chunks.size()), bytes / size_of(from), {from}, {type});
+  for (const auto& [from, copy] : copies) {
+    const Tensor table = mesh.shard > 1 ? chunk_cat_table(tape(), copy.chunk_bytes) : Tensor();
+    multi_tensor(tape(), MultiTensor::Function::copy, static_cast<std::int64_t>(copy.chunk_bytes.size()), copy.elements, {from}, {type});
   }
   std::vector<std::pair<ShardedParameter*, Tensor>> owners;
   for (auto& [parameter, gradient] : gradients) owners.emplace_back(parameter, Tensor());
