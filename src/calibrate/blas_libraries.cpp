@@ -133,6 +133,6 @@ std::unique_ptr<GemmLibrary> open(const std::vector<std::string>& candidates, co
 }  // namespace
 
 std::unique_ptr<GemmLibrary> open_rocblas() { return open<RocBlas>(rocm_candidates("librocblas.so", 8, 0), "PLIMSOLL_ROCBLAS_LIBRARY"); }
-std::unique_ptr<GemmLibrary> open_cublas() { return open<CuBlas>(cuda_candidates("libcublas.so", 14, 11), "PLIMSOLL_CUBLAS_LIBRARY"); }
+std::unique_ptr<GemmLibrary> open_cublas() { return open<CuBlas>(cublas_candidates("libcublas.so"), "PLIMSOLL_CUBLAS_LIBRARY"); }
 
 }  // namespace plimsoll::calibrate

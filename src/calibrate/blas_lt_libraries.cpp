@@ -189,7 +189,7 @@ std::unique_ptr<GemmLibrary> open_hipblaslt(GpuDriver& driver, Target target) {
 
 std::unique_ptr<GemmLibrary> open_cublaslt(GpuDriver& driver, Target target) {
   const int fp8 = target == Target::sm_80 ? -1 : 28;  // CUDA_R_8F_E4M3
-  return open(cuda_candidates("libcublasLt.so", 14, 11), "PLIMSOLL_CUBLASLT_LIBRARY", driver,
+  return open(cublas_candidates("libcublasLt.so"), "PLIMSOLL_CUBLASLT_LIBRARY", driver,
               {"cublaslt", "cublasLt", 3, 1, 68, 70, fp8, 64, std::size_t{32} << 20});
 }
 

@@ -51,8 +51,11 @@ std::vector<std::string> cuda_candidates(const std::string& stem, int newest, in
   return names;
 }
 
-std::vector<std::string> wheel_candidates(const std::string& name, const std::string& folder) {
-  std::vector<std::string> names{name}, roots;
+namespace {
+
+/// Files called so (a pattern) in the wheels' folders called so.
+std::vector<std::string> in_wheels(const std::string& name, const std::string& folder) {
+  std::vector<std::string> names, roots;
   for (const auto& [variable, below] : {std::pair{"VIRTUAL_ENV", ""}, {"CONDA_PREFIX", ""}, {"HOME", "/.local"}})
     if (const char* root = std::getenv(variable); root && *root) roots.push_back(std::string(root) + below);
   for (const char* root : {"/usr/local", "/usr"}) roots.emplace_back(root);
@@ -63,6 +66,21 @@ std::vector<std::string> wheel_candidates(const std::string& name, const std::st
     globfree(&found);
   }
   return names;
+}
+
+}  // namespace
+
+std::vector<std::string> wheel_candidates(std::vector<std::string> names, const std::string& pattern,
+                                          const std::vector<std::string>& folders) {
+  for (const std::string& folder : folders) {
+    const std::vector<std::string> found = in_wheels(pattern, folder);
+    names.insert(names.end(), found.begin(), found.end());
+  }
+  return names;
+}
+
+std::vector<std::string> cublas_candidates(const std::string& stem) {
+  return wheel_candidates(cuda_candidates(stem, 14, 11), stem + ".1?", {"cublas", "cu1?"});
 }
 
 }  // namespace plimsoll::calibrate

@@ -41,8 +41,12 @@ class DynamicLibrary {
 std::vector<std::string> rocm_candidates(const std::string& stem, int newest, int oldest);
 /// The same for a library of CUDA, which has no folder of its own.
 std::vector<std::string> cuda_candidates(const std::string& stem, int newest, int oldest);
-/// `name` where the loader finds it, then in NVIDIA's wheels (site-packages/nvidia/FOLDER/lib) of the environment that is active
-/// ($VIRTUAL_ENV, $CONDA_PREFIX), of the user and of the system.
-std::vector<std::string> wheel_candidates(const std::string& name, const std::string& folder);
+/// `names` where the loader finds them, then what matches `pattern` in NVIDIA's wheels (site-packages/nvidia/FOLDER/lib) of the environment
+/// that is active ($VIRTUAL_ENV, $CONDA_PREFIX), of the user and of the system.
+std::vector<std::string> wheel_candidates(std::vector<std::string> names, const std::string& pattern,
+                                          const std::vector<std::string>& folders);
+/// libcublas or libcublasLt of CUDA 11 and later: the loader's, or that of nvidia-cublas-cu12 (nvidia/cublas) or nvidia-cublas
+/// (nvidia/cu13).
+std::vector<std::string> cublas_candidates(const std::string& stem);
 
 }  // namespace plimsoll::calibrate

@@ -176,12 +176,18 @@ TEST(CudnnAttention, TheWheelOfTheActiveEnvironmentIsLookedAtAfterTheLoadersPath
   const std::filesystem::path folder = root / "lib/python3.11/site-packages/nvidia/cudnn/lib";
   std::filesystem::create_directories(folder);
   std::ofstream(folder / "libcudnn.so.9") << "no library";
+  const std::filesystem::path toolkit = root / "lib/python3.11/site-packages/nvidia/cu13/lib";
+  std::filesystem::create_directories(toolkit);
+  std::ofstream(toolkit / "libcublas.so.13") << "no library";
   const Environment environment({{"VIRTUAL_ENV", root.string()}});
-  const std::vector<std::string> candidates = wheel_candidates("libcudnn.so.9", "cudnn");
+  const std::vector<std::string> candidates = wheel_candidates({"libcudnn.so.9"}, "libcudnn.so.9", {"cudnn"});
+  const std::vector<std::string> blas = cublas_candidates("libcublas.so");
   std::filesystem::remove_all(root);
   ASSERT_GE(candidates.size(), 2u);
   EXPECT_EQ(candidates[0], "libcudnn.so.9");
   EXPECT_EQ(candidates[1], (folder / "libcudnn.so.9").string());
+  EXPECT_EQ(blas.front(), "libcublas.so.14");
+  EXPECT_NE(std::find(blas.begin(), blas.end(), (toolkit / "libcublas.so.13").string()), blas.end());
 }
 
 // ---- what is measured and fitted -----------------------------------------------------------------------------------------
