@@ -92,12 +92,13 @@ TEST(AllocatorRows, TransformersCompiledWhole) {
 }
 
 // torch.compile under DDP, of every block and of whole models with their losses, at sizes and caps drawn at random: graphs in one to
-// fourteen parts. Small parts are followed to the byte; what is off is large ones, as whole models on one device are.
+// fourteen parts, dropout and checkpoints among them. Most are followed to the byte; where the order of a large part's kernels is not the
+// generated code's, a segment more or less is reserved (20 or 32 MiB, of models of a few hundred).
 TEST(AllocatorRows, TransformersCompiledUnderDdp) {
   const Validation rows = validate_file("allocator-compiled-ddp");
   EXPECT_TRUE(rows.refused.empty());
-  expect_within(rows, quantity::allocated, {0.0002, 0.002});
-  expect_within(rows, quantity::reserved, {0.0005, 0.025});
+  expect_within(rows, quantity::allocated, {0.0001, 0.0015});
+  expect_within(rows, quantity::reserved, {0.0001, 0.04});
   expect_within(rows, quantity::parameters, kExact);
   expect_verdicts_right(rows);
 }

@@ -64,7 +64,7 @@ void put_into_parts(CompiledShape& shape, const CompiledArguments& arguments, st
   const bool crosses = shape.apart(kOutput, kDown);
   if (shape.input_at_hand) shape.keeps_middle = !shape.casts();
   shape.keeps_middle = shape.keeps_middle || crosses;
-  shape.middle_at_hand = shape.input_at_hand || crosses;
+  shape.middle_at_hand = crosses || (shape.input_at_hand && !shape.dropout);  // a dropout's product is not made again
 }
 
 void hand_back_all(CutGraphs& cut, const CompiledValues& given, const std::array<Value, kArguments>& gradients) {
