@@ -249,6 +249,7 @@ struct MegatronOptions {
   std::int64_t wgrad_deferral_limit = 0;
   std::int64_t ddp_bucket_size = 0;  ///< elements; 0: max(40e6, 1e6 · dp)
   bool pad_buckets_for_high_nccl_busbw = false;
+  bool check_for_nan_in_grad = false;  ///< the host asks for the norm of every bucket before it is reduced
   std::optional<bool> gradient_accumulation_fusion, masked_softmax_fusion, rope_fusion, bias_swiglu_fusion;  ///< resolved
   std::string layer_spec;                                                                                    ///< "local" or "te"; resolved
   bool precision_aware_optimizer = false;

@@ -381,6 +381,8 @@ const std::vector<Entry>& data_parallel_entries() {
       {"ddp_bucket_size", "elements", "Megatron", [](Setting& x) { x.count(x.s.megatron.ddp_bucket_size); }},
       {"pad_buckets_for_high_nccl_busbw", "true, false", "Megatron",
        [](Setting& x) { x.flag(x.s.megatron.pad_buckets_for_high_nccl_busbw); }},
+      {"check_for_nan_in_grad", "true, false", "Megatron-core: the host asks for the norm of every bucket before it is reduced",
+       [](Setting& x) { x.flag(x.s.megatron.check_for_nan_in_grad); }},
       {"gradient_accumulation_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.gradient_accumulation_fusion); }},
       {"masked_softmax_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.masked_softmax_fusion); }},
       {"rope_fusion", "true, false", "Megatron", [](Setting& x) { x.flag(x.s.megatron.rope_fusion); }},

@@ -193,5 +193,24 @@ TEST(CompletedRows, WhatARowOnlyAssumedGivesWay) {
   EXPECT_EQ(of("ground_truth_multi.csv", both).strategy.recompute.kind, Recompute::Kind::full);
 }
 
+// Two submissions of one benchmark, by launchers that differ: Cisco's closes a bucket with every parameter, checks each and overlaps no
+// tensor-parallel collective; NVIDIA's fills buckets of 768 million elements.
+TEST(CompletedRows, SubmissionsHaveLaunchersOfTheirOwn) {
+  const auto of = [](const std::string& results) {
+    return read(R"j({"id": "a", "source": {"title": "MLPerf Training v5.1 results", "where": "mlcommons/training_results_v5.1: )j" +
+                results +
+                R"j(/llama31_8b/result_0.txt"}, "model": {"name": "Llama-3.1-8B"}, "hardware": {"gpu": "H100-SXM5-80GB", "gpus": 16,
+      "gpus_per_node": 8}, "training": {"framework": "nemo", "seq_len": 8192, "micro_batch": 1, "global_batch": 8, "precision": "fp8",
+      "data_parallel": "megatron-distopt", "dp": 8, "tp": 2, "pp": 1, "sequence_parallel": true}, "measured": {"step_time_s": 1}})j");
+  };
+  const MeasuredRow cisco = of("Cisco/results/hpf_n16"), nvidia = of("NVIDIA/results/tyche_ngpu72_ngc25.09_nemo");
+  ASSERT_EQ(cisco.refused, "");
+  EXPECT_EQ(cisco.strategy.megatron.ddp_bucket_size, 64);
+  EXPECT_TRUE(cisco.strategy.megatron.check_for_nan_in_grad);
+  EXPECT_FALSE(cisco.strategy.async_tp.value_or(true));
+  EXPECT_EQ(nvidia.strategy.megatron.ddp_bucket_size, 768000000);
+  EXPECT_FALSE(nvidia.strategy.megatron.check_for_nan_in_grad);
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -99,6 +99,19 @@ TEST(MegatronChunks, LaunchersAlignTheirGathersAndTakeBucketsOf128MiElements) {
   EXPECT_EQ(resolved("megatron-lm", R"("vp": 2, "global_batch": 16)").ddp_bucket_size, 0);
 }
 
+// start_grad_sync asks of every bucket whether its norm is no number, then whether it is infinite, and waits for both answers. Buckets of
+// 64 elements hold one parameter each: embedding, head and last norm, and of a layer two norms and four products.
+TEST(MegatronGradients, CheckedOnesAreAwaitedBeforeEveryReduction) {
+  const std::string run =
+      R"("precision": "bf16", "data_parallel": "megatron-distopt", "global_batch": 4, "overlap_grad_reduce": true, "ddp_bucket_size": 64)";
+  const Counts reductions = collective(CollectiveKind::reduce_scatter, Group::data_shard);
+  const Counts waits = [](const StepProgram&, const Instruction& instruction) { return instruction.kind == InstructionKind::synchronize; };
+  const StepProgram plain = lowered(llama(), run, 2), checked = lowered(llama(), run + R"(, "check_for_nan_in_grad": true)", 2);
+  EXPECT_EQ(count(plain, reductions), 3 + 6 * kLayers);
+  EXPECT_EQ(count(checked, reductions), 3 + 6 * kLayers);
+  EXPECT_EQ(count(checked, waits) - count(plain, waits), 2 * (3 + 6 * kLayers));
+}
+
 /// A gradient of the output layer's weight, 1,024 x 512 from all tokens of a micro-batch.
 const auto kHeadGradient =
     kernel<Product>([](const Product& p) { return p.accumulates && p.m == kHidden && p.n == kVocabulary && p.k == kTokens; });

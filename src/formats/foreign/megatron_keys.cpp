@@ -98,6 +98,7 @@ const Rows& megatron_rows() {
       {"ddp_bucket_size", "ddp_bucket_size", "None=-,*"},
       {"ddp_num_buckets", kRefused, "None", nullptr, "a number of buckets"},
       {"ddp_pad_buckets_for_high_nccl_busbw", "pad_buckets_for_high_nccl_busbw"},
+      {"check_for_nan_in_grad", "check_for_nan_in_grad"},
       {"ddp_average_in_collective", kNothing},
       {"fsdp_double_buffer", "fsdp_double_buffer"},
       {"suggested_communication_unit_size", "suggested_communication_unit_size", "None=-,*"},

@@ -50,6 +50,7 @@ MegatronDdpOptions ddp_options(const Strategy& strategy) {
   options.overlap_param_gather = *strategy.megatron.overlap_param_gather;
   options.align_param_gather = *strategy.megatron.align_param_gather;
   options.pad_for_high_nccl_busbw = strategy.megatron.pad_buckets_for_high_nccl_busbw;
+  options.check_for_nan_in_grad = strategy.megatron.check_for_nan_in_grad;
   options.grad_dtype = strategy.grad_dtype.value_or(DType::fp32);
   if (options.overlap_grad_reduce) {
     const bool torchs = !framework::megatron_release(strategy).core();  // --DDP-impl torch

@@ -6,6 +6,7 @@
 
 #include "framework/parameter_layout.hpp"
 #include "program/op.hpp"
+#include "program/reduction.hpp"
 
 namespace plimsoll::program {
 
@@ -98,10 +99,24 @@ void MegatronDdp::gradient_ready(MegatronParameterBuffer& buffer, BufferedParame
   gradient.reset();
   if (!options_.overlap_grad_reduce || !synchronizing_) return;
   MegatronParameterBuffer::Bucket& bucket = buffer.buckets[entry.bucket];
-  if (++bucket.pending == bucket.parameters) reduce(buffer, bucket);
+  if (++bucket.pending == bucket.parameters) start_grad_sync(buffer, bucket);
 }
 
-void MegatronDdp::reduce(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket) {
+/// The host waits twice: it asks whether the norm is no number (torch.isnan), then whether it is infinite (torch.isinf, of the absolute).
+void MegatronDdp::check_grads(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket) {
+  const Tensor gradients = piece(buffer.grad_data, {bucket.end - bucket.begin});
+  const Tensor norm = reduce(gradients, {true}, false, gradients.dtype());
+  {
+    const Tensor is_nan = elementwise(tape_, {&norm}, DType::boolean);
+    tape_.read_back();
+  }
+  const Tensor absolute = elementwise(tape_, {&norm}, norm.dtype());
+  const Tensor is_infinite = elementwise(tape_, {&absolute}, DType::boolean);
+  tape_.read_back();
+}
+
+void MegatronDdp::start_grad_sync(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket) {
+  if (options_.check_for_nan_in_grad) check_grads(buffer, bucket);
   if (buffer.ranks == 1) return;
   tape_.wait(stream_, kComputeStream);
   tape_.collective({.kind = options_.distributed_optimizer ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce,
@@ -121,7 +136,7 @@ void MegatronDdp::zero_grad_buffer() {
 void MegatronDdp::finish_grad_sync() {
   for (const auto& buffer : buffers_) {
     for (const auto& bucket : buffer->buckets) {
-      if (bucket.pending != bucket.parameters) reduce(*buffer, bucket);
+      if (bucket.pending != bucket.parameters) start_grad_sync(*buffer, bucket);
     }
   }
   if (options_.ranks > 1) tape_.wait(kComputeStream, stream_);

@@ -25,6 +25,7 @@ struct MegatronDdpOptions {
   bool overlap_param_gather = false;  ///< of the distributed optimizer: buckets are gathered ahead of the modules that need them
   bool align_param_gather = false;    ///< the schedule starts gathering, all buckets of a chunk at once: modules start none but their own
   bool pad_for_high_nccl_busbw = false;
+  bool check_for_nan_in_grad = false;
   DType grad_dtype = DType::fp32;
   std::function<bool(const Tensor&)> already_added;  ///< whether a weight's gradient is in main_grad when it arrives (grad_added_to_main_grad)
 };
@@ -80,7 +81,8 @@ class MegatronDdp : public MegatronDataParallel {
   void add_buffer(const std::vector<std::shared_ptr<Parameter>>& parameters, const Parameter* shared_embedding, bool expert, StreamId side);
   void register_hook(MegatronParameterBuffer& buffer, std::size_t index);
   void gradient_ready(MegatronParameterBuffer& buffer, BufferedParameter& entry);
-  void reduce(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket);
+  void start_grad_sync(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket);
+  void check_grads(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket);
   void gather(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket);
   void start_gather(MegatronParameterBuffer& buffer, std::size_t bucket);
   void finish_gather(const Parameter& parameter);
