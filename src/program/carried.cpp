@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,31 +20,56 @@ bool frees(const Instruction& instruction) { return instruction.kind == Instruct
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-/// By name, the instruction of a part that drops it; kNone: it lives on.
-std::vector<std::uint32_t> deaths_in(const std::vector<Instruction>& part, std::size_t names) {
-  std::vector<std::uint32_t> deaths(names, kNone);
-  for (std::uint32_t i = 0; i < part.size(); ++i)
-    if (frees(part[i])) deaths[part[i].id] = i;
-  return deaths;
-}
+/// Where the tensors of a part are born in it and where it drops them, by name; kNone: not in this part.
+class Lives {
+ public:
+  explicit Lives(const std::vector<Instruction>& part) : part_(part) {
+    for (std::uint32_t i = 0; i < part.size(); ++i) {
+      if (!names_a_tensor(part[i])) continue;
+      if (part[i].id >= births_.size()) grow(part[i].id);
+      if (allocates(part[i]))
+        births_[part[i].id] = i;
+      else if (frees(part[i]))
+        deaths_[part[i].id] = i;
+      else
+        marks_.push_back(i);
+    }
+  }
 
-/// The allocations of a part that no instruction of it frees, in order.
-std::vector<const Instruction*> left_behind(const std::vector<Instruction>& part, const std::vector<std::uint32_t>& deaths) {
-  std::vector<const Instruction*> left;
-  for (const Instruction& instruction : part)
-    if (allocates(instruction) && deaths[instruction.id] == kNone) left.push_back(&instruction);
-  return left;
-}
+  std::uint32_t birth(TensorId id) const { return births_[id]; }
+  std::uint32_t death(TensorId id) const { return id < deaths_.size() ? deaths_[id] : kNone; }
+  /// Instructions that name a tensor and neither make nor drop it.
+  const std::vector<std::uint32_t>& marks() const { return marks_; }
+
+  /// The allocations that no instruction of the part frees, in order.
+  std::vector<const Instruction*> left_behind() const {
+    std::vector<const Instruction*> left;
+    for (std::size_t id = 0; id < births_.size(); ++id)
+      if (births_[id] != kNone && deaths_[id] == kNone) left.push_back(&part_[births_[id]]);
+    std::sort(left.begin(), left.end());
+    return left;
+  }
+
+ private:
+  void grow(TensorId id) {
+    const std::size_t names = std::max<std::size_t>(id + std::size_t{1}, 2 * births_.size());
+    births_.resize(names, kNone);
+    deaths_.resize(names, kNone);
+  }
+
+  const std::vector<Instruction>& part_;
+  std::vector<std::uint32_t> births_, deaths_, marks_;
+};
 
 /// What `step` leaves behind, and what it drops in its place.
-std::vector<std::pair<std::uint32_t, std::uint32_t>> successors(const StepProgram& program, const std::vector<std::uint32_t>& deaths) {
+std::vector<std::pair<TensorId, TensorId>> successors(const StepProgram& program, const Lives& step) {
   std::vector<const Instruction*> before;
   for (const std::vector<Instruction>* part : {&program.first_step, &program.second_step})
-    for (const Instruction* birth : left_behind(*part, deaths_in(*part, deaths.size())))
-      if (deaths[birth->id] != kNone) before.push_back(birth);
-  const std::vector<const Instruction*> after = left_behind(program.step, deaths);
+    for (const Instruction* birth : Lives(*part).left_behind())
+      if (step.death(birth->id) != kNone) before.push_back(birth);
+  const std::vector<const Instruction*> after = step.left_behind();
   bool match = before.size() == after.size();
-  std::vector<std::pair<std::uint32_t, std::uint32_t>> pairs;
+  std::vector<std::pair<TensorId, TensorId>> pairs;
   for (std::size_t i = 0; match && i < after.size(); ++i) {
     match = before[i]->bytes == after[i]->bytes && before[i]->stream == after[i]->stream;
     pairs.emplace_back(after[i]->id, before[i]->id);
@@ -84,34 +110,21 @@ void edit(std::vector<Instruction>& part, const std::vector<Edit>& edits, Repeat
 }  // namespace
 
 void carry_across_steps(StepProgram& program) {
-  const std::size_t names =
-      std::max({names_in(program.init), names_in(program.first_step), names_in(program.second_step), names_in(program.step)});
-  const std::vector<std::uint32_t> deaths = deaths_in(program.step, names);
-  const auto pairs = successors(program, deaths);
+  const Lives lives(program.step);
+  const auto pairs = successors(program, lives);
   if (pairs.empty()) return;
-  std::vector<std::uint32_t> renamed(names, kNone);
-  enum class Life : char { of_the_step, carried, dropped };
-  std::vector<Life> lives(names, Life::of_the_step);  // by name, so far in the step
-  for (const auto& [after, before] : pairs) {
-    renamed[after] = before;
-    lives[before] = Life::carried;
-  }
   std::vector<Edit> edits;
-  for (std::size_t i = 0; i < program.step.size(); ++i) {
-    Instruction& instruction = program.step[i];
-    if (!names_a_tensor(instruction)) continue;
-    if (frees(instruction)) {
-      Life& life = lives[instruction.id];
-      if (life == Life::of_the_step) continue;
-      if (life == Life::dropped) edits.push_back({i, {}});
-      life = Life::dropped;
-    } else if (renamed[instruction.id] != kNone) {
-      instruction.id = renamed[instruction.id];
-      if (!allocates(instruction) || lives[instruction.id] == Life::dropped) continue;
-      lives[instruction.id] = Life::dropped;
-      edits.push_back({i, program.step[deaths[instruction.id]]});
-    }
+  for (const auto& [after, before] : pairs) {
+    const std::uint32_t birth = lives.birth(after), death = lives.death(before);
+    program.step[birth].id = before;
+    if (death < birth) continue;
+    edits.push_back({birth, program.step[death]});  // born before its predecessor dies, which dies in time
+    edits.push_back({death, {}});
   }
+  const std::unordered_map<TensorId, TensorId> renamed(pairs.begin(), pairs.end());
+  for (const std::uint32_t mark : lives.marks())
+    if (const auto found = renamed.find(program.step[mark].id); found != renamed.end()) program.step[mark].id = found->second;
+  std::sort(edits.begin(), edits.end(), [](const Edit& a, const Edit& b) { return a.at < b.at; });
   edit(program.step, edits, program.repeated);
 }
 

@@ -49,6 +49,10 @@ struct Reference {
   }
 };
 
+bool is_of_an_event(const Instruction& instruction) {
+  return instruction.kind == InstructionKind::record_event || instruction.kind == InstructionKind::wait_event;
+}
+
 /// One recorded part, cut into passes.
 class Part {
  public:
@@ -62,6 +66,7 @@ class Part {
       if (i == instructions.size()) break;
       refer(pass, i, alive);
     }
+    for (std::size_t pass = 0; pass < marks.at.size(); ++pass) forms_.push_back(form_of(pass));
     for (TensorId id = 0; id < ids; ++id)
       if (alive[id].pass != kElsewhere) survivors_.emplace_back(id, reference_to(alive[id], kEpilogue));
     find_sweeps();
@@ -73,6 +78,18 @@ class Part {
   std::size_t epilogue_begin() const { return marks_.end; }
   const std::vector<Instruction>& instructions() const { return instructions_; }
   const Reference& reference(std::size_t instruction) const { return references_[instruction]; }
+
+  /// What is to be named anew where a pass is copied.
+  struct Form {
+    struct Own {
+      std::uint32_t at, ordinal;  ///< instruction of the pass; of its tensors, the one that it names
+    };
+    std::vector<Own> own;
+    std::vector<std::uint32_t> others;  ///< instructions that name tensors of other passes, or an event
+    std::uint32_t births = 0;
+    std::vector<std::uint32_t> kept;  ///< its tensors that live when it ends
+  };
+  const Form& form(std::size_t pass) const { return forms_[pass]; }
   /// Instructions that the part's end repeats for every micro-batch from `first` on, `length` for each.
   struct Sweep {
     std::size_t begin = 0, length = 0;
@@ -108,6 +125,26 @@ class Part {
   bool born_alike(std::size_t a, std::size_t b) const { return births(a) == births(b); }
 
  private:
+  Form form_of(std::size_t pass) const {
+    Form form;
+    std::vector<char> lives;
+    for (std::size_t i = begin(pass); i < end(pass); ++i) {
+      const Instruction& instruction = instructions_[i];
+      const auto at = static_cast<std::uint32_t>(i - begin(pass));
+      if (names_a_tensor(instruction) && references_[i].to == Reference::To::same_pass) {
+        form.own.push_back({at, references_[i].ordinal});
+        if (instruction.kind == InstructionKind::alloc) lives.push_back(1);
+        if (instruction.kind == InstructionKind::free) lives[references_[i].ordinal] = 0;
+      } else if (names_a_tensor(instruction) || is_of_an_event(instruction)) {
+        form.others.push_back(at);
+      }
+    }
+    form.births = static_cast<std::uint32_t>(lives.size());
+    for (std::uint32_t ordinal = 0; ordinal < form.births; ++ordinal)
+      if (lives[ordinal]) form.kept.push_back(ordinal);
+    return form;
+  }
+
   std::vector<std::int64_t> births(std::size_t pass) const {
     std::vector<std::int64_t> sizes;
     for (std::size_t i = begin(pass); i < end(pass); ++i)
@@ -193,6 +230,7 @@ class Part {
   std::vector<std::pair<TensorId, Reference>> survivors_;
   std::vector<Birth> births_at_end_;  ///< of what the instructions behind the passes drop
   std::vector<Sweep> sweeps_;
+  std::vector<Form> forms_;
   std::int64_t left_ = 0;
   std::uint32_t ordinal_ = 0;
 };
@@ -269,7 +307,7 @@ class Writer {
     copy(kPrologue, 0, part_.prologue_end());
     for (std::size_t pass = 0; pass < wanted_.size(); ++pass) {
       begins_.push_back(out_.size());
-      copy(pass, part_.begin(patterns_[pass]), part_.end(patterns_[pass]));
+      copy_pass(pass, patterns_[pass]);
     }
     begins_.push_back(out_.size());
     write_end();
@@ -296,6 +334,32 @@ class Writer {
 
   Born& born_in(std::size_t pass) { return pass == kPrologue ? prologue_ : pass == kEpilogue ? epilogue_ : born_[pass]; }
 
+  void copy_pass(std::size_t pass, std::size_t pattern) {
+    const std::size_t from = part_.begin(pattern), at = out_.size();
+    const Part::Form& form = part_.form(pattern);
+    const TensorId first = tensors_.next();
+    born_[pass] = {first, form.births};
+    const Instruction* const recorded = part_.instructions().data();
+    out_.insert(out_.end(), recorded + from, recorded + part_.end(pattern));
+    Instruction* const written = out_.data() + at;
+    for (const Part::Form::Own& own : form.own) written[own.at].id = first + own.ordinal;
+    tensors_.alive.resize(tensors_.alive.size() + form.births);
+    for (const std::uint32_t ordinal : form.kept) tensors_.alive[first + ordinal] = 1;
+    left_ += static_cast<std::int64_t>(form.kept.size());
+    for (const std::uint32_t other : form.others) {
+      Instruction& instruction = written[other];
+      if (names_a_tensor(instruction))
+        name(instruction, resolve(part_.reference(from + other), pass));
+      else if (is_of_a_micro_batch(instruction))
+        instruction.id = event_of(instruction.id, pass);
+    }
+  }
+
+  EventId event_of(EventId recorded, std::size_t pass) const {
+    return events_.at((recorded - events_.first) / events_.period, wanted_.passes()[pass].micro_batch);
+  }
+
+  /// What stands before the passes or behind them.
   void copy(std::size_t pass, std::size_t from, std::size_t to) {
     Born& born = born_in(pass);
     if (born.count == 0) born.first = tensors_.next();
@@ -311,15 +375,12 @@ class Writer {
       } else if (names_a_tensor(instruction)) {
         const Reference& reference = part_.reference(i);
         name(instruction, reference.to == Reference::To::same_pass ? at(born, reference.ordinal) : resolve(reference, pass));
-      } else if (pass < wanted_.size() && is_of_a_micro_batch(instruction)) {
-        instruction.id = events_.at((instruction.id - events_.first) / events_.period, wanted_.passes()[pass].micro_batch);
       }
     }
   }
 
   bool is_of_a_micro_batch(const Instruction& instruction) const {
-    const bool event = instruction.kind == InstructionKind::record_event || instruction.kind == InstructionKind::wait_event;
-    return event && instruction.id >= events_.first && instruction.id < events_.end;
+    return is_of_an_event(instruction) && instruction.id >= events_.first && instruction.id < events_.end;
   }
 
   /// What follows the passes: where it drops something of every micro-batch, of as many as there are here.
