@@ -62,7 +62,7 @@ struct CampaignReport {
   double megawatt_hours = 0;         ///< of the devices at their rated power, and the data centre around them
   double flops_6nd = 0;              ///< 6 · active parameters · tokens
   double flops_exact = 0;            ///< by the model's own operators
-  double chinchilla_tokens = 0;      ///< 20 for each parameter (Hoffmann 2022)
+  double chinchilla_tokens = 0;      ///< 20 for each parameter (Hoffmann 2022); 0: no language model that trains all of its weights
   double optimal_parameters = 0;     ///< that 6ND of this run would train best: √(C / 120)
   double optimal_tokens = 0;
   double predicted_loss = 0;         ///< Hoffmann's fit of MassiveText

@@ -89,6 +89,10 @@ std::optional<std::string> settled_value(const Strategy& resolved, const std::st
 /// Every key that the files, the program's defaults and `resolve()` settled: key, value, where from; then the unread keys.
 std::string show_resolved(const ForeignRun& run);
 
+/// The key of ours that other programs call so, sections, dashes and what follows aside ("tensor_parallel" of torchtitan's
+/// parallelism.tensor_parallel_degree); nothing where no format has it.
+std::optional<std::string> strategy_key_of(const std::string& foreign);
+
 /// Names of the formats that are read, in order.
 std::vector<std::string> foreign_formats();
 

@@ -21,7 +21,9 @@ constexpr double kHour = 3600, kDay = 86400;
 constexpr double kTokensPerParameter = 20;  // Hoffmann 2022 (Chinchilla), table 3: 1.5 to 2.2e1 for each parameter at every size
 
 /// L(N, D) = E + A / N^α + B / D^β, Hoffmann 2022, equation 10 and its fit.
-double hoffmann_loss(double parameters, double tokens) { return 1.69 + 406.4 / std::pow(parameters, 0.34) + 410.7 / std::pow(tokens, 0.28); }
+double hoffmann_loss(double parameters, double tokens) {
+  return 1.69 + 406.4 / std::pow(parameters, 0.34) + 410.7 / std::pow(tokens, 0.28);
+}
 
 double tokens_of(const CampaignRequest& request) {
   if (request.tokens > 0 && request.epochs > 0) fail("tokens and epochs both say how long the run is", "campaign", "leave one of them out");
@@ -37,9 +39,11 @@ double exact_flops(const Model& model, const Strategy& s, double tokens) {
   return 3 * flops::forward(model, lengths) / static_cast<double>(s.seq_len) * tokens;
 }
 
-void add_scaling_laws(const Model& model, CampaignReport& report) {
+/// Hoffmann's law is of language models that learn all of their weights from the run's own tokens.
+void add_scaling_laws(const Model& model, const Strategy& resolved, CampaignReport& report) {
   const auto parameters = static_cast<double>(model.active_parameters());
   report.flops_6nd = 6 * parameters * report.tokens;
+  if (model.task != Model::Task::causal_lm || resolved.lora || resolved.peft) return;
   report.chinchilla_tokens = kTokensPerParameter * parameters;
   report.optimal_parameters = std::sqrt(report.flops_6nd / (6 * kTokensPerParameter));
   report.optimal_tokens = kTokensPerParameter * report.optimal_parameters;
@@ -70,14 +74,16 @@ Resilience resilience_of(Seconds write, Seconds restart, Seconds between) {
 
 void add_notes(const CampaignRequest& request, const Strategy& s, CampaignReport& report) {
   if (!report.price) report.notes.push_back("no list price of this device is known: --price-per-gpu-hour says it");
-  if (!report.resilience) report.notes.push_back("no time for checkpoints and failures: --storage-bandwidth says what the file system writes");
+  if (!report.resilience)
+    report.notes.push_back("no time for checkpoints and failures: --storage-bandwidth says what the file system writes");
   if (request.gpu_hours_between_failures == 0 && report.resilience)
     report.notes.push_back("failures as in Llama 3's run: one in 50,676 GPU-hours; --gpu-hours-between-failures says yours");
   if (s.lora || s.peft) report.notes.push_back("6ND and Hoffmann's laws are of training from scratch, not of adapters");
-  report.notes.push_back(fmt::format(
-      "at another batch size than {}: Adam's learning rate goes with the square root of it (Malladi 2022), SGD's with the batch itself (Goyal 2017), "
-      "up to the critical batch, where the noise of the gradient is as large as the gradient (McCandlish 2018)",
-      s.global_batch));
+  report.notes.push_back(
+      fmt::format("at another batch size than {}: Adam's learning rate goes with the square root of it (Malladi 2022), SGD's with the "
+                  "batch itself (Goyal 2017), "
+                  "up to the critical batch, where the noise of the gradient is as large as the gradient (McCandlish 2018)",
+                  s.global_batch));
 }
 
 }  // namespace
@@ -93,8 +99,8 @@ CampaignReport campaign(const Model& model, const Cluster& cluster, const Strate
   report.checkpoint = checkpoint_of(model, resolved, request.storage_bytes_per_second);
   double share = 1;
   if (report.checkpoint.write) {
-    report.resilience = resilience_of(*report.checkpoint.write, Seconds(request.restart_seconds),
-                                      between_interruptions(request, report.step.gpus, 0));
+    report.resilience =
+        resilience_of(*report.checkpoint.write, Seconds(request.restart_seconds), between_interruptions(request, report.step.gpus, 0));
     share = report.resilience->goodput;
   }
   const auto days = [&](double seconds) { return report.steps * seconds / share / kDay; };
@@ -109,7 +115,7 @@ CampaignReport campaign(const Model& model, const Cluster& cluster, const Strate
   }
   report.megawatt_hours = report.gpu_hours * cluster.accelerator.power.value.value * request.power_usage_effectiveness / 1e6;
   report.flops_exact = exact_flops(model, resolved, report.tokens);
-  add_scaling_laws(model, report);
+  add_scaling_laws(model, resolved, report);
   add_notes(request, resolved, report);
   return report;
 }

@@ -28,19 +28,16 @@ std::string to_json(const CampaignReport& report) {
                  {"gpu_hours", report.gpu_hours},
                  {"megawatt_hours", report.megawatt_hours},
                  {"training_flops", {{"6nd", report.flops_6nd}, {"exact", report.flops_exact}}},
-                 {"chinchilla",
-                  {{"tokens_for_this_model", report.chinchilla_tokens},
-                   {"parameters_for_these_flops", report.optimal_parameters},
-                   {"tokens_for_these_flops", report.optimal_tokens},
-                   {"loss", report.predicted_loss}}},
                  {"checkpoint", std::move(checkpoint)}};
+  if (report.chinchilla_tokens > 0)
+    object["chinchilla"] = {{"tokens_for_this_model", report.chinchilla_tokens},
+                            {"parameters_for_these_flops", report.optimal_parameters},
+                            {"tokens_for_these_flops", report.optimal_tokens},
+                            {"loss", report.predicted_loss}};
   if (report.price)
-    object["price"] = {{"dollars", report.dollars},
-                       {"dollars_per_gpu_hour", report.price->dollars_per_gpu_hour},
-                       {"kind", report.price->kind},
-                       {"provider", report.price->provider},
-                       {"date", report.price->date},
-                       {"source", report.price->source}};
+    object["price"] = {{"dollars", report.dollars},  {"dollars_per_gpu_hour", report.price->dollars_per_gpu_hour},
+                       {"kind", report.price->kind}, {"provider", report.price->provider},
+                       {"date", report.price->date}, {"source", report.price->source}};
   if (report.spot_dollars > 0) object["spot_dollars"] = report.spot_dollars;
   if (report.resilience)
     object["resilience"] = {{"seconds_between_interruptions", report.resilience->between_failures.value},

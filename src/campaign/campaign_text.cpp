@@ -14,13 +14,19 @@ std::string amount(double value) {
   return fmt::format("{:.4g}", value);
 }
 
-std::string money(double dollars) { return dollars >= 1e4 ? "$" + with_thousands(static_cast<std::int64_t>(dollars)) : fmt::format("${:.2f}", dollars); }
+std::string money(double dollars) {
+  return dollars >= 1e4 ? "$" + with_thousands(static_cast<std::int64_t>(dollars)) : fmt::format("${:.2f}", dollars);
+}
 
 std::string duration(Seconds seconds) {
   if (seconds.value >= 2 * 86400) return fmt::format("{:.1f} days", seconds.value / 86400);
   if (seconds.value >= 2 * 3600) return fmt::format("{:.1f} hours", seconds.value / 3600);
   if (seconds.value >= 120) return fmt::format("{:.1f} minutes", seconds.value / 60);
   return to_string(seconds);
+}
+
+std::string energy(double megawatt_hours) {
+  return megawatt_hours < 1 ? fmt::format("{:.4g} kWh", 1000 * megawatt_hours) : fmt::format("{:.4g} MWh", megawatt_hours);
 }
 
 std::string line(const char* what, const std::string& value) { return wrapped(fmt::format("  {:<22}", what), value); }
@@ -36,25 +42,34 @@ std::string price_of(const CampaignReport& report) {
 
 std::string to_text(const CampaignReport& report) {
   const Report& step = report.step;
-  std::string text = wrapped("", fmt::format("{} on {} GPUs ({}): {} tokens in {} steps of {}", printable(step.model_name), with_thousands(step.gpus),
-                                             printable(step.cluster_name), amount(report.tokens), with_thousands(static_cast<std::int64_t>(report.steps)),
-                                             to_string(Seconds(step.time.step_seconds.expected))));
+  std::string text = wrapped(
+      "", fmt::format("{} on {} GPU{} ({}): {} tokens in {} steps of {}", printable(step.model_name), with_thousands(step.gpus),
+                      step.gpus == 1 ? "" : "s", printable(step.cluster_name), amount(report.tokens),
+                      with_thousands(static_cast<std::int64_t>(report.steps)), to_string(Seconds(step.time.step_seconds.expected))));
   if (step.verdict == Verdict::does_not_fit) text += wrapped("", "the step does not fit: what follows is of a run that cannot be");
-  text += "\n" + line("time", fmt::format("{:.1f} days ({:.1f} to {:.1f})", report.days.expected, report.days.low, report.days.high));
-  text += line("GPU-hours", with_thousands(static_cast<std::int64_t>(report.gpu_hours)));
+  const auto days = [](double count) { return duration(Seconds(count * 86400)); };
+  text += "\n" + line("time", fmt::format("{} ({} to {})", days(report.days.expected), days(report.days.low), days(report.days.high)));
+  text += line("GPU-hours", report.gpu_hours < 100 ? fmt::format("{:.3g}", report.gpu_hours)
+                                                   : with_thousands(static_cast<std::int64_t>(report.gpu_hours)));
   if (report.price) text += line("money", price_of(report));
   if (report.spot_dollars > 0) text += line("money on spot", money(report.spot_dollars));
-  text += line("energy", fmt::format("{:.4g} MWh of the devices at their rated power", report.megawatt_hours));
+  text += line("energy", energy(report.megawatt_hours) + " of the devices at their rated power");
   text += line("training FLOPs", fmt::format("{:.4g} by 6ND, {:.4g} by the model's operators", report.flops_6nd, report.flops_exact));
-  text += line("Chinchilla", fmt::format("{} tokens would be 20 for each parameter; 6ND of this run would train {} parameters on {} tokens best; Hoffmann's fit "
-                                         "gives a loss of {:.3f} on MassiveText",
-                                         amount(report.chinchilla_tokens), amount(report.optimal_parameters), amount(report.optimal_tokens), report.predicted_loss));
-  text += line("checkpoint", fmt::format("{} (weights {}, optimizer {}); {}", to_string(report.checkpoint.bytes), to_string(report.checkpoint.weights),
-                                         to_string(report.checkpoint.optimizer), report.checkpoint.form));
+  if (report.chinchilla_tokens > 0)
+    text += line(
+        "Chinchilla",
+        fmt::format("{} tokens would be 20 for each parameter; 6ND of this run would train {} parameters on {} tokens best; Hoffmann's fit "
+                    "gives a loss of {:.3f} on MassiveText",
+                    amount(report.chinchilla_tokens), amount(report.optimal_parameters), amount(report.optimal_tokens),
+                    report.predicted_loss));
+  text +=
+      line("checkpoint", fmt::format("{} (weights {}, optimizer {}); {}", to_string(report.checkpoint.bytes),
+                                     to_string(report.checkpoint.weights), to_string(report.checkpoint.optimizer), report.checkpoint.form));
   if (report.checkpoint.write) text += line("written in", duration(*report.checkpoint.write));
   if (report.resilience) {
     text += line("an interruption every", duration(report.resilience->between_failures));
-    text += line("checkpoint every", fmt::format("{} (Daly; Young: {})", duration(report.resilience->daly), duration(report.resilience->young)));
+    text += line("checkpoint every",
+                 fmt::format("{} (Daly; Young: {})", duration(report.resilience->daly), duration(report.resilience->young)));
     text += line("goodput", fmt::format("{:.1f} % of the time trains", 100 * report.resilience->goodput));
   }
   for (const std::string& note : report.notes) text += wrapped("note: ", note);

@@ -73,7 +73,7 @@ std::string read_file(const std::string& path) {
 
 void write_file(const std::string& path, const std::string& bytes) {
   std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (!file) fail("cannot be written", path);
+  if (!file) fail(std::string("cannot be written: ") + std::strerror(errno), path);
   const bool written = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
   if (std::fclose(file) != 0 || !written) fail("could not be written to its end", path);
 }

@@ -60,26 +60,27 @@ int exit_code(const Arguments& arguments, Verdict verdict) {
 int run_estimate(const Arguments& arguments) {
   (void)exit_code(arguments, Verdict::fits);  // a wrong --fail-on is told before the work
   const std::string format = format_of(arguments);
-  if (arguments.has("--view")) return print(other_view(arguments)), kFits;
+  if (arguments.has("--view") && format != "text")
+    fail("a view is printed as its own calculator prints it", "--view", "leave --format and --json out");
+  if (arguments.has("--view")) return print_to(arguments, other_view(arguments)), kFits;
   const Run run = run_of(arguments, "estimate");
-  if (arguments.has("--against")) return print(against(arguments, run)), kFits;
+  if (arguments.has("--against")) return print_to(arguments, against(arguments, run)), kFits;
   const Report report = estimate(run.model, run.cluster, run.strategy);
-  const ReportWriters writers{
-      [&](const TextStyle& style) {
-        const bool helps = report.verdict == Verdict::does_not_fit && style.detail != TextStyle::Detail::brief;
-        return to_text(report, style) + (helps ? what_would_fit(arguments, run, report) : std::string());
-      },
-      [&] { return to_json(report); },
-      [&] {
-        Document document = document_of(report);
-        document.command = said(arguments);
-        return document;
-      },
-      [&] {
-        RunView view = view_of(run.model, run.cluster, run.strategy);
-        view.command = said(arguments);
-        return document_of(view);
-      }};
+  const ReportWriters writers{[&](const TextStyle& style) {
+                                const bool helps = report.verdict == Verdict::does_not_fit && style.detail != TextStyle::Detail::brief;
+                                return to_text(report, style) + (helps ? what_would_fit(arguments, run, report) : std::string());
+                              },
+                              [&] { return to_json(report); },
+                              [&] {
+                                Document document = document_of(report);
+                                document.command = said(arguments);
+                                return document;
+                              },
+                              [&] {
+                                RunView view = view_of(run.model, run.cluster, run.strategy);
+                                view.command = said(arguments);
+                                return document_of(view);
+                              }};
   print_to(arguments, report_in(format, arguments, writers));
   return exit_code(arguments, report.verdict);
 }

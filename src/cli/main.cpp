@@ -16,7 +16,7 @@ namespace {
 bool asks_for_json(int argc, char** argv) {
   for (int i = 1; i < plimsoll::cli::own_words(plimsoll::cli::all_commands(), argc, argv); ++i) {
     const std::string_view word(argv[i]);
-    if (word == "--json" || (word == "json" && std::string_view(argv[i - 1]) == "--format")) return true;
+    if (word == "--json" || word == "--format=json" || (word == "json" && std::string_view(argv[i - 1]) == "--format")) return true;
   }
   return false;
 }

@@ -10,6 +10,7 @@
 #include "option_words.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
+#include "plimsoll/suggestion.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -98,7 +99,8 @@ void add_command(CLI::App& parent, const Command& command, bool named, bool with
 
 /// The last of several values counts, so that a line is changed by what is added at its end; that there were others is said.
 void tell_the_last(const Option& option, const std::vector<std::string>& values) {
-  if (option.kind != Option::value || std::all_of(values.begin(), values.end(), [&](const auto& value) { return value == values.front(); })) return;
+  if (option.kind != Option::value || std::all_of(values.begin(), values.end(), [&](const auto& value) { return value == values.front(); }))
+    return;
   std::fprintf(stderr, "plimsoll: %s is given more than once: the last one counts\n", option.name.c_str());
 }
 
@@ -120,6 +122,24 @@ std::vector<std::string> names_of(const std::vector<Command>& commands) {
   return names;
 }
 
+/// What another program's option is here: "--gradient-checkpointing" is --recompute; a value alone ("--bf16") is said of its option.
+std::string said_elsewhere(const std::string& flag, const Command& command) {
+  const std::string word = flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+  const auto takes = [&](const std::string& name) {
+    return std::any_of(command.options.begin(), command.options.end(), [&](const Option& option) { return option.name == name; });
+  };
+  if (const auto ours = strategy_key_of(word)) {
+    std::string here = "--" + *ours;
+    std::replace(here.begin(), here.end(), '_', '-');
+    if (takes(here)) return "here it is '" + here + "'";
+  }
+  for (const bool rare : {false, true})
+    for (const Option& option : command.options)
+      if (const auto values = values_of(option); option.rare == rare && std::find(values.begin(), values.end(), word) != values.end())
+        return "say '" + option.name + " " + word + "'";
+  return {};
+}
+
 /// What CLI11 calls extras: name the first one, and what was perhaps meant.
 void refuse_extras(const CLI::App& app, const Command& command) {
   const auto extras = app.remaining();
@@ -129,9 +149,17 @@ void refuse_extras(const CLI::App& app, const Command& command) {
   std::vector<std::string> flags{"--help"};
   for (const Option& option : command.options)
     if (option.name.rfind('-', 0) == 0) flags.push_back(option.name);
-  const std::string near = nearest_name(name, flags);
-  fail("there is no option '" + name + "'", command.name,
-       near.empty() ? "plimsoll " + command.name + " --help lists them" : "did you mean '" + near + "'?");
+  std::string hint = said_elsewhere(name, command);
+  if (hint.empty()) hint = meant(name, flags);
+  fail("there is no option '" + name + "'", command.name, hint.empty() ? "plimsoll " + command.name + " --help lists them" : hint);
+}
+
+/// CLI11 on an option without its value: "--fsdp: 1 required TEXT missing".
+[[noreturn]] void refuse_missing_value(const CLI::ArgumentMismatch& wrong, const Command& command) {
+  const std::string what = wrong.what(), name = what.substr(0, what.find(':'));
+  for (const Option& option : command.options)
+    if (option.name == name && is_flag(option)) fail("the value is missing", name, option.help);
+  fail(what, command.name, "--help has examples");
 }
 
 /// The command that the line names, at the deepest level. Throws Error when a name is unknown or missing.
@@ -141,7 +169,9 @@ const Command& find_command(const std::vector<Command>& commands, int argc, cons
     if (command.name == argv[at])
       return command.children.empty() ? command
                                       : find_command(command.children, argc, argv, at + 1, path + (path.empty() ? "" : " ") + command.name);
-  fail("there is no command '" + std::string(argv[at]) + "'", path, suggest(argv[at], names_of(commands)));
+  std::vector<std::string> names = names_of(commands);
+  if (path.empty()) names.insert(names.end(), {"--help", "--version"});
+  fail("there is no command '" + std::string(argv[at]) + "'", path, suggest(argv[at], names));
 }
 
 bool takes_rest(const Command& command) {
@@ -210,6 +240,9 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
     return print_help(app, wanted);
   } catch (const CLI::ExtrasError&) {
     fail("there is no option '" + std::string(argv[1]) + "'", {}, "plimsoll --help lists the commands");
+  } catch (const CLI::ArgumentMismatch& wrong) {
+    if (chosen) refuse_missing_value(wrong, *chosen);
+    fail(wrong.what(), {}, "--help has examples");
   } catch (const CLI::ParseError& wrong) {
     fail(wrong.what(), chosen ? chosen->name : std::string(), "--help has examples");
   }

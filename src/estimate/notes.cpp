@@ -105,6 +105,16 @@ void note_memory(const Report& report, const Strategy& s, std::vector<std::strin
                     "whole product of queries, keys and values, where the kernel keeps its parts");
 }
 
+/// Windows that overlap are unfolded image by image (slow_conv2d); patches that do not are one implicit product.
+void note_convolutions(const Report& report, const Model& model, std::vector<std::string>& notes) {
+  if (report.time.basis != Basis::played) return;
+  const auto unfolded = [](const Operator& op) { return op.kind == OperatorKind::convolution && (op.stride != op.kernel || op.padding > 0); };
+  const auto unfolds = [&](const Block& block) { return std::any_of(block.operators.begin(), block.operators.end(), unfolded); };
+  if (std::any_of(model.blocks.begin(), model.blocks.end(), unfolds))
+    notes.push_back("convolutions run as PyTorch's own do with cuDNN off, image by image: with cuDNN the step takes a fraction of this time, "
+                    "and a workspace that its heuristics choose is not counted");
+}
+
 /// Options that were given and that this run does not read: "vp, schedule: not used without a pipeline (pp above 1)".
 void note_idle_options(const Report& report, const Model& model, const Strategy& s, std::vector<std::string>& notes) {
   const bool played = report.time.basis == Basis::played && report.worst_rank().memory.basis == Basis::played;
@@ -129,6 +139,7 @@ std::vector<std::string> notes_of(const Report& report, const Model& model, cons
   note_memory(report, resolved, notes);
   note_offload(report, resolved, notes);
   note_utilisation(report, resolved, notes);
+  note_convolutions(report, model, notes);
   note_idle_options(report, model, resolved, notes);
   return notes;
 }

@@ -70,7 +70,7 @@ MemoryTrace played(const StepProgram& program, const PlayMemoryOptions& options,
   memory::BoundedTrace played = memory::play_beyond_capacity(program, options);
   if (const auto& failed = played.out_of_memory) {
     out_of_memory = true;
-    at = fmt::format("{} of step {}, {}", name_of(failed->phase), failed->step + 1, failed->label);
+    at = fmt::format("{} of step {}{}{}", name_of(failed->phase), failed->step + 1, failed->label.empty() ? "" : ", ", failed->label);
   }
   return std::move(played.trace);
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <utility>
 
+#include "framework/peft.hpp"
 #include "framework/resolver.hpp"
 #include "plimsoll/flops.hpp"
 #include "plimsoll/schedule.hpp"
@@ -236,6 +237,18 @@ void check_lengths_read(Resolver& r) {
     r.complaints.add("text_tokens for " + r.model.name + ", which has no prompt beside an image", "leave it out");
 }
 
+/// What a framework has of a list of which "none" is one.
+template <class List>
+std::string offered(const List& list) {
+  return list.size() > 1 ? "it has " + either(list) : "leave it out";
+}
+
+std::string listed(const std::vector<Recompute::Kind>& kinds) {
+  std::vector<std::string_view> names;
+  for (const Recompute::Kind kind : kinds) names.push_back(strategy::name_in(strategy::recompute_names(), kind));
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
 }  // namespace
 
 void check_shapes(Resolver& r) {
@@ -258,7 +271,7 @@ void check_shapes(Resolver& r) {
   check_tensor(r);
   check_pipeline(r);
   check_experts(r);
-  if (s.lora && s.lora->r == 0) r.complaints.add("lora.r, the adapters' rank, is missing", "give it");
+  if (s.lora && s.lora->r == 0) r.complaints.add("lora.r, the adapters' rank, is missing", "give it, 8 to 64 are usual");
   if (s.base_weights != BaseWeights::as_trained && !s.lora && !s.peft)
     r.complaints.add("base_weights without adapters: quantised weights are frozen, and nothing else would be trained",
                      "give lora.r or leave it out");
@@ -266,9 +279,9 @@ void check_shapes(Resolver& r) {
     r.complaints.add("fully_shard (FSDP2) has no NO_SHARD", "set data_parallel ddp, or fsdp1");
   if (s.fsdp.root_unit == false && (engine_of(s) == Engine::fsdp1 || engine_of(s) == Engine::fsdp2))
     r.complaints.add("fsdp.root_unit false: a model whose root is no unit is not modelled", "leave it out");
-  if (s.lora && s.lora->targets.empty())
+  if (s.lora && s.lora->targets.empty() && r.profile().adapters)
     r.complaints.add("lora.target_modules is missing, and PEFT has none for model type '" + r.model.model_type + "'",
-                     "list the linears that get an adapter");
+                     "list the linears that get an adapter, of " + fmt::format("{}", fmt::join(linear_names(r.model), ", ")));
 }
 
 /// Whether transformers' class says _supports_flash_attn (5.23); GPT-OSS takes kernels with sinks alone, which flash-attention 2 has not.
@@ -292,9 +305,9 @@ void check_abilities(Resolver& r) {
   if (!contains(p.attentions, s.attention)) lacks("attention " + std::string(name_of(s.attention)), "it has " + either(p.attentions));
   check_flash_attention(r);
   if (!contains(p.losses, s.loss)) lacks("loss " + std::string(name_of(s.loss)), "it has " + either(p.losses));
-  if (!contains(p.low_precisions, s.low_precision))
-    lacks(std::string(name_of(s.low_precision)) + " products", "it has " + either(p.low_precisions));
-  if (!contains(p.recomputes, s.recompute.kind)) lacks("such recompute", "use none or full");
+  if (!contains(p.low_precisions, s.low_precision)) lacks(std::string(name_of(s.low_precision)) + " products", offered(p.low_precisions));
+  if (!contains(p.recomputes, s.recompute.kind))
+    lacks("recompute " + std::string(strategy::name_in(strategy::recompute_names(), s.recompute.kind)), "it has " + listed(p.recomputes));
   if (s.tp > 1 && !p.tensor) lacks("tensor parallelism", "use megatron-core, torchtitan or nanotron");
   if (s.pp > 1 && p.schedules.empty()) lacks("pipeline parallelism", "use megatron-core, torchtitan or nanotron");
   if (s.cp > 1 && !p.context) lacks("context parallelism", "use megatron-core or torchtitan");

@@ -1,5 +1,6 @@
 #include "framework/peft.hpp"
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -37,10 +38,7 @@ const std::vector<Modules>& tables() {
       {"gptj", {"q_proj", "v_proj", "fc_out"}, {"fc_out"}, {"ln_1", "ln_f"}},
       {"gpt_neox", {"query_key_value", "dense_4h_to_h"}, {"dense_4h_to_h"}, {}},
       {"gpt_neo", {"q_proj", "v_proj", "c_proj"}, {"c_proj"}, {}},
-      {"bloom",
-       {"query_key_value", "mlp.dense_4h_to_h"},
-       {"mlp.dense_4h_to_h"},
-       {"input_layernorm", "post_attention_layernorm", "ln_f"}},
+      {"bloom", {"query_key_value", "mlp.dense_4h_to_h"}, {"mlp.dense_4h_to_h"}, {"input_layernorm", "post_attention_layernorm", "ln_f"}},
       {"falcon", {"query_key_value", "dense_4h_to_h"}, {"dense_4h_to_h"}, {"input_layernorm", "post_attention_layernorm", "ln_f"}},
   };
   return rows;
@@ -86,7 +84,8 @@ void complete_virtual_tokens(Strategy& s, const Model& model) {
   const std::int64_t learnt = s.trainable_params - encoder_parameters(peft, model.hidden_size);
   if (learnt <= 0) fail("the number of virtual tokens is missing", "peft.num_virtual_tokens", "give it, or trainable_params");
   if (learnt % model.hidden_size != 0)
-    fail("no number of virtual tokens has " + std::to_string(s.trainable_params) + " parameters", "trainable_params", "give peft.num_virtual_tokens");
+    fail("no number of virtual tokens has " + std::to_string(s.trainable_params) + " parameters", "trainable_params",
+         "give peft.num_virtual_tokens");
   peft.virtual_tokens = learnt / model.hidden_size;
   s.assumed.push_back("peft.num_virtual_tokens: " + std::to_string(peft.virtual_tokens) + " (from trainable_params)");
 }
@@ -155,6 +154,18 @@ void complete_peft(Strategy& s, const Model& model) {
     complete_targets(s, model);
   else
     complete_virtual_tokens(s, model);
+}
+
+std::vector<std::string> linear_names(const Model& model) {
+  std::vector<std::string> names;
+  for (const Block& block : model.blocks)
+    for (const Operator& op : block.operators) {
+      const std::string name = op.name.substr(op.name.rfind('.') + 1);
+      const bool layer = block.role == Block::Role::decoder || block.role == Block::Role::encoder || block.numbered;
+      const bool of_layers = layer && op.kind == OperatorKind::linear;
+      if (of_layers && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  return names;
 }
 
 }  // namespace plimsoll::framework

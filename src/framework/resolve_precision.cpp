@@ -79,20 +79,32 @@ void default_type(std::optional<DType>& field, DType usual) {
   if (!field) field = usual;
 }
 
+/// Autocast needs no fp32 copy of weights that nothing trains: where nobody says a precision, they stay as checkpoints hold them, which is
+/// how transformers 5 (dtype "auto") and diffusers' scripts load them beside LoRA.
+void hold_frozen_weights_as_stored(Resolver& r) {
+  Strategy& s = r.s;
+  const bool autocast = s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16;
+  if (!autocast || !s.lora || s.base_weights != BaseWeights::as_trained || s.param_dtype) return;
+  s.param_dtype = fp16_family(s.precision) ? DType::fp16 : DType::bf16;
+  r.assume("param_dtype: " + std::string(name_of(*s.param_dtype)) + " (frozen weights, as checkpoints hold them)");
+}
+
 }  // namespace
 
 void resolve_precision(Resolver& r) {
   Strategy& s = r.s;
-  if (s.precision == Precision::automatic) {
+  const bool said = s.precision != Precision::automatic;
+  if (!said) {
     const bool has_bf16 = computes_in(r.device, MathType::bf16), has_fp16 = computes_in(r.device, MathType::fp16);
     s.precision = has_bf16 || !has_fp16 ? Precision::bf16 : Precision::fp16;
     r.assume(has_bf16 || !has_fp16 ? "precision: bf16" : "precision: fp16, since " + r.device.title + " has no bf16");
   }
   if (s.precision == Precision::bf16 || s.precision == Precision::fp16) {
-    const std::string said(name_of(s.precision));
+    const std::string plain(name_of(s.precision));
     s.precision = concrete(r);
-    r.assume("precision: " + said + " as " + std::string(name_of(s.precision)));
+    r.assume("precision: " + plain + " as " + std::string(name_of(s.precision)));
   }
+  if (!said) hold_frozen_weights_as_stored(r);
   const Types types = usual_types(r);
   const bool pure = s.precision == Precision::pure_bf16 || s.precision == Precision::pure_fp16;
   default_type(s.param_dtype, types.param);

@@ -48,6 +48,7 @@ void resolve_world(Resolver& r) {
     r.complaints.add(number(r.gpus) + " GPUs are no multiple of " + product,
                      "use a multiple of " + number(model_ranks) + " GPUs or smaller degrees");
     s.dp = 1;
+    return;  // what follows from it would only say it again
   }
   if (s.dp == 0) s.dp = static_cast<int>(r.gpus / model_ranks);
   if (s.dp * model_ranks != r.gpus)
@@ -123,9 +124,12 @@ void resolve_ranks(Resolver& r) {
 void resolve_data_parallel(Resolver& r) {
   Strategy& s = r.s;
   if (s.data_parallel == DataParallel::automatic) {
-    const bool alone = s.dp == 1 && r.profile().layer_spec.empty();
+    // FSDP's mesh holds the context-parallel ranks too: they see other tokens of the same weights (torchtitan's dp_shard_cp).
+    const bool shards = is_fsdp(r.profile().data_parallel);
+    const int sharers = shards ? s.dp * s.cp : s.dp;
+    const bool alone = sharers == 1 && r.profile().layer_spec.empty();
     s.data_parallel = alone ? DataParallel::none : r.profile().data_parallel;
-    if (s.dp > 1) r.assume("data_parallel: " + std::string(name_of(s.data_parallel)));
+    if (sharers > 1) r.assume("data_parallel: " + std::string(name_of(s.data_parallel)));
   }
   s.data_parallel = concrete(r, s.data_parallel);
   if (s.data_parallel == DataParallel::none && s.dp > 1)

@@ -59,7 +59,7 @@ const ComputeRate& Accelerator::rate(MathType type) const {
   if (found != rates.end()) return *found;
   std::string known;
   for (const auto& candidate : rates) known += (known.empty() ? "" : ", ") + std::string(name_of(candidate.type));
-  refuse(title + " has no " + std::string(name_of(type)) + " arithmetic", name, "it has " + known);
+  refuse("no rate of " + std::string(name_of(type)) + " arithmetic is stated for " + title, name, "of " + known);
 }
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include "data/shipped_files.hpp"
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/suggestion.hpp"
 #include "units/text.hpp"
 
 namespace plimsoll {
@@ -60,6 +61,14 @@ std::optional<std::string> look_up(const std::vector<std::pair<std::string, std:
   return std::nullopt;
 }
 
+/// "8xa100" of "a100x8"; empty: no number stands behind.
+std::string number_first(const std::string& name) {
+  const std::size_t x = name.find_last_of("xX");
+  if (x == std::string::npos || x == 0 || x + 1 == name.size() || name.size() > 64) return {};
+  const bool counts = name.find_first_not_of("0123456789", x + 1) == std::string::npos;
+  return counts ? name.substr(x + 1) + "x" + name.substr(0, x) : std::string();
+}
+
 /// The shipped name that a name or alias means. Throws Error.
 std::string canonical_device(const std::string& name) {
   std::vector<std::string> known = shipped_accelerators();
@@ -67,10 +76,12 @@ std::string canonical_device(const std::string& name) {
   const Aliases& aliases = shipped_aliases();
   if (const auto reason = look_up(aliases.refused, name)) refuse("accelerator '" + name + "': " + *reason);
   if (const auto found = look_up(aliases.names, name)) return *found;
+  const std::string shown = name.substr(0, 64);
+  const std::string turned = number_first(name);
+  std::string near = turned.empty() ? meant(shown, known) : "write the number first: " + turned;
   for (const auto& [alias, target] : aliases.names) known.push_back(alias);
-  const std::string near = nearest_name(name.substr(0, 64), known);
-  fail("unknown accelerator '" + name.substr(0, 64) + "'", {},
-       near.empty() ? suggest("", shipped_accelerators()) : "did you mean '" + near + "'?");
+  if (near.empty()) near = meant(shown, known);
+  fail("unknown accelerator '" + shown + "'", {}, near.empty() ? suggest("", shipped_accelerators()) : near);
 }
 
 /// What a shipped file describes. It never changes and is read once: reading a device's file takes a twentieth of an estimate.

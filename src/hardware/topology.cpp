@@ -254,7 +254,9 @@ double Topology::Graph::spine_share(GroupShape& shape, const std::map<std::int64
 void Topology::Graph::add_network(GroupShape& shape, const std::map<std::int64_t, GpuSet>& by_node, std::size_t siblings) const {
   const Node& described = cluster.node;
   if (described.nics == 0)
-    refuse(fmt::format("a group of {} ranks spans {} nodes, but the nodes of {} have no network", shape.size, shape.nodes, cluster.name));
+    refuse(fmt::format("a group of {} ranks spans {} nodes, but the nodes of {} have no network", shape.size, shape.nodes, cluster.name),
+           {},
+           fmt::format("a node has {} GPUs; other nodes are described by a cluster file of your own, docs/hardware.md", described.gpus));
   std::size_t nics_used = std::numeric_limits<std::size_t>::max();
   bool same_rail = true;
   for (const auto& [index, members] : by_node) {

@@ -12,6 +12,7 @@
 #include "model/registry.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/model.hpp"
+#include "plimsoll/suggestion.hpp"
 #include "units/json_reader.hpp"
 
 namespace plimsoll {
@@ -125,14 +126,8 @@ std::optional<Model> load_shipped(const std::string& name, const std::string& ar
 
 /// "mistral-7b" is the beginning of two; else the nearest.
 std::string meant_by(const std::string& name) {
-  const auto names = shipped_models();
-  std::string beginnings;
-  int count = 0;
-  for (const std::string& shipped : names)
-    if (!name.empty() && shipped.rfind(name, 0) == 0 && ++count <= 6) beginnings += (beginnings.empty() ? "'" : ", '") + shipped + "'";
-  if (!beginnings.empty()) return "did you mean " + beginnings + (count > 6 ? ", …?" : "?");
-  const std::string near = nearest_name(name, names);
-  return near.empty() ? "`plimsoll models` lists them; a config.json is given by its path" : "did you mean '" + near + "'?";
+  const std::string near = meant(name, shipped_models());
+  return near.empty() ? "`plimsoll models` lists them; a config.json is given by its path" : near;
 }
 
 /// "google/gemma-3-27b-it": one owner, one name, and no folder of that owner's name.

@@ -11,16 +11,21 @@ namespace {
 
 /// "1.78 s a step, 9,187 tokens/s per GPU, MFU 36.2 %"
 std::string pace(const Report& report) {
-  std::string text = to_string(Seconds(report.time.step_seconds.expected)) + " a step";
-  const double images = report.time.images_per_second_per_gpu;
-  text += images > 0 ? fmt::format(", {} images/s per GPU", images < 100 ? fmt::format("{:.2f}", images) : with_thousands(std::llround(images)))
-                     : fmt::format(", {} tokens/s per GPU", with_thousands(std::llround(report.time.tokens_per_second_per_gpu)));
+  const bool closed = report.time.basis == Basis::closed_form;
+  const std::string text =
+      to_string(Seconds(report.time.step_seconds.expected)) + (closed ? " a step (closed form), " : " a step, ") + rate_of(report.time);
   for (const FlopsConvention& convention : report.flops.conventions)
     if (convention.name == "megatron") return text + fmt::format(", MFU {:.1f} %", 100 * convention.mfu);
   return text + fmt::format(", HFU {:.1f} %", 100 * report.flops.hfu);
 }
 
 }  // namespace
+
+std::string rate_of(const TimeReport& time) {
+  const double images = time.images_per_second_per_gpu;
+  if (images <= 0) return with_thousands(std::llround(time.tokens_per_second_per_gpu)) + " tokens/s per GPU";
+  return (images < 100 ? fmt::format("{:.2f}", images) : with_thousands(std::llround(images))) + " images/s per GPU";
+}
 
 std::string spoken_verdict(Verdict verdict) { return spoken(name_of(verdict)); }
 

@@ -5,6 +5,7 @@
 
 #include "plimsoll/report.hpp"
 #include "plimsoll/search.hpp"
+#include "report/answer.hpp"
 #include "report/csv.hpp"
 #include "report/layout.hpp"
 #include "search/comparison.hpp"
@@ -23,28 +24,27 @@ std::string points_of(double points) {
 
 std::string line_of(const EstimatedPlan& plan) {
   const RankMemory& memory = plan.report.worst_rank().memory;
-  return fmt::format("{} a step on {} GPUs, {} tokens/s per GPU; {:.1f} of {:.1f} GiB", to_string(Seconds(plan.seconds())),
-                     with_thousands(plan.plan.gpus), with_thousands(static_cast<std::int64_t>(plan.report.time.tokens_per_second_per_gpu)),
-                     memory.device.expected / 1073741824.0, memory.capacity.gib());
+  return fmt::format("{} a step on {} GPU{}, {}; {:.1f} of {:.1f} GiB{}", to_string(Seconds(plan.seconds())),
+                     with_thousands(plan.plan.gpus), plan.plan.gpus == 1 ? "" : "s", rate_of(plan.report.time),
+                     memory.device.expected / 1073741824.0, memory.capacity.gib(), plan.report.verdict == Verdict::tight ? ", tight" : "");
 }
 
-std::string head(const SearchResult& result) {
+std::string effort(const SearchResult& result) {
   std::string text = wrapped(
-      "", fmt::format(
-              "{} on {}: {} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
-              printable(result.model), printable(result.cluster), points_of(result.points), count(result.legal), count(result.screened),
-              to_string(Seconds(result.screening_seconds)), result.screened_per_second(), count(result.probes), count(result.estimated),
-              to_string(Seconds(result.seconds))));
-  if (!result.complete)
-    text += wrapped("", "stopped before the best was certain: what follows is the best so far (--max-estimates allows more)");
-  return text + "\n";
+      "", fmt::format("{} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
+                      points_of(result.points), count(result.legal), count(result.screened), to_string(Seconds(result.screening_seconds)),
+                      result.screened_per_second(), count(result.probes), count(result.estimated), to_string(Seconds(result.seconds))));
+  if (!result.complete) text += wrapped("", "stopped before the best was certain: this is the best so far (--max-estimates allows more)");
+  return "\n" + text;
 }
 
 std::string best_of(const SearchResult& result) {
-  if (result.best.empty()) return "no plan fits\n";
+  const std::string what = printable(result.model) + " on " + printable(result.cluster);
+  if (result.best.empty()) return wrapped("", "no plan fits: " + what);
   const EstimatedPlan& best = result.best.front();
   const char* goals[] = {"fastest", "fewest GPUs", "cheapest"};
-  return wrapped(fmt::format("{}: ", goals[static_cast<int>(result.goal)]), line_of(best)) + "  " + printable(best.command) + "\n";
+  return wrapped("", fmt::format("{}: {}, {}", goals[static_cast<int>(result.goal)], what, line_of(best))) + "  " +
+         printable(best.command) + "\n";
 }
 
 std::string runners_up(const SearchResult& result) {
@@ -56,7 +56,8 @@ std::string runners_up(const SearchResult& result) {
     const double more = 100 * (plan.seconds() / best.seconds() - 1);
     text += wrapped(fmt::format("  {:>2}  {:>9}  {:+5.1f} %  {:>6.1f} GiB  ", i + 1, to_string(Seconds(plan.seconds())), more,
                                 plan.report.worst_rank().memory.device.expected / 1073741824.0),
-                    fmt::format("{}: {}", differing_options(plan.plan, best.plan), losses_in_words(plan, best)));
+                    fmt::format("{}{}: {}", plan.report.verdict == Verdict::tight ? "tight; " : "", differing_options(plan.plan, best.plan),
+                                losses_in_words(plan, best)));
   }
   const auto equal = static_cast<std::size_t>(std::count_if(result.best.begin() + 1, result.best.end(), [&](const EstimatedPlan& plan) {
     return equal_within_error(steps_of(plan), steps_of(best));
@@ -103,7 +104,7 @@ std::string rejected_of(const SearchResult& result) {
 }  // namespace
 
 std::string to_text(const SearchResult& result) {
-  std::string text = head(result) + best_of(result) + runners_up(result) + front_of(result) + rejected_of(result);
+  std::string text = best_of(result) + effort(result) + runners_up(result) + front_of(result) + rejected_of(result);
   for (const std::string& note : result.notes) text += wrapped("note: ", note);
   if (!result.best.empty()) text += "\nthe best in full\n\n" + to_text(result.best.front().report);
   return text;

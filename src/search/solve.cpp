@@ -36,7 +36,8 @@ Trial tried(const SearchRequest& request, const SearchWatcher& watch) {
       return {{}, "no plan fits"};
     }
     const SearchPlan plan{0, {}, searching::cluster_sizes(request).back(), 0, {}, false};
-    EstimatedPlan estimated{plan, estimate(request.model, part_of(request.cluster, plan.gpus), strategy_of(request, plan)), command_of(request, plan)};
+    EstimatedPlan estimated{plan, estimate(request.model, part_of(request.cluster, plan.gpus), strategy_of(request, plan)),
+                            command_of(request, plan)};
     if (estimated.report.verdict == Verdict::does_not_fit) return {{}, missing_of(estimated.report)};
     return {std::move(estimated), {}};
   } catch (const Error& error) {
@@ -116,8 +117,12 @@ Solution largest(const SearchRequest& request, const std::string& key, const Sea
       if (request.base.global_batch % d == 0) divisors.push_back(d);
     return last_of(key, divisors, with, watch);
   }
-  if (key == "seq") return bisected(key, kTokens, [&](std::int64_t value) { return with_key(request, "seq", value); }, watch);
-  if (key == "layers") return bisected(key, 1, [&](std::int64_t value) { return with_layers(request, value); }, watch);
+  if (key == "seq")
+    return bisected(
+        key, kTokens, [&](std::int64_t value) { return with_key(request, "seq", value); }, watch);
+  if (key == "layers")
+    return bisected(
+        key, 1, [&](std::int64_t value) { return with_layers(request, value); }, watch);
   fail("there is no largest '" + key + "'", "--largest", suggest(key, {"micro_batch", "seq", "layers"}));
 }
 
@@ -163,8 +168,11 @@ std::string to_text(const Solution& solution) {
     text = wrapped("", fmt::format("no {} fits", spoken(solution.key)));
   } else {
     const RankMemory& memory = solution.plan->report.worst_rank().memory;
-    text = wrapped("", fmt::format("{} {}: {} ({} a step, {:.1f} of {:.1f} GiB)", end, spoken(solution.key), solution.value,
-                                   to_string(Seconds(solution.plan->seconds())), memory.device.expected / 1073741824.0, memory.capacity.gib()));
+    const Verdict verdict = solution.plan->report.verdict;
+    text = wrapped(
+        "", fmt::format("{} {}: {} ({}{} a step, {:.1f} of {:.1f} GiB)", end, spoken(solution.key), solution.value,
+                        verdict == Verdict::fits ? "" : spoken(name_of(verdict)) + ": ", to_string(Seconds(solution.plan->seconds())),
+                        memory.device.expected / 1073741824.0, memory.capacity.gib()));
     text += "  " + printable(solution.plan->command) + "\n";
   }
   if (!solution.next.empty()) text += wrapped("  ", fmt::format("{} does not: {}", solution.next, printable(solution.because)));
@@ -172,9 +180,11 @@ std::string to_text(const Solution& solution) {
 }
 
 std::string to_json(const Solution& solution) {
-  nlohmann::ordered_json object = {{"schema", "plimsoll/solution/1"}, {"key", solution.key}, {"fits", solution.plan.has_value()}, {"value", solution.value}};
+  nlohmann::ordered_json object = {
+      {"schema", "plimsoll/solution/1"}, {"key", solution.key}, {"fits", solution.plan.has_value()}, {"value", solution.value}};
   if (solution.plan) {
     object["command"] = solution.plan->command;
+    object["verdict"] = name_of(solution.plan->report.verdict);
     object["step_seconds"] = solution.plan->seconds();
     object["device_bytes"] = static_cast<std::int64_t>(solution.plan->report.worst_rank().memory.device.expected);
   }

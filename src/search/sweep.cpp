@@ -7,6 +7,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/search.hpp"
+#include "report/answer.hpp"
 #include "report/csv.hpp"
 #include "report/json_text.hpp"
 #include "report/layout.hpp"
@@ -99,6 +100,7 @@ std::string to_text(const Sweep& sweep) {
     }
     const Report& report = *point.report;
     text += fmt::format("  time   {:>10}  {}\n", to_string(Seconds(seconds_of(report))), bar(seconds_of(report) / slowest, kCells));
+    text += "  rate   " + rate_of(report.time) + "\n";
     text += fmt::format("  memory {:>6.1f} GiB  {}{}\n", gib_of(report), bar(gib_of(report) / fullest, kCells),
                         report.verdict == Verdict::does_not_fit ? "  does not fit"
                         : report.verdict == Verdict::tight      ? "  tight"
@@ -176,6 +178,7 @@ std::string to_text(const std::vector<Technique>& techniques) {
     const std::string slower = before ? fmt::format("{:+.1f} %", 100 * (seconds / seconds_of(before->report) - 1)) : "";
     const std::string larger = before ? fmt::format("{:+.1f} GiB", gib - gib_of(before->report)) : "";
     text += fmt::format("  time   {:>10}  {:>10}  {}\n", to_string(Seconds(seconds)), slower, bar(seconds / slowest, kCells));
+    text += "  rate   " + rate_of(each.report.time) + "\n";
     text += fmt::format("  memory {:>6.1f} GiB  {:>10}  {}{}\n", gib, larger, bar(gib / fullest, kCells),
                         each.report.verdict == Verdict::does_not_fit ? "  does not fit" : "");
     before = &each;

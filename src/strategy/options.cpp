@@ -46,6 +46,12 @@ void refuse_lora_bias(Setting& x) {
     refuse("biases trained beside adapters are not modelled, found \"" + x.value.text() + "\"", "lora.bias", "none");
 }
 
+/// All that `precision` may say, the products among it.
+const std::string& precision_list() {
+  static const std::string list = list_of(precision_names()) + ", fp8, mxfp8, nvfp4";
+  return list;
+}
+
 /// "fp8", "mxfp8", "nvfp4" are products over 16-bit training; all other names are ways to hold the weights.
 void set_precision(Setting& x) {
   for (const auto& entry : low_precision_names())
@@ -55,7 +61,7 @@ void set_precision(Setting& x) {
       return put_precision(x, Precision::bf16);
     }
   if (x.value.text() == "amp-bf16 over bf16 parameters") x.s.param_dtype = DType::bf16;
-  put_precision(x, x.named(precision_names()));
+  put_precision(x, x.named(precision_names(), precision_list().c_str()));
 }
 
 /// `autocast`: bf16 or fp16 says amp.

@@ -85,17 +85,18 @@ void read_below(Strategy& s, const JsonValue& object, const std::string& prefix,
   for (const std::string& name : object.keys()) {
     const std::string key = prefix + name;
     const JsonValue value = object[name];
-    const bool branch = value.is_object() && has_entries_below(key);
+    const bool group = has_entries_below(key), branch = value.is_object() && group;
     const Entry* entry = branch ? nullptr : find_entry(key);
     if (branch) {
       read_below(s, value, key + ".", source);
-    } else if (entry != nullptr && (entry->set == nullptr || value.is_null())) {
+    } else if ((entry != nullptr && entry->set == nullptr) || ((entry != nullptr || group) && value.is_null())) {
       value.mark_read();
     } else if (entry != nullptr) {
       Setting setting(s, value, key, source);
       entry->set(setting);
       source.set.push_back(key);
     } else {
+      if (group) value.expected("an object of its keys");
       const std::string near = nearest_name(name, siblings(prefix));
       if (!near.empty()) fail("unknown key '" + name + "'", value.where(), "did you mean '" + near + "'?");
       s.unread_keys.push_back(key);

@@ -4,11 +4,13 @@
 #include <numeric>
 #include <utility>
 
+#include "plimsoll/suggestion.hpp"
+
 namespace plimsoll {
 namespace {
 
-/// Messages quote files and command lines: what a terminal would obey, or a reader take for another line, becomes '?'. C1 controls are C2 80
-/// to C2 9F in UTF-8.
+/// Messages quote files and command lines: what a terminal would obey, or a reader take for another line, becomes '?'. C1 controls are C2
+/// 80 to C2 9F in UTF-8.
 std::string one_line(const std::string& message, const std::string& where, const std::string& hint) {
   std::string line = where.empty() ? message : where + ": " + message;
   if (!hint.empty()) line += " (" + hint + ")";
@@ -42,6 +44,27 @@ std::size_t edit_distance(std::string_view a, std::string_view b, std::size_t en
   return std::min(above[b.size()], enough);
 }
 
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+std::string lower(std::string_view text) {
+  std::string low(text);
+  std::transform(low.begin(), low.end(), low.begin(), [](char c) { return lower(c); });
+  return low;
+}
+
+constexpr std::size_t kLongestName = 100;  // longer input is no typo of ours, and comparing it would be slow
+
+/// "'a', 'b', …": the candidates of which `holds` is true, the first six of them.
+template <class Holds>
+std::string quoted(const std::vector<std::string>& candidates, const Holds& holds) {
+  constexpr int kMost = 6;
+  std::string text;
+  int count = 0;
+  for (const std::string& candidate : candidates)
+    if (holds(lower(candidate)) && ++count <= kMost) text += (text.empty() ? "'" : ", '") + candidate + "'";
+  return count > kMost ? text + ", …" : text;
+}
+
 }  // namespace
 
 Error::Error(ErrorCode code, std::string message, std::string where, std::string hint)
@@ -66,22 +89,33 @@ std::string nearest_name(std::string_view name, const std::vector<std::string>& 
 }
 
 std::string nearest_name(std::string_view name, const std::vector<std::string>& candidates, std::size_t most_edits) {
-  constexpr std::size_t kLongestName = 100;  // longer input is no typo of ours, and comparing it would be slow
   if (name.size() > kLongestName) return {};
+  const std::string wanted = lower(name);
   std::string best;
   std::size_t best_distance = most_edits + 1;
   for (const auto& candidate : candidates) {
     const std::size_t lengths = candidate.size() > name.size() ? candidate.size() - name.size() : name.size() - candidate.size();
     if (lengths >= best_distance) continue;  // as many edits at least
-    const std::size_t distance = edit_distance(name, candidate, best_distance);
+    const std::size_t distance = edit_distance(wanted, lower(candidate), best_distance);
     if (distance < best_distance) best = candidate, best_distance = distance;
   }
   return best;
 }
 
+std::string meant(std::string_view name, const std::vector<std::string>& candidates) {
+  constexpr std::size_t kTelling = 3;  // fewer letters stand in many names
+  if (name.empty() || name.size() > kLongestName) return {};
+  const std::string wanted = lower(name);
+  std::string near = quoted(candidates, [&](const std::string& candidate) { return candidate.rfind(wanted, 0) == 0; });
+  if (const std::string nearest = near.empty() ? nearest_name(name, candidates) : std::string(); !nearest.empty())
+    near = "'" + nearest + "'";
+  if (near.empty() && name.size() >= kTelling)
+    near = quoted(candidates, [&](const std::string& candidate) { return candidate.find(wanted) != std::string::npos; });
+  return near.empty() ? near : "did you mean " + near + "?";
+}
+
 std::string suggest(std::string_view name, const std::vector<std::string>& candidates) {
-  const std::string near = nearest_name(name, candidates);
-  if (!near.empty()) return "did you mean '" + near + "'?";
+  if (std::string near = meant(name, candidates); !near.empty()) return near;
   std::string list = "one of: ";
   constexpr std::size_t kMost = 40;
   for (std::size_t i = 0; i < std::min(kMost, candidates.size()); ++i) list += (i ? ", " : "") + candidates[i];

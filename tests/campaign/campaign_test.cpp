@@ -1,9 +1,10 @@
 // A run's numbers, by hand.
+#include "plimsoll/campaign.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
 
-#include "plimsoll/campaign.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll {
@@ -46,8 +47,21 @@ TEST(Campaign, CountsStepsHoursAndFlops) {
   EXPECT_NEAR(report.flops_6nd, 6 * 124439808.0 * 10e9, 1e9);
   EXPECT_NEAR(report.chinchilla_tokens, 20 * 124439808.0, 1);
   EXPECT_NEAR(6 * report.optimal_parameters * report.optimal_tokens, report.flops_6nd, 1e-6 * report.flops_6nd);
-  EXPECT_NEAR(report.flops_exact / report.flops_6nd, 1.0, 0.35);  // the embedding multiplies nothing, attention is no parameter
+  EXPECT_NEAR(report.flops_exact / report.flops_6nd, 1.0, 0.35);           // the embedding multiplies nothing, attention is no parameter
   EXPECT_NEAR(report.megawatt_hours, report.gpu_hours * 750 / 1e6, 1e-9);  // MI300X: 750 W
+}
+
+/// Hoffmann's law is of language models: nothing is said of it for images, nor where adapters learn alone.
+TEST(Campaign, ScalingLawsAreOfLanguageModelsTrainedWhole) {
+  CampaignRequest request;
+  request.tokens = 1e9;
+  Strategy strategy;
+  strategy.micro_batch = 8;
+  EXPECT_EQ(campaign(load_model("vit-b16"), parse_cluster("1xh100-sxm"), strategy, request).chinchilla_tokens, 0);
+  strategy.seq_len = 512;
+  EXPECT_GT(campaign(load_model("gpt2"), parse_cluster("1xh100-sxm"), strategy, request).chinchilla_tokens, 0);
+  strategy.lora.emplace().r = 8;
+  EXPECT_EQ(campaign(load_model("gpt2"), parse_cluster("1xh100-sxm"), strategy, request).chinchilla_tokens, 0);
 }
 
 /// fp32 weights and two fp32 moments under torch.autocast: 12 bytes for each parameter, written by one rank of DDP.

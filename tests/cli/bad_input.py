@@ -87,6 +87,7 @@ STRATEGIES = [
     ("strategy_array.json", "[]", ["strategy_array.json"]),
     ("strategy_deep.json", DEEP, ["strategy_deep.json"]),
     ("strategy_large.json", 200 * 2**20, ["strategy_large.json"]),
+    ("strategy_group.json", '{"deepspeed": 7}', ["/deepspeed", "an object"]),
     ("strategy_absurd.json", '{"micro_batch": 1000000000000000000000}', ["micro_batch"]),
 ]
 

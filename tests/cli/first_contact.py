@@ -47,6 +47,52 @@ def unknown_hub_name(checks):
     checks.check(path.code == 2 and "there is no such file" in path.err, f"a missing file: {path.err}")
 
 
+def meant(checks):
+    """Names as people type them: what was meant is named, and the first name that comes to mind is not the wrong one."""
+    for arguments, says in ((["estimate", "gpt2", "--on", "4x4090"], "'rtx4090'"), (["estimate", "gpt2", "--on", "a100x8"], "8xa100"),
+                            (["hardware", "MI300"], "'mi300x'"), (["hardware", "a100-80g"], "'a100-80gb-sxm'"), (["models", "vit-l"], "'vit-l16'"),
+                            (["models", "Qwen3-8"], "'qwen3-8b'"), (["help"], "'--help'"), (["version"], "'--version'"),
+                            (["estimate", "gpt2", "--on", "8xh100", "--gradient-checkpointing"], "'--recompute'"),
+                            (["estimate", "gpt2", "--on", "8xh100", "--per-device-train-batch-size", "4"], "'--micro-batch'"),
+                            (["estimate", "gpt2", "--on", "8xh100", "--tensor-parallel", "2"], "'--tp'"),
+                            (["estimate", "gpt2", "--on", "8xh100", "--bf16"], "'--precision bf16'"),
+                            (["estimate", "gpt2", "--on", "8xh100", "--qlora"], "'--task qlora'"),
+                            (["estimate", "gpt2", "--on", "8xh100", "--fsdp"], "full, grad-op, hybrid, none"),
+                            (["estimate", "gpt2", "--on", "1xh100", "--seq", "128", "--lora.r", "8", "--lora.target-modules", "c_atn"], "'c_attn'"),
+                            (["estimate", "flux.1-dev", "--on", "1xh100", "--lora.r", "8"], "to_q"),
+                            (["estimate", "gpt-oss-20b", "--on", "1xh100", "--lora.r", "8"], "q_proj"),
+                            (["estimate", "gpt2", "--on", "1xh100", "--precision", "fp4"], "mxfp8")):
+        found = run(*arguments)
+        checks.check(found.code == 2 and says in found.err and len(found.err.splitlines()) == 1, f"{arguments} does not name {says}: {found.err}")
+    other = run("estimate", "llama-3.2-1b", "--on", "8xh100", "--framework", "nanotron", "--seq", "128", "--lora.r", "8")
+    checks.check(other.code == 2 and "has no adapters" in other.err and "PEFT" not in other.err, f"PEFT is not asked here: {other.err}")
+
+
+def views(checks):
+    """Another calculator's table goes where -o says, and is no JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "view.txt")
+        written = run("estimate", "gpt2", "--view", "accelerate", "-o", path)
+        checks.check(written.code == 0 and not written.out and os.path.getsize(path) > 0, f"-o of a view: {written.err}")
+    wrong = run("estimate", "gpt2", "--view", "accelerate", "--json")
+    checks.check(wrong.code == 2 and json.loads(wrong.out)["schema"] == "plimsoll/error/1", f"a view as JSON: {wrong.err}")
+    wrong = run("estimate", "gpt2", "--on", "8xh100-sxmm", "--format=json")
+    checks.check(wrong.code == 2 and json.loads(wrong.out)["schema"] == "plimsoll/error/1", "--format=json errors are JSON")
+
+
+def short_runs(checks):
+    """A fine-tuning run is told in minutes and kilowatt-hours, and a ViT is no language model."""
+    tuned = run("campaign", "gpt2", "--on", "1xh100-sxm", "--seq", "1024", "--tokens", "20M").out
+    checks.check("0.0 days" not in tuned and "minutes" in tuned and "kWh" in tuned and "1 GPU (" in tuned, f"a short run: {tuned}")
+    checks.check("Chinchilla" not in run("campaign", "vit-b16", "--on", "1xh100-sxm", "--micro-batch", "8", "--tokens", "20M").out, "a ViT's Chinchilla")
+    checks.check("cuDNN off" in run("estimate", "resnet-18", "--on", "1xh100-sxm", "--micro-batch", "8").out, "how a ResNet's convolutions run is not said")
+    # A roofline without a host: the answer itself says so, since it may be a fraction of a step that the host issues.
+    roofline = run("estimate", "gpt2", "--on", "1xh100-sxm", "--precision", "fp8", "--seq", "128", "--quiet").out
+    checks.check("closed form" in roofline and "closed form" not in run("estimate", *GPT2, "--quiet").out, f"a closed form is not told: {roofline}")
+    compared = run("compare", "gpt2", "--on", "1xh100-sxm", "--seq", "128", "--then", "--micro-batch 4").out
+    checks.check(compared.count("tokens/s per GPU") == 2, f"a longer step of more tokens has a rate: {compared}")
+
+
 def way_out(checks):
     report = run("estimate", "llama-3.1-8b", "--on", "8xh100-sxm", "--data-parallel", "ddp", "--seq", "1024")
     lines = report.out.rstrip().splitlines()
@@ -107,6 +153,6 @@ def adapters(checks):
 
 
 checks = Checks()
-for each in (names, widths, pace, unknown_hub_name, way_out, outputs, help_texts, said_twice, old_devices, adapters):
+for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, said_twice, old_devices, adapters):
     each(checks)
 checks.finish()

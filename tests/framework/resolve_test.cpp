@@ -55,6 +55,35 @@ TEST(Resolve, GpusAndGlobalBatchDecideWhatFollows) {
   EXPECT_EQ(s.global_batch, 256);
 }
 
+// torchtitan's parallel_dims: fully_shard over dp_shard · cp, so that context parallelism over all 8 GPUs shards the states by 8.
+// Megatron's distributed optimizer is another choice: without it a context-parallel rank keeps them whole.
+TEST(Resolve, ContextParallelRanksShareTheStatesUnderFsdp) {
+  const Strategy titan = resolved(R"({"framework": "torchtitan", "cp": 8, "micro_batch": 1, "seq_len": 8192})");
+  EXPECT_EQ(titan.data_parallel, DataParallel::fsdp2);
+  EXPECT_EQ(titan.dp, 1);
+  EXPECT_EQ(titan.fsdp_degree, 8);
+  EXPECT_EQ(resolved(R"({"framework": "torchtitan", "tp": 8, "micro_batch": 1, "seq_len": 8192})").data_parallel, DataParallel::none);
+}
+
+// 7 B parameters beside LoRA on 24 GB: 13 GiB in 16 bits, as they are loaded; what is said of precision stands, and what is trained is
+// fp32.
+TEST(Resolve, FrozenWeightsStayAsCheckpointsHoldThem) {
+  const auto param = [](const std::string& more) {
+    return *resolved(R"({"micro_batch": 1, "seq_len": 128)" + more + "}", 1, 1).param_dtype;
+  };
+  const std::string lora = R"(, "lora": {"r": 8, "target_modules": ["q_proj"]})";
+  EXPECT_EQ(param(""), DType::fp32);
+  EXPECT_EQ(param(lora), DType::bf16);
+  EXPECT_EQ(param(lora + R"(, "precision": "bf16")"), DType::fp32);
+  EXPECT_EQ(param(lora + R"(, "param_dtype": "fp32")"), DType::fp32);
+}
+
+TEST(Resolve, WhatFollowsFromAContradictionIsNotSaidBesides) {
+  const std::string error = error_of(R"({"framework": "megatron-core", "tp": 8, "pp": 2, "micro_batch": 1, "seq_len": 128})");
+  EXPECT_TRUE(contains(error, "8 GPUs are no multiple of tp")) << error;
+  EXPECT_FALSE(contains(error, "takes 16 GPUs")) << error;
+}
+
 TEST(Resolve, MicroBatchesOfTorchtitansPipeline) {
   // local batch 8 in micro-batches of 1, one run per step, 4 replicas: 32 sequences.
   const Strategy s = resolved(R"({"framework": "torchtitan", "data_parallel": "fsdp", "pp": 4, "dp": 4, "micro_batch": 1, "local_batch": 8,

@@ -304,6 +304,9 @@ TEST(MegatronOffload, WhatLeavesComesBack) {
   // state.
   const std::int64_t layer = kTokens * (2 * (9 * kHidden + 3 * 1024) + 2 * 4 + 8 * 4) + 16;
   EXPECT_EQ(out, 2 * layer);
+  // Meanwhile it lies in pinned memory, in blocks of powers of two: at least what left, and less than twice that.
+  EXPECT_GE(program.host_pinned.count, out);
+  EXPECT_LT(program.host_pinned.count, 2 * out);
 }
 
 TEST(MegatronOffload, StagesAndRecomputationAreErrors) {

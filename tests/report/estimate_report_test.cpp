@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <nlohmann/json.hpp>
 
 #include "plimsoll/hardware.hpp"
@@ -72,12 +71,18 @@ TEST(EstimateJson, OddBytesInANameAreReplacedNotThrown) {
 }
 
 TEST(EstimateText, TheVerdictComesFirst) {
-  const std::string text = to_text(small_report());
+  Report report = small_report();
+  report.time.basis = Basis::played;
+  const std::string text = to_text(report);
   EXPECT_EQ(text.rfind("tight: toy on 8xtest, 72.0 of 80.0 GiB per GPU, 8.0 GiB left; 2.50 s a step,\n"
                        "6,554 tokens/s per GPU, MFU 30.0 %; largest part: activations, 60.0 GiB\n",
                        0),
             0u)
       << text;
+}
+
+TEST(EstimateText, TheAnswerTellsThatItsTimeIsAClosedForm) {
+  EXPECT_NE(to_text(small_report()).find("2.50 s a step\n(closed form), 6,554 tokens/s"), std::string::npos) << to_text(small_report());
 }
 
 TEST(EstimateText, ImagesAreCountedAsImages) {

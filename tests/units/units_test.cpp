@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/suggestion.hpp"
 
 namespace plimsoll {
 namespace {
@@ -37,6 +38,18 @@ TEST(Units, PrintedWithTheirNames) {
 TEST(Errors, NearestNameIsFoundAndFarOnesAreNot) {
   EXPECT_EQ(nearest_name("hiden_size", {"hidden_size", "num_layers"}), "hidden_size");
   EXPECT_EQ(nearest_name("zzzzzzzz", {"hidden_size", "num_layers"}), "");
+}
+
+// What begins so comes before what is a letter away, that before what holds the name somewhere; capitals are no difference.
+TEST(Errors, BeginningsComeBeforeTyposAndThoseBeforeParts) {
+  const std::vector<std::string> devices{"a100-40gb", "a100-80gb-pcie", "a100-80gb-sxm", "rtx4090", "mi300a", "mi300x"};
+  EXPECT_EQ(meant("a100-80g", devices), "did you mean 'a100-80gb-pcie', 'a100-80gb-sxm'?");
+  EXPECT_EQ(meant("MI300", devices), "did you mean 'mi300a', 'mi300x'?");
+  EXPECT_EQ(meant("RTX4O90", devices), "did you mean 'rtx4090'?");
+  EXPECT_EQ(meant("4090", devices), "did you mean 'rtx4090'?");
+  EXPECT_EQ(meant("90", devices), "") << "two letters stand in many names";
+  EXPECT_EQ(meant("", devices), "");
+  EXPECT_EQ(suggest("tpu", devices).substr(0, 8), "one of: ");
 }
 
 }  // namespace

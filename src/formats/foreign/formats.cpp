@@ -82,3 +82,25 @@ const Format& find_format(const std::string& name) {
 }
 
 }  // namespace plimsoll::formats
+
+namespace plimsoll {
+
+std::optional<std::string> strategy_key_of(const std::string& foreign) {
+  constexpr std::size_t kTelling = 8;  // shorter beginnings are those of many keys
+  std::string wanted = foreign;
+  std::replace(wanted.begin(), wanted.end(), '-', '_');
+  const auto known = [](std::string_view ours) {
+    const auto& keys = strategy_options();
+    return std::any_of(keys.begin(), keys.end(), [&](const StrategyOption& key) { return key.key == ours; });
+  };
+  for (const bool whole : {true, false})
+    for (const formats::Format& format : formats::tree_formats())
+      for (const formats::Row& row : format.rows()) {
+        const std::string_view path(row.foreign), name = path.substr(path.rfind('.') + 1);
+        const bool begins = wanted.size() >= kTelling && name.rfind(wanted + "_", 0) == 0;
+        if ((whole ? path == wanted || name == wanted : begins) && known(row.ours)) return std::string(row.ours);
+      }
+  return std::nullopt;
+}
+
+}  // namespace plimsoll

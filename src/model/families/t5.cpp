@@ -121,8 +121,9 @@ Model build_t5(const Config& config) {
   if (!generates && !config.architecture_ends_with("Model"))
     refuse_head(config, "ForConditionalGeneration, EncoderModel and the base model");
   note_keys(config, {"num_labels", "classifier_dropout", "relative_attention_max_distance", "output_past", "dense_act_fn", "is_gated_act",
-                     "n_positions", "num_decoder_layers", "is_encoder_decoder"});
+                     "num_decoder_layers", "is_encoder_decoder"});
   Model model = seq2seq_model(config);
+  model.max_positions = config.optional_dimension("n_positions").value_or(0);  // of pre-training: its positions are relative
   model.tied_embeddings = tied_head(config);
   model.head_dim = config.dimension("d_kv");
   model.intermediate_size = config.dimension("d_ff");

@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "program/modules/layers.hpp"
 #include "program/modules/linear_modules.hpp"
@@ -131,7 +132,8 @@ std::vector<Module*> targeted_linears(Module& root, const Model& model, const st
     check_target(*module, kinds);
     found.push_back(module);
   }
-  if (found.empty()) fail("no module of the model has such a name", key);
+  if (found.empty())
+    fail("no module of the model is called '" + targets.front() + "'", key, suggest(targets.front(), framework::linear_names(model)));
   return found;
 }
 

@@ -16,6 +16,7 @@ struct TeOffload::Slot {
   Dims sizes;
   DType type = DType::fp32;
   bool requires_grad = false;
+  std::shared_ptr<void> host;  ///< its copy there, between leaving and coming back
 };
 
 struct TeOffload::Saved final : Packed {
@@ -24,7 +25,7 @@ struct TeOffload::Saved final : Packed {
 };
 
 TeOffload::TeOffload(Tape& tape, std::size_t layers, std::size_t offloaded, const std::vector<Tensor>& parameters)
-    : tape_(tape), out_(tape.add_stream("offload")), in_(tape.add_stream("reload")), slots_(offloaded) {
+    : tape_(tape), out_(tape.add_stream("offload")), in_(tape.add_stream("reload")), host_(tape, true), slots_(offloaded) {
   for (const Tensor& parameter : parameters) parameters_.insert(parameter.impl());
   const std::size_t each = layers / offloaded, longer = layers % offloaded;
   for (std::size_t i = 0; i < offloaded; ++i) windows_.push_back(each * (i + 1) - 1 + std::min(i + 1, longer));
@@ -35,8 +36,7 @@ bool TeOffload::leaves(const Tensor& tensor) const {
   constexpr std::array<std::string_view, 6> kModules{"te_layernorm_linear", "te_linear", "te_grouped_linear",
                                                      "te_attention",        "te_norm",   "swiglu"};
   const std::string_view module = tape_.operator_name;
-  return layer_ < slots_.size() && std::find(kModules.begin(), kModules.end(), module) != kModules.end() &&
-         !is_parameter(tensor);
+  return layer_ < slots_.size() && std::find(kModules.begin(), kModules.end(), module) != kModules.end() && !is_parameter(tensor);
 }
 
 bool TeOffload::is_parameter(const Tensor& tensor) const { return parameters_.count(tensor.impl()) > 0; }
@@ -45,7 +45,7 @@ std::unique_ptr<SavedTensorHooks::Packed> TeOffload::pack(const Tensor& tensor) 
   auto saved = std::make_unique<Saved>();
   if (!is_parameter(tensor)) Tape::categorize(tensor, Category::activation);
   if (leaves(tensor)) {
-    saved->slot = std::make_shared<Slot>(Slot{tensor, tensor.sizes(), tensor.dtype(), tensor.requires_grad()});
+    saved->slot = std::make_shared<Slot>(Slot{tensor, tensor.sizes(), tensor.dtype(), tensor.requires_grad(), {}});
     slots_[layer_].push_back(saved->slot);
   } else {
     saved->kept = tensor;
@@ -102,8 +102,10 @@ void TeOffload::commit_backward() {
 }
 
 void TeOffload::offload(std::size_t layer) {
-  for (const auto& slot : slots_[layer])
+  for (const auto& slot : slots_[layer]) {
     tape_.copy({.direction = Copy::Direction::device_to_host, .bytes = slot->tensor.bytes()}, out_);
+    slot->host = host_.hold(slot->tensor.bytes());
+  }
 }
 
 void TeOffload::reload(std::size_t layer) {
@@ -111,6 +113,7 @@ void TeOffload::reload(std::size_t layer) {
   for (const auto& slot : slots_[layer]) {
     slot->tensor = tape_.empty(slot->sizes, slot->type, Category::activation);
     tape_.copy({.direction = Copy::Direction::host_to_device, .bytes = slot->tensor.bytes()}, in_);
+    slot->host.reset();
   }
 }
 

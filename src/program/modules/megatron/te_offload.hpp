@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "program/host_stay.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -37,6 +38,7 @@ class TeOffload final : public SavedTensorHooks, public std::enable_shared_from_
 
   Tape& tape_;
   StreamId out_, in_;
+  HostStay host_;  ///< pinned, which is the handler's default
   std::unordered_set<const TensorImpl*> parameters_;
   std::vector<std::size_t> windows_;                       ///< by offloaded layer: the layer at whose end the next one may leave
   std::vector<std::vector<std::shared_ptr<Slot>>> slots_;  ///< by offloaded layer
