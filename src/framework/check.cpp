@@ -279,9 +279,12 @@ void check_shapes(Resolver& r) {
     r.complaints.add("fully_shard (FSDP2) has no NO_SHARD", "set data_parallel ddp, or fsdp1");
   if (s.fsdp.root_unit == false && (engine_of(s) == Engine::fsdp1 || engine_of(s) == Engine::fsdp2))
     r.complaints.add("fsdp.root_unit false: a model whose root is no unit is not modelled", "leave it out");
-  if (s.lora && s.lora->targets.empty() && r.profile().adapters)
-    r.complaints.add("lora.target_modules is missing, and PEFT has none for model type '" + r.model.model_type + "'",
+  if (s.lora && s.lora->targets.empty() && r.profile().adapters) {
+    const bool peft = r.profile().code == ModelCode::transformers;
+    r.complaints.add("lora.target_modules is missing, and " +
+                         (peft ? "PEFT has none for model type '" + r.model.model_type + "'" : r.profile().name + "'s recipes say which"),
                      "list the linears that get an adapter, of " + fmt::format("{}", fmt::join(linear_names(r.model), ", ")));
+  }
 }
 
 /// Whether transformers' class says _supports_flash_attn (5.23); GPT-OSS takes kernels with sinks alone, which flash-attention 2 has not.

@@ -1,5 +1,6 @@
 // DeepSpeed ZeRO over Hugging Face's modules, and Megatron-DeepSpeed over Megatron's.
 #include "framework/catalogue.hpp"
+#include "framework/peft.hpp"
 #include "strategy/msamp.hpp"
 
 namespace plimsoll::framework {
@@ -19,7 +20,8 @@ std::string wrapper_of(const Strategy& s) {
   return fused ? "FP16_Optimizer" : "FP16_UnfusedOptimizer";
 }
 
-void complete(Strategy& s, const Model&) {
+void complete(Strategy& s, const Model& model) {
+  complete_peft(s, model);
   auto& ds = s.deepspeed;
   const bool stage3 = s.data_parallel == DataParallel::zero3;
   if (!ds.overlap_comm) ds.overlap_comm = stage3;
