@@ -22,6 +22,15 @@ void launch_over(const Tensor& indices, Gather::Function function, std::int64_t 
   for (std::int64_t i = 0; i < count; ++i) gather(function, indices.elements(), {&indices}, {&indices});
 }
 
+/// use_fused_kernel of embedding_backward_cuda_kernel: rows that are too few to fill the device and repeat often are summed with atomics,
+/// into an fp32 copy of the table where that has 16 bits.
+bool sums_with_atomics(const Tape& tape, std::int64_t most_segments, std::int64_t most_partials, std::int64_t width) {
+  constexpr std::int64_t kWarp = 32, kMostThreads = 1024, kBlocksPerProcessor = 4;
+  const std::int64_t warped = round_up(width, kWarp);
+  const std::int64_t blocks = ceil_div(most_segments * warped, std::min(warped, kMostThreads));
+  return blocks < kBlocksPerProcessor * tape.multiprocessors && most_partials > 4 * blocks;
+}
+
 /// embedding_backward_cuda_kernel: rows of equal index are summed by segments (EmbeddingBackwardKernel.cu).
 void sum_segments(Tape& tape, const Tensor& indices, const Tensor& gradient) {
   const Dims& table = gradient.sizes();
@@ -39,8 +48,7 @@ void sum_segments(Tape& tape, const Tensor& indices, const Tensor& gradient) {
   const Tensor partial_count = integers(tape, 1);
   const std::int64_t most_partials = n / 10 + most_segments;  // NROWS_PER_THREAD
   const Tensor partial_segments = integers(tape, most_partials);
-  // Few rows that repeat often are summed with atomics into an fp32 copy of the table: seen from 32 indices per row on, not at 16.
-  const bool atomic = n >= 32 * most_segments;
+  const bool atomic = sums_with_atomics(tape, most_segments, most_partials, table[1]);
   Tensor more_segments, sums;
   if (atomic) more_segments = integers(tape, most_partials);
   if (!atomic) sums = tape.empty({most_partials, round_up(table[1], 32)}, DType::fp32, Category::workspace);
