@@ -330,6 +330,12 @@ struct Autocast {
   std::unordered_map<TensorImpl*, std::pair<Tensor, Tensor>> cache;  ///< leaf → (leaf, its cast)
 };
 
+/// The limits of DDP's buckets of gradients, in bytes.
+struct BucketLimits {
+  std::int64_t first = 0;  ///< of the bucket whose gradients come first
+  std::int64_t rest = 0;
+};
+
 /// The recorder of one rank's program and the state of its eager framework.
 class Tape {
  public:
@@ -427,6 +433,9 @@ class Tape {
   std::vector<std::shared_ptr<SavedTensorHooks>> saved_tensor_hooks;  ///< innermost last
   std::shared_ptr<SelectiveOutputs> selective_outputs;                ///< of the selective checkpoint that runs; null outside one
   Autocast autocast;
+  /// Of the DDP within whose forward the model runs (DistributedDataParallel._active_ddp_module); none outside of one. Graphs that
+  /// torch.compile compiles there are cut where the buckets end.
+  std::optional<BucketLimits> ddp_buckets;
 
   /// What a framework has put in the place of torch.nn.functional.linear; none: PyTorch's own.
   Tensor (*patched_linear)(const Tensor& x, const Tensor& weight, const Tensor& bias) = nullptr;

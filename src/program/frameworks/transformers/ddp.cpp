@@ -2,7 +2,6 @@
 #include "program/wrappers/ddp.hpp"
 
 #include "plimsoll/error.hpp"
-#include "program/active_ddp.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "strategy/msamp.hpp"
@@ -41,7 +40,7 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool ever
   materialize(*root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
   Ddp wrapped(tape, *root, options);
-  const ActiveDdp active({.first = DdpSettings{}.first_bucket_cap, .rest = options.bucket_cap});
+  tape.ddp_buckets = BucketLimits{.first = DdpSettings{}.first_bucket_cap, .rest = options.bucket_cap};
   const Batch batch = hf_batch(model, strategy, tape);
   const std::vector<Tensor> parameters = trainable_tensors(*root);
   const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);

@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "program/active_ddp.hpp"
 #include "program/modules/inductor_parts.hpp"
 #include "program/tape.hpp"
 

@@ -45,7 +45,7 @@ struct Parts {
     CompiledShape& last = shapes.back();
     last.checkpointed = last.keeps_middle = last.conv1d = false;
     last.biased = {};  // nn.Linear without a bias
-    if (const auto& buckets = ActiveDdp::buckets()) cut(d, *buckets);
+    if (const auto& buckets = d.table.tape().ddp_buckets) cut(d, *buckets);
   }
   /// Of a layer; behind the last one that of the norm and the head.
   const CompiledShape& shape(std::size_t layer) const { return shapes[layer]; }

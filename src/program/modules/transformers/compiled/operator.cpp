@@ -157,7 +157,7 @@ static Tensor cut_layer(const CompiledArguments& arguments, const CompiledShape&
 }
 
 Tensor compiled_layer(const CompiledArguments& arguments, const CompiledShape& s) {
-  if (const auto& buckets = ActiveDdp::buckets(); buckets && is_cut(s)) {
+  if (const auto& buckets = arguments[kHidden].tape().ddp_buckets; buckets && is_cut(s)) {
     std::vector<ParameterUse> uses;
     for (auto& [weight, use] : parameter_uses(arguments)) uses.push_back(std::move(use));
     const std::vector<int> parts = parts_of(uses, *buckets);
