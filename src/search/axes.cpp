@@ -143,7 +143,8 @@ class Opener {
       add("vp", numbers(vp), {"stages_per_rank"});
     }
     constexpr std::int64_t kLong = 16384;  // shorter sequences gain nothing by being cut
-    if (profile([](const FrameworkProfile& p) { return p.context; }) && (wide || request_.base.seq_len >= kLong)) add("cp", numbers(degree(16)), {});
+    if (profile([](const FrameworkProfile& p) { return p.context; }) && (wide || request_.base.seq_len >= kLong))
+      add("cp", numbers(degree(16)), {});
     if (const std::int64_t experts = experts_of(model); experts > 0 && profile([](const FrameworkProfile& p) { return p.expert; })) {
       std::set<std::int64_t> ep = divisors(experts, 256), degrees = degree(256);
       std::erase_if(ep, [&](std::int64_t d) { return degrees.count(d) == 0; });
@@ -159,12 +160,19 @@ class Opener {
     add("micro_batch", values, {"local_batch"});
   }
 
+  /// One GPU shares with nobody: where a framework runs without data parallelism, its other ways would be FSDP and the like of one rank.
   void sharding() {
+    const bool alone = std::all_of(gpus_.begin(), gpus_.end(), [](std::int64_t gpus) { return gpus == 1; });
     Values kinds;
-    for (const FrameworkProfile* each : profiles_)
+    for (const FrameworkProfile* each : profiles_) {
+      const bool runs_bare =
+          each->layer_spec.empty() && std::find(each->kinds.begin(), each->kinds.end(), DataParallel::none) != each->kinds.end();
+      const bool none = alone && runs_bare;  // Megatron wraps one rank too
       for (const DataParallel kind : each->kinds)
-        if (const std::string name(name_of(kind)); kind != DataParallel::none && std::find(kinds.begin(), kinds.end(), name) == kinds.end())
+        if (const std::string name(name_of(kind));
+            (kind == DataParallel::none) == none && std::find(kinds.begin(), kinds.end(), name) == kinds.end())
           kinds.push_back(name);
+    }
     add("data_parallel", kinds, {"zero", "zero_stage", "fsdp", "fsdp.strategy", "deepspeed.zero_optimization.stage"});
   }
 
@@ -191,7 +199,8 @@ class Opener {
       return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return rate.type == type; });
     };
     Values precisions{"bf16", "fp16"};
-    if (computes(MathType::fp8) && profile([](const FrameworkProfile& p) { return p.low_precisions.size() > 1; })) precisions.push_back("fp8");
+    if (computes(MathType::fp8) && profile([](const FrameworkProfile& p) { return p.low_precisions.size() > 1; }))
+      precisions.push_back("fp8");
     add("precision", precisions, {"autocast", "param_dtype", "compute_dtype"});
     add("optimizer", {"adamw", "sgdm", "lion"}, {});
     if (profile([](const FrameworkProfile& p) { return p.offload_activations || p.name == "deepspeed"; }))

@@ -95,6 +95,8 @@ def sweeps(checks):
     checks.check(len(json.loads(run(*compare, "--json").out)["steps"]) == 3, "a beginning and two techniques")
     wrong = run(*compare, "--then", "--no-such-key 1")
     checks.check(wrong.code == 2 and wrong.out == "", f"a wrong technique: exit {wrong.code}")
+    alone = run("search", "gpt2", "--on", "1xrtx4090", "--seq", "1024", "--global-batch", "8")
+    checks.check(alone.out.startswith("fastest: gpt2 on 1 x rtx4090") and "fsdp" not in alone.out and "ddp" not in alone.out, f"one GPU is searched as many: {alone.out[:300]}")
     largest = run("search", "gpt2", "--on", "1xrtx4090", "--seq", "1024", "--largest", "micro-batch", "--json")
     checks.check(largest.code == 0 and int(json.loads(largest.out)["value"]) > 1, f"the largest micro-batch: {largest.err[:200]}")
 

@@ -43,12 +43,19 @@ std::int64_t operator_by_operator(OptimizerKind kind) {
   }
 }
 
+/// Copies to the host do not hold it up; what reads them waits: FSDP at the end of backward (grad_offload_event.synchronize,
+/// _post_backward_final_callback), DeepSpeed where it reads the gradients' norms, Megatron behind its copies (_d2h_stream).
+void await_gradients(Tape& tape) { tape.read_back(); }
+
 class HostOptimizer final : public Optimizer {
  public:
   HostOptimizer(Tape& tape, std::int64_t bytes) : Optimizer(tape, {}), bytes_(bytes) {}
 
  private:
-  void do_step() override { tape_.host(HostWork::memory_traffic, bytes_); }
+  void do_step() override {
+    await_gradients(tape_);
+    tape_.host(HostWork::memory_traffic, bytes_);
+  }
 
   std::int64_t bytes_;
 };
@@ -77,6 +84,7 @@ std::unique_ptr<Optimizer> make_host_optimizer(const Strategy& strategy, Tape& t
 }
 
 void clip_grad_norm_on_host(Tape& tape, const std::vector<Tensor>& parameters) {
+  await_gradients(tape);
   tape.host(HostWork::memory_traffic, bytes_of(parameters) / 4 * (kRead + kUpdated));
 }
 

@@ -381,6 +381,7 @@ void ZeroStage3::norm_of_offloaded() {
   tape_.copy({Copy::Direction::host_to_device, sent.bytes()}, tape_.stream);
   const Tensor norm = root_over_ranks(sent);
   tape_.copy({Copy::Direction::device_to_host, norm.bytes()}, tape_.stream);
+  tape_.read_back();
 }
 
 /// _get_norm_groups: sub-group by sub-group.
