@@ -61,10 +61,10 @@ HfRelease hf_release(const Strategy& strategy) {
 
 /// torch.compile(model) is modelled where every rank's model is whole.
 void check_compiled_model(const Strategy& s, const RunOptions& options) {
-  const auto require = [](bool known, const char* what) {
-    if (!known) refuse("torch.compile of a whole model with " + std::string(what) + " is not modelled", "compile", "blocks");
+  const auto require = [](bool known, const std::string& what) {
+    if (!known) refuse("torch.compile of a whole model with " + what + " is not modelled", "compile", "blocks");
   };
-  require(options.attention == RunOptions::Attention::sdpa, "another attention than sdpa");
+  require(options.attention == RunOptions::Attention::sdpa, std::string(name_of(s.attention)) + " attention");
   require(options.checkpointing != RunOptions::Checkpointing::reentrant, "reentrant checkpointing");
   require(options.checkpoint_every == 1, "checkpoints of every k-th block");
   require(options.checkpointing == RunOptions::Checkpointing::none || options.release.checkpoints_forward(), "checkpoints of this release");
@@ -116,7 +116,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
       refuse("transformers' gradient checkpointing recomputes whole layers; nothing else is modelled");
   }
   if (options.compiled_blocks && options.attention != RunOptions::Attention::sdpa)
-    refuse("compiled blocks with another attention than sdpa are not modelled", "compile");
+    refuse("compiled blocks with " + std::string(name_of(strategy.attention)) + " attention are not modelled", "compile");
   if (options.compiled_blocks && options.checkpointing == RunOptions::Checkpointing::reentrant)
     refuse("compiled blocks with reentrant checkpointing are not modelled", "compile");
   const bool adapted = strategy.lora || strategy.peft;
