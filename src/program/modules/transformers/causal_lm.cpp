@@ -210,6 +210,15 @@ Tensor attend_by_flash(const Tensor& query, const Tensor& key, const Tensor& val
 
 }  // namespace
 
+AttentionCall causal_call(const RunOptions& options, const AttentionSpec& spec, const Tensor& positions, Tensor* weights) {
+  return {.kind = options.attention,
+          .causal = true,
+          .dropout = spec.dropout,
+          .positions = &positions,
+          .release = options.release,
+          .weights = weights};
+}
+
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
   if (call.kind == RunOptions::Attention::flash) return attend_by_flash(query, key, value, call);
   if (call.softcap && call.kind != RunOptions::Attention::eager) {

@@ -47,6 +47,8 @@ struct AttentionCall {
   Tensor* weights = nullptr;    ///< eager: gets the probabilities, which the caller's tuple keeps until its layer returns
   bool softmax_in_fp32 = true;  ///< eager: softmax(…, dtype=torch.float32).to(query.dtype), as llama; bert: in the scores' type
 };
+/// The call of a causal layer that hands its attention the position ids; `weights` may be null.
+AttentionCall causal_call(const RunOptions& options, const AttentionSpec& spec, const Tensor& positions, Tensor* weights);
 /// The attention interface of the model's `attn_implementation` on [batch, heads, length, dim]; answers [batch, length, heads, dim].
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call);
 

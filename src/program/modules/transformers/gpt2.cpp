@@ -85,12 +85,7 @@ class Gpt2Block {
     }
     Tensor output = options_.attention == RunOptions::Attention::eager
                         ? attend_eagerly(query, key, value, mask, attention_dropout_, probabilities)
-                        : attend(query, key, value, mask,
-                                 {.kind = options_.attention,
-                                  .causal = true,
-                                  .dropout = spec.dropout,
-                                  .positions = &positions,
-                                  .release = options_.release});
+                        : attend(query, key, value, mask, causal_call(options_, spec, positions, nullptr));
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     output = output_dropout_(output);

@@ -96,13 +96,7 @@ Tensor LatentAttention::operator()(const Tensor& input, const Tensor& mask, cons
   rotate_both(q_rotary, k_rotary, tables);
   const Tensor query = cat({q_parts[0], q_rotary}, -1);
   const Keys keys = expand_keys(normed, k_rotary);
-  Tensor output = attend(query, keys.key, keys.value, mask,
-                         {.kind = options_.attention,
-                          .causal = spec_.causal,
-                          .dropout = spec_.dropout,
-                          .positions = &positions,
-                          .release = options_.release,
-                          .weights = &probabilities});
+  Tensor output = attend(query, keys.key, keys.value, mask, causal_call(options_, spec_, positions, &probabilities));
   output = contiguous(reshape(output, {batch, length, -1}));
   output = output_(output);
   return call.done(output);

@@ -72,13 +72,7 @@ class OptLayer {
     Tensor value = v_(hidden);
     key = heads(key);
     value = heads(value);
-    Tensor output = attend(query, key, value, mask,
-                           {.kind = options_.attention,
-                            .causal = true,
-                            .dropout = spec.dropout,
-                            .positions = &positions,
-                            .release = options_.release,
-                            .weights = &probabilities});
+    Tensor output = attend(query, key, value, mask, causal_call(options_, spec, positions, &probabilities));
     output = contiguous(reshape(output, {batch, length, -1}));
     output = output_(output);
     return call.done(output);
