@@ -42,6 +42,11 @@ TileCount count_tiles(std::int64_t m, std::int64_t n, Tile tile, std::int64_t un
 /// y[rows, out] = x[rows, in] · Wᵀ, `batch` times, aligned, of operands for that arithmetic; 8- and 4-bit operands give bf16.
 Product linear_product(MathType type, std::int64_t rows, std::int64_t out, std::int64_t in, std::int64_t batch = 1);
 
+/// The arithmetic of a product, by which devices have rates.
+MathType math_of(const Product& product);
+/// "TN": which operands are transposed, as BLAS has it.
+std::string layout_of(const Product& product);
+
 /// How a library would run a product, and what its time is made of.
 struct ProductPlan {
   const ProductKernels* kernels = nullptr;  ///< of the device

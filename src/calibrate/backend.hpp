@@ -19,12 +19,21 @@ struct MemoryInfo {
   std::int64_t free, total;
 };
 
-/// C[m,n] = A[m,k] · Bᵀ[n,k], both operands contiguous along k, of elements of `type`; C of 8-bit operands is bf16.
+/// D[m,n] = op(A)[m,k] · op(B)[k,n] of matrices by columns, as BLAS and Product have it, without gaps; `batch` times, a `stride` of
+/// elements apart. D of 8-bit operands is bf16. The table's own kernels multiply rows of k by rows of k: "T N" with A and B exchanged.
 struct GemmCall {
   DType type;
-  std::int64_t m, n, k;
-  void *a = nullptr, *b = nullptr, *c = nullptr;
+  std::int64_t m, n, k, batch = 1;
+  bool transpose_a = true, transpose_b = false;
+  Arithmetic arithmetic = Arithmetic::native;
+  std::int64_t stride_a = 0, stride_b = 0, stride_d = 0;
+  void *a = nullptr, *b = nullptr, *d = nullptr;
+
+  std::int64_t leading_a() const { return transpose_a ? k : m; }
+  std::int64_t leading_b() const { return transpose_b ? n : k; }
 };
+/// The call of one of a program's products, without its operands.
+GemmCall gemm_call(const Product& product);
 
 /// How the heads of a sequence lie in memory: each by itself, as our own kernels read them, or those of a token beside each other, as
 /// frameworks project them.

@@ -1,5 +1,4 @@
-// Matrix products of rocBLAS and cuBLAS through their C interfaces, by dlopen. Both work on column-major matrices: C[m,n] = A·Bᵀ with rows
-// of k is, read by columns, Cᵀ[n,m] = (Bᵀ)ᵀ·A.
+// Matrix products of rocBLAS and cuBLAS through their C interfaces, by dlopen.
 #include "calibrate/gpu_backend.hpp"
 #include "plimsoll/error.hpp"
 
@@ -8,6 +7,18 @@ namespace {
 
 [[noreturn]] void failed(const std::string& library, const char* call, int code) {
   fail(std::string(call) + " returns " + std::to_string(code), library, "what was measured until now is kept in the samples");
+}
+
+/// The matrices of a call, one product of its batch.
+struct OneProduct {
+  const void *a, *b;
+  void* d;
+};
+OneProduct product_of(const GemmCall& call, std::int64_t i) {
+  const auto behind = [&](void* first, std::int64_t stride, DType type) {
+    return static_cast<std::byte*>(first) + i * stride * size_of(type);
+  };
+  return {behind(call.a, call.stride_a, call.type), behind(call.b, call.stride_b, call.type), behind(call.d, call.stride_d, call.type)};
 }
 
 // ---- rocBLAS (rocblas-types.h) -----------------------------------------------------------------------------------------
@@ -21,11 +32,11 @@ class RocBlas : public GemmLibrary {
   }
   bool complete() { return create_ && set_stream_ && gemm_ && create_(&handle_) == 0; }
   std::string name() const override { return "rocblas"; }
-  bool takes(const GemmCall& call) override { return type_of(call.type) != 0; }
+  bool takes(const GemmCall& call) override { return type_of(call.type) != 0 && call.arithmetic == Arithmetic::native; }
 
   bool multiply(const GemmCall& call, void* stream) override {
+    if (!takes(call)) return false;
     const int type = type_of(call.type);
-    if (type == 0) return false;
     const int compute = call.type == DType::fp64 ? kF64 : kF32;
     const double wide[2] = {1, 0};
     const float narrow[2] = {1, 0};
@@ -33,10 +44,15 @@ class RocBlas : public GemmLibrary {
     const void* beta = call.type == DType::fp64 ? static_cast<const void*>(&wide[1]) : &narrow[1];
     const int m = static_cast<int>(call.m), n = static_cast<int>(call.n), k = static_cast<int>(call.k);
     if (const int code = set_stream_(handle_, stream); code != 0) failed("rocblas", "rocblas_set_stream", code);
-    constexpr int kNone = 111, kTranspose = 112, kStandard = 0;
-    const int code = gemm_(handle_, kTranspose, kNone, n, m, k, alpha, call.b, type, k, call.a, type, k, beta, call.c, type, n, call.c,
-                           type, n, compute, kStandard, 0, 0);
-    if (code != 0) failed("rocblas", "rocblas_gemm_ex", code);
+    const int lda = static_cast<int>(call.leading_a()), ldb = static_cast<int>(call.leading_b());
+    const auto operation = [](bool transposed) { return transposed ? 112 : 111; };
+    constexpr int kStandard = 0;
+    for (std::int64_t i = 0; i < call.batch; ++i) {
+      const OneProduct one = product_of(call, i);
+      const int code = gemm_(handle_, operation(call.transpose_a), operation(call.transpose_b), m, n, k, alpha, one.a, type, lda, one.b,
+                             type, ldb, beta, one.d, type, m, one.d, type, m, compute, kStandard, 0, 0);
+      if (code != 0) failed("rocblas", "rocblas_gemm_ex", code);
+    }
     return true;
   }
 
@@ -82,7 +98,7 @@ class CuBlas : public GemmLibrary {
   bool multiply(const GemmCall& call, void* stream) override {
     const int type = type_of(call.type);
     if (type < 0) return false;
-    constexpr int kCompute32 = 68, kCompute64 = 70, kDefault = -1, kNone = 0, kTranspose = 1;
+    constexpr int kCompute32 = 68, kCompute64 = 70, kComputeTf32 = 77, kDefault = -1;
     const double wide[2] = {1, 0};
     const float narrow[2] = {1, 0};
     const bool is_wide = call.type == DType::fp64;
@@ -90,9 +106,14 @@ class CuBlas : public GemmLibrary {
     const void* beta = is_wide ? static_cast<const void*>(&wide[1]) : &narrow[1];
     const int m = static_cast<int>(call.m), n = static_cast<int>(call.n), k = static_cast<int>(call.k);
     if (const int code = set_stream_(handle_, stream); code != 0) failed("cublas", "cublasSetStream", code);
-    const int code = gemm_(handle_, kTranspose, kNone, n, m, k, alpha, call.b, type, k, call.a, type, k, beta, call.c, type, n,
-                           is_wide ? kCompute64 : kCompute32, kDefault);
-    if (code != 0) failed("cublas", "cublasGemmEx", code);
+    const int compute = is_wide ? kCompute64 : call.arithmetic == Arithmetic::tf32 ? kComputeTf32 : kCompute32;
+    const int lda = static_cast<int>(call.leading_a()), ldb = static_cast<int>(call.leading_b());
+    for (std::int64_t i = 0; i < call.batch; ++i) {
+      const OneProduct one = product_of(call, i);
+      const int code = gemm_(handle_, call.transpose_a ? 1 : 0, call.transpose_b ? 1 : 0, m, n, k, alpha, one.a, type, lda, one.b, type,
+                             ldb, beta, one.d, type, m, compute, kDefault);
+      if (code != 0) failed("cublas", "cublasGemmEx", code);
+    }
     return true;
   }
 

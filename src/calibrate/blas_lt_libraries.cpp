@@ -1,8 +1,6 @@
 // Matrix products of hipBLASLt and cuBLASLt, by dlopen: what frameworks run on new devices, and the only libraries with 8-bit floats. The
 // two have the same functions under two names, with different numbers (hipblaslt.h of ROCm 6, cublasLt.h of CUDA 12 and 13). A product is
 // described once, the library's heuristics name their best algorithm within a workspace, and that is what runs.
-//
-// Both read matrices by columns: rows of k elements are columns of them, and C[m,n] = A·Bᵀ by rows is D[n,m] = Bᵀ·A by columns.
 #include <array>
 #include <cstring>
 #include <map>
@@ -17,12 +15,13 @@ namespace {
 /// What differs between the two.
 struct Dialect {
   std::string name, prefix;
-  int transpose_a;              ///< attribute of an operation that transposes its first operand
-  int transpose;                ///< value of that attribute
-  int compute32, compute64;     ///< arithmetic of the sums
-  int fp8;                      ///< type of 8-bit operands, e4m3; −1: none
-  std::size_t algorithm_bytes;  ///< of cublasLtMatmulAlgo_t, hipblasLtMatmulAlgo_t
-  std::size_t workspace_bytes;  ///< that frameworks allow (PyTorch, CublasHandlePool.cpp)
+  int transpose_a, transpose_b;            ///< attributes of an operation that transpose its operands
+  int transpose;                           ///< value of those attributes
+  int compute32, compute64, compute_tf32;  ///< arithmetic of the sums
+  int batch, stride;                       ///< attributes of a layout: matrices, and elements between two of them
+  int fp8;                                 ///< type of 8-bit operands, e4m3; −1: none
+  std::size_t algorithm_bytes;             ///< of cublasLtMatmulAlgo_t, hipblasLtMatmulAlgo_t
+  std::size_t workspace_bytes;             ///< that frameworks allow (PyTorch, CublasHandlePool.cpp)
 };
 
 /// cublasLtMatmulHeuristicResult_t and hipblasLtMatmulHeuristicResult_t: the algorithm, then { size_t workspaceSize; int state; float
@@ -49,9 +48,9 @@ class LtLibrary : public GemmLibrary {
 
   /// Opens a handle; false where the library lacks a function or does not start.
   bool start() {
-    for (const char* function :
-         {"Create", "MatmulDescCreate", "MatmulDescSetAttribute", "MatrixLayoutCreate", "MatmulPreferenceCreate",
-          "MatmulPreferenceSetAttribute", "MatmulAlgoGetHeuristic", "Matmul", "MatmulDescDestroy", "MatrixLayoutDestroy", "Destroy"})
+    for (const char* function : {"Create", "MatmulDescCreate", "MatmulDescSetAttribute", "MatrixLayoutCreate", "MatrixLayoutSetAttribute",
+                                 "MatmulPreferenceCreate", "MatmulPreferenceSetAttribute", "MatmulAlgoGetHeuristic", "Matmul",
+                                 "MatmulDescDestroy", "MatrixLayoutDestroy", "Destroy"})
       if (!library_->find<int()>(symbol(function).c_str())) return false;
     return call<Handle*>("Create", &handle_) == 0;
   }
@@ -68,7 +67,7 @@ class LtLibrary : public GemmLibrary {
     const void* zero = is_wide ? static_cast<const void*>(&wide[1]) : &narrow[1];
     const int code = call<Handle, Handle, const void*, const void*, Handle, const void*, Handle, const void*, const void*, Handle, void*,
                           Handle, const void*, void*, std::size_t, void*>(
-        "Matmul", handle_, plan.operation, one, product.b, plan.a, product.a, plan.b, zero, product.c, plan.d, product.c, plan.d,
+        "Matmul", handle_, plan.operation, one, product.a, plan.a, product.b, plan.b, zero, product.d, plan.d, product.d, plan.d,
         plan.algorithm.data(), workspace(), dialect_.workspace_bytes, stream);
     if (code != 0) failed("Matmul", code);
     return true;
@@ -115,7 +114,12 @@ class LtLibrary : public GemmLibrary {
   }
 
   Plan& plan_of(const GemmCall& product) {
-    const auto [place, is_new] = plans_.try_emplace({product.type, product.m, product.n, product.k});
+    const auto [place, is_new] =
+        plans_.try_emplace({product.type,
+                            product.arithmetic,
+                            product.transpose_a,
+                            product.transpose_b,
+                            {product.m, product.n, product.k, product.batch, product.stride_a, product.stride_b, product.stride_d}});
     Plan& plan = place->second;
     if (is_new && type_of(product.type) >= 0) plan.found = describe(product, plan) && ask_heuristics(plan);
     return plan;
@@ -124,17 +128,25 @@ class LtLibrary : public GemmLibrary {
   bool describe(const GemmCall& product, Plan& plan) const {
     const int in = type_of(product.type), out = type_of(product.type == DType::fp8 ? DType::bf16 : product.type);
     const bool wide = product.type == DType::fp64;
-    const auto m = static_cast<std::uint64_t>(product.m), n = static_cast<std::uint64_t>(product.n),
-               k = static_cast<std::uint64_t>(product.k);
-    const auto layout = [&](Handle& made, int type, std::uint64_t rows, std::uint64_t columns) {
-      return call<Handle*, int, std::uint64_t, std::uint64_t, std::int64_t>("MatrixLayoutCreate", &made, type, rows, columns,
-                                                                            static_cast<std::int64_t>(rows)) == 0;
+    const int compute = wide ? dialect_.compute64 : product.arithmetic == Arithmetic::tf32 ? dialect_.compute_tf32 : dialect_.compute32;
+    return call<Handle*, int, int>("MatmulDescCreate", &plan.operation, compute, wide ? 1 : 0) == 0 &&
+           transposes(plan, dialect_.transpose_a, product.transpose_a) && transposes(plan, dialect_.transpose_b, product.transpose_b) &&
+           makes(plan.a, in, product.leading_a(), product.transpose_a ? product.m : product.k, product.batch, product.stride_a) &&
+           makes(plan.b, in, product.leading_b(), product.transpose_b ? product.k : product.n, product.batch, product.stride_b) &&
+           makes(plan.d, out, product.m, product.n, product.batch, product.stride_d);
+  }
+  bool transposes(const Plan& plan, int attribute, bool transposed) const {
+    return !transposed || call<Handle, int, const void*, std::size_t>("MatmulDescSetAttribute", plan.operation, attribute,
+                                                                      &dialect_.transpose, sizeof dialect_.transpose) == 0;
+  }
+  /// The layout of matrices without gaps.
+  bool makes(Handle& layout, int type, std::int64_t rows, std::int64_t columns, std::int64_t batch, std::int64_t stride) const {
+    const auto sets = [&](int attribute, auto value) {
+      return call<Handle, int, const void*, std::size_t>("MatrixLayoutSetAttribute", layout, attribute, &value, sizeof value) == 0;
     };
-    return call<Handle*, int, int>("MatmulDescCreate", &plan.operation, wide ? dialect_.compute64 : dialect_.compute32, wide ? 1 : 0) ==
-               0 &&
-           call<Handle, int, const void*, std::size_t>("MatmulDescSetAttribute", plan.operation, dialect_.transpose_a, &dialect_.transpose,
-                                                       sizeof dialect_.transpose) == 0 &&
-           layout(plan.a, in, k, n) && layout(plan.b, in, k, m) && layout(plan.d, out, n, m);
+    return call<Handle*, int, std::uint64_t, std::uint64_t, std::int64_t>(
+               "MatrixLayoutCreate", &layout, type, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(columns), rows) == 0 &&
+           (batch == 1 || (sets(dialect_.batch, static_cast<std::int32_t>(batch)) && sets(dialect_.stride, stride)));
   }
 
   /// The first of the library's algorithms, as frameworks take it.
@@ -166,7 +178,7 @@ class LtLibrary : public GemmLibrary {
   Dialect dialect_;
   Handle handle_ = nullptr;
   void* workspace_ = nullptr;
-  std::map<std::tuple<DType, std::int64_t, std::int64_t, std::int64_t>, Plan> plans_;
+  std::map<std::tuple<DType, Arithmetic, bool, bool, std::array<std::int64_t, 7>>, Plan> plans_;
 };
 
 std::unique_ptr<GemmLibrary> open(const std::vector<std::string>& candidates, const char* variable, GpuDriver& driver,
@@ -184,13 +196,13 @@ std::unique_ptr<GemmLibrary> open_hipblaslt(GpuDriver& driver, Target target) {
   constexpr int kFnuz = 1000, kOcp = 28;  // HIP_R_8F_E4M3_FNUZ, HIP_R_8F_E4M3
   const int fp8 = target == Target::gfx90a ? -1 : fp8_format(target) == Fp8Format::e4m3_fnuz ? kFnuz : kOcp;
   return open(rocm_candidates("libhipblaslt.so", 2, 0), "PLIMSOLL_HIPBLASLT_LIBRARY", driver,
-              {"hipblaslt", "hipblasLt", 0, 112, 2, 7, fp8, 24, std::size_t{76} << 20});
+              {"hipblaslt", "hipblasLt", 0, 1, 112, 2, 7, 6, 0, 1, fp8, 24, std::size_t{76} << 20});
 }
 
 std::unique_ptr<GemmLibrary> open_cublaslt(GpuDriver& driver, Target target) {
   const int fp8 = target == Target::sm_80 ? -1 : 28;  // CUDA_R_8F_E4M3
   return open(cublas_candidates("libcublasLt.so"), "PLIMSOLL_CUBLASLT_LIBRARY", driver,
-              {"cublaslt", "cublasLt", 3, 1, 68, 70, fp8, 64, std::size_t{32} << 20});
+              {"cublaslt", "cublasLt", 3, 4, 1, 68, 70, 77, 5, 6, fp8, 64, std::size_t{32} << 20});
 }
 
 }  // namespace plimsoll::calibrate

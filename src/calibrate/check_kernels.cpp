@@ -26,6 +26,8 @@ Sizes small_problem(const Kernel& kernel) {
     case KernelKind::attention:
     case KernelKind::attention_backward:
       return {1, 1, 128, 1};
+    case KernelKind::sums:
+      return {6000, 2};
     case KernelKind::rmsnorm:
     case KernelKind::softmax:
     case KernelKind::cross_entropy:
@@ -37,7 +39,8 @@ Sizes small_problem(const Kernel& kernel) {
 }
 
 /// Runs a kernel's problem by `run` and compares: what is wrong with the answer, empty for a right one.
-std::string wrong_answer(Backend& backend, const Kernel& kernel, const Sizes& sizes, const std::function<void(const std::vector<void*>&)>& run) {
+std::string wrong_answer(Backend& backend, const Kernel& kernel, const Sizes& sizes,
+                         const std::function<void(const std::vector<void*>&)>& run) {
   const HostBuffers before = make_buffers(kernel, sizes, backend.shape(), 42);
   std::vector<void*> buffers;
   for (const auto& data : before) {
@@ -55,17 +58,23 @@ std::string wrong_answer(Backend& backend, const Kernel& kernel, const Sizes& si
   return check.passed() ? std::string() : check.where;
 }
 
-/// Products of every type that a library takes.
+/// Products of every type that a library takes; of fp32 also as tf32 where the table's own kernel is that.
 void check_libraries(Backend& backend, const Kernel& kernel, std::vector<WrongKernel>& wrong) {
   const Sizes sizes = small_problem(kernel);
   const std::vector<std::string> libraries = backend.gemm_libraries();
-  for (std::size_t i = 0; i < libraries.size(); ++i) {
-    if (!backend.library_takes({kernel.type, sizes[0], sizes[1], sizes[2]}, i)) continue;
-    const std::string where = wrong_answer(backend, kernel, sizes, [&](const std::vector<void*>& buffers) {
-      backend.library_gemm({kernel.type, sizes[0], sizes[1], sizes[2], buffers[0], buffers[1], buffers[2]}, i, kComputeStream);
-    });
-    if (!where.empty()) wrong.push_back({libraries[i], std::string(name_of(kernel.type)), where});
-  }
+  for (std::size_t i = 0; i < libraries.size(); ++i)
+    for (const Arithmetic arithmetic : {Arithmetic::native, Arithmetic::tf32}) {
+      const bool rounds = arithmetic == Arithmetic::tf32;
+      if (rounds && !multiplies_as_tf32(kernel)) continue;
+      GemmCall call{kernel.type, sizes[1], sizes[0], sizes[2]};  // rows are columns of a library, and its first operand our second
+      call.arithmetic = arithmetic;
+      if (!backend.library_takes(call, i)) continue;
+      const std::string where = wrong_answer(backend, kernel, sizes, [&](const std::vector<void*>& buffers) {
+        call.a = buffers[1], call.b = buffers[0], call.d = buffers[2];
+        backend.library_gemm(call, i, kComputeStream);
+      });
+      if (!where.empty()) wrong.push_back({libraries[i], rounds ? "tf32" : std::string(name_of(kernel.type)), where});
+    }
 }
 
 /// Attention of a library, with query heads that share a key head: every type, width and direction that it takes.
@@ -90,7 +99,8 @@ void check_attention_library(Backend& backend, std::vector<WrongKernel>& wrong) 
 }
 
 bool on_matrix_units(KernelKind kind) {
-  return kind == KernelKind::matrix_rate || kind == KernelKind::gemm || kind == KernelKind::attention || kind == KernelKind::attention_backward;
+  return kind == KernelKind::matrix_rate || kind == KernelKind::gemm || kind == KernelKind::attention ||
+         kind == KernelKind::attention_backward;
 }
 
 }  // namespace
@@ -109,10 +119,11 @@ std::vector<WrongKernel> check_kernels(Backend& backend) {
   for (const Kernel& kernel : kernel_table()) {
     if (!kernel.runs_on(backend.shape().target) || kernel.collective()) continue;
     const Sizes sizes = small_problem(kernel);
-    const std::string where =
-        wrong_answer(backend, kernel, sizes, [&](const std::vector<void*>& buffers) { backend.launch(kernel, sizes, buffers, kComputeStream); });
+    const std::string where = wrong_answer(
+        backend, kernel, sizes, [&](const std::vector<void*>& buffers) { backend.launch(kernel, sizes, buffers, kComputeStream); });
     if (!where.empty() && !on_matrix_units(kernel.kind))
-      fail(fmt::format("{} gives a wrong answer: {}", kernel.name, where), backend.facts().name, "nothing measured on this device can be trusted");
+      fail(fmt::format("{} gives a wrong answer: {}", kernel.name, where), backend.facts().name,
+           "nothing measured on this device can be trusted");
     if (!where.empty()) wrong.push_back({std::string(kernel.name), std::string(name_of(kernel.type)), where});
     if (&kernel == find_kernel(KernelKind::gemm, kernel.type, backend.shape().target)) check_libraries(backend, kernel, wrong);
   }

@@ -248,6 +248,12 @@ std::vector<FitResidual> residuals_of(const std::map<std::string, std::vector<do
   return residuals;
 }
 
+/// What is priced at the boost clock: attention here, products as `fitted_products` has them already.
+double priced_seconds(const Sample& sample) {
+  const bool attends = sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
+  return attends ? boost_seconds(sample) : sample.seconds;
+}
+
 std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const Cluster& cluster) {
   std::map<std::string, std::vector<double>> errors;
   std::set<std::string> of_model;  // groups of streams whose curve is that of a model's step
@@ -263,7 +269,7 @@ std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const
     const std::string what = std::string(name_of(sample.kind)) + (sample.group.empty() ? "" : " " + sample.group) +
                              (sample.kind == SampleKind::gemm ? " " + sample.type : "") +
                              (sample.tool == kPeerTool && sample.kind == SampleKind::collective ? " by peer kernels" : "");
-    if (expected > 0) errors[what].push_back(std::abs(expected / sample.seconds - 1));
+    if (expected > 0) errors[what].push_back(std::abs(expected / priced_seconds(sample) - 1));
   }
   return residuals_of(errors);
 }

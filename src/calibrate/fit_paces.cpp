@@ -71,10 +71,11 @@ void fit_memory_bound(const std::vector<Sample>& samples, Calibration& calibrati
 std::optional<double> pass_ratio(const Sample& sample, const Accelerator& device) {
   constexpr double kMostHelpers = 0.5;
   const std::optional<Attention> main = library_pass(sample);
-  if (!main || sample.seconds < kShortest) return {};
+  const double measured = boost_seconds(sample);
+  if (!main || measured < kShortest) return {};
   const double law = price(*main, device).value, helpers = priced(*main, device) - law;
-  if (helpers > kMostHelpers * sample.seconds) return {};
-  return (sample.seconds - helpers) / law;
+  if (helpers > kMostHelpers * measured) return {};
+  return (measured - helpers) / law;
 }
 
 /// The median of what the kernels took over what their law says.

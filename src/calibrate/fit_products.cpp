@@ -48,8 +48,8 @@ double representative_time(const std::vector<Sample>& several) {
   double sum = 0, fastest = HUGE_VAL;
   int in_step = 0;
   for (const Sample& sample : several) {
-    fastest = std::min(fastest, sample.seconds);
-    if (sample.reuse >= 0) sum += sample.seconds, ++in_step;
+    fastest = std::min(fastest, boost_seconds(sample));
+    if (sample.reuse >= 0) sum += boost_seconds(sample), ++in_step;
   }
   return in_step > 0 ? sum / in_step : fastest;
 }
@@ -321,12 +321,22 @@ bool is_fitted(const Sample& sample, const Accelerator& device) {
   return planned(sample, device).kernels->rate(math_named(sample.type), product.scaling)->share.source == kSource;
 }
 
+/// Bytes, up to 16, of which the leading dimensions of matrices without gaps are multiples.
+std::int16_t alignment_of(const Product& product) {
+  const std::int64_t leading_a = product.transpose_a ? product.k : product.m, leading_b = product.transpose_b ? product.n : product.k;
+  const std::int64_t all = (leading_a | leading_b) * size_of(product.a) | product.m * size_of(product.result);
+  return static_cast<std::int16_t>(std::min<std::int64_t>(all & -all, 16));
+}
+
 }  // namespace
+
+double boost_seconds(const Sample& sample) { return sample.watts > 0 && sample.matrix_share == 0 ? sample.fastest : sample.seconds; }
 
 Product product_of(const Sample& sample) {
   Product product = linear_product(math_named(sample.type), sample.n, sample.m, sample.k, sample.batch);
   product.transpose_a = !sample.layout.empty() && sample.layout[0] == 'T';  // without a layout as the tools multiply: both operands in rows
   product.transpose_b = sample.layout.size() > 1 && sample.layout[1] == 'T';
+  product.alignment = alignment_of(product);
   return product;
 }
 
@@ -341,7 +351,7 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
   for (const std::string& type : types_of(products)) {
     raise_peak(device, math_named(type), std::max(matrix_rate(samples, type), best_rate(products, type)));
     add_family(device, type);
-    set_sustained(device, math_named(type), best_rate(products, type));
+    set_sustained(device, math_named(type), best_rate(representative(all, device), type));
   }
   std::vector<Sample> timed = beyond_the_host(products);
   for (const std::string& type : better_unfitted(timed, device)) {

@@ -202,7 +202,11 @@ class GpuBackend : public Backend {
     }
     return events_[used_events_++];
   }
-  void launch_rows(std::string_view name, std::int64_t count, const std::vector<void*>& buffers, StreamId stream, Work& done);
+  void launch_rows(std::string_view name, const Sizes& sizes, const std::vector<void*>& buffers, StreamId stream, Work& done);
+  /// What only reads: sums are the only writes.
+  void launch_sums(void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream, Work& done) {
+    launch_rows("piece_sums", {read / 16 * 4, written / 4}, {from, to}, stream, done);
+  }
 
   /// Addresses, and the pages among them that have memory.
   struct Page {
@@ -231,53 +235,43 @@ class GpuBackend : public Backend {
 
 std::byte* at(void* memory, std::int64_t bytes) { return static_cast<std::byte*>(memory) + bytes; }
 
-/// A kernel over `count` floats; counts what its row of the table says.
-void GpuBackend::launch_rows(std::string_view name, std::int64_t count, const std::vector<void*>& buffers, StreamId stream, Work& done) {
+/// A kernel of the table; counts what its row says.
+void GpuBackend::launch_rows(std::string_view name, const Sizes& sizes, const std::vector<void*>& buffers, StreamId stream, Work& done) {
   const Kernel& kernel = kernel_named(name);
-  const Sizes sizes{count};
   launch(kernel, sizes, buffers, stream);
   const Work work = kernel.work(sizes, shape_);
   done.bytes_read += work.bytes_read;
   done.bytes_written += work.bytes_written;
 }
 
-/// Adam for the updates of an optimizer; triad and copy for the rest, so that reads and writes add up in vectors of 16 bytes. Bytes that
-/// are only written are set; what is read beyond twice what is written is read by a copy into what was already written.
+/// Adam for the updates of an optimizer; sums for reductions; triad and copy for the rest, so that reads and writes add up in vectors of
+/// 16 bytes. Bytes that are only written are set, those that are only read are summed up.
 Work GpuBackend::stream_bytes(plimsoll::KernelKind kind, void* from, std::int64_t read, void* to, std::int64_t written, StreamId stream) {
   constexpr std::int64_t kVector = 16;
   Work done{0, 0, 0};
+  constexpr std::int64_t kMuchLess = 8;
+  if (kind == plimsoll::KernelKind::reduction && written >= 4 && read >= kMuchLess * written) {
+    launch_sums(from, read, to, written, stream, done);
+    return done;
+  }
   std::int64_t reads = read / kVector, writes = written / kVector;
   if (kind == plimsoll::KernelKind::multi_tensor) {
     const std::int64_t vectors = std::min(reads / 4, writes / 3);
     if (vectors > 0) {
       const std::int64_t bytes = vectors * kVector;
-      launch_rows("adam_fp32", 4 * vectors, {from, to, at(to, bytes), at(to, 2 * bytes)}, stream, done);
+      launch_rows("adam_fp32", {4 * vectors}, {from, to, at(to, bytes), at(to, 2 * bytes)}, stream, done);
       reads -= 4 * vectors, writes -= 3 * vectors;
     }
   }
   const std::int64_t triads = std::clamp<std::int64_t>(reads - writes, 0, writes), copies = std::min(reads, writes) - triads;
-  if (triads > 0) launch_rows("triad", 4 * triads, {from, at(from, triads * kVector), to}, stream, done);
-  if (copies > 0) launch_rows("copy", 4 * copies, {at(from, 2 * triads * kVector), at(to, triads * kVector)}, stream, done);
+  if (triads > 0) launch_rows("triad", {4 * triads}, {from, at(from, triads * kVector), to}, stream, done);
+  if (copies > 0) launch_rows("copy", {4 * copies}, {at(from, 2 * triads * kVector), at(to, triads * kVector)}, stream, done);
   const std::int64_t unread = reads - 2 * triads - copies, unwritten = writes - triads - copies;
   if (unwritten > 0) {
     fill(at(to, (triads + copies) * kVector), 0, static_cast<std::size_t>(unwritten * kVector), stream);
     done.bytes_written += static_cast<double>(unwritten * kVector);
   }
-  // Reading alone: 16 KiB per block and step, its sums are the only writes.
-  constexpr std::int64_t kStep = 16384;
-  if (const std::int64_t steps = unread * kVector / kStep; steps > 0) {
-    const Kernel& kernel = kernel_named("cache_read");
-    const std::int64_t blocks = std::clamp<std::int64_t>(written / 1024, 1, std::min<std::int64_t>(steps, 8 * shape_.compute_units));
-    std::int64_t count = 1024;
-    while (2 * count * 4 <= unread * kVector) count *= 2;
-    const Sizes sizes{count, 4 * std::max<std::int64_t>(1, steps / blocks), blocks};
-    if (written >= blocks * 1024) {
-      launch(kernel, sizes, {from, to}, stream);
-      const Work work = kernel.work(sizes, shape_);
-      done.bytes_read += work.bytes_read;
-      done.bytes_written += work.bytes_written;
-    }
-  }
+  if (unread > 0 && written >= 4) launch_sums(at(from, (2 * triads + copies) * kVector), unread * kVector, to, written, stream, done);
   return done;
 }
 

@@ -17,25 +17,25 @@ std::byte* at(void* memory, std::int64_t bytes) { return static_cast<std::byte*>
 
 // ---- products --------------------------------------------------------------------------------------------------------
 
-/// Where the operands of one product of a batch lie: on a GPU every one by itself, as a framework's tensors do, with k filled up to what
-/// the table's kernels take.
+/// Where the operands of the products of a batch lie: on a GPU each begins where a framework's tensors may, with room for the multiple of
+/// k that the table's kernels take.
 struct GemmPlace {
-  std::int64_t k, a, b, c;  ///< bytes of A, B and C
+  std::int64_t k, a, b, d;  ///< bytes of A, B and D
 
-  GemmPlace(const Product& kernel, const DeviceShape& device) {
+  GemmPlace(const Product& product, const DeviceShape& device) {
     constexpr std::int64_t kStep = 128, kAlignment = 512;
     const bool cpu = device.target == Target::cpu;
-    const std::int64_t element = size_of(kernel.a), alignment = cpu ? 1 : kAlignment;
-    k = cpu ? kernel.k : round_up(kernel.k, kStep);
-    a = round_up(kernel.m * k * element, alignment);
-    b = round_up(kernel.n * k * element, alignment);
-    c = round_up(kernel.m * kernel.n * element, alignment);
+    const std::int64_t element = size_of(product.a), alignment = cpu ? 1 : kAlignment;
+    k = cpu ? product.k : round_up(product.k, kStep);
+    a = round_up(product.m * k * element, alignment);
+    b = round_up(product.n * k * element, alignment);
+    d = round_up(product.m * product.n * element, alignment);
   }
 };
 
-const Kernel& gemm_kernel(const Product& kernel, const DeviceShape& device) {
-  const Kernel* found = find_kernel(KernelKind::gemm, kernel.a, device.target);
-  if (!found) refuse(fmt::format("a product of {} has no kernel on {}", name_of(kernel.a), name_of(device.target)), "replay");
+const Kernel& gemm_kernel(const Product& product, const DeviceShape& device) {
+  const Kernel* found = find_kernel(KernelKind::gemm, product.a, device.target);
+  if (!found) refuse(fmt::format("a product of {} has no kernel on {}", name_of(product.a), name_of(device.target)), "replay");
   return *found;
 }
 
@@ -46,17 +46,19 @@ bool any_library(Backend& backend, const GemmCall& call, StreamId stream) {
   return false;
 }
 
-Work run_gemm(Backend& backend, const Product& kernel, void* from, void* to, StreamId stream) {
-  const GemmPlace place(kernel, backend.shape());
-  for (std::int64_t i = 0; i < kernel.batch; ++i) {
-    std::byte* a = at(from, i * (place.a + place.b));
-    const GemmCall call{kernel.a, kernel.m, kernel.n, kernel.k, a, at(a, place.a), at(to, i * place.c)};
-    if (!any_library(backend, call, stream))
-      backend.launch(gemm_kernel(kernel, backend.shape()), {kernel.m, kernel.n, place.k}, {call.a, call.b, call.c}, stream);
-  }
-  const double m = static_cast<double>(kernel.m), n = static_cast<double>(kernel.n), k = static_cast<double>(kernel.k);
-  const double batch = static_cast<double>(kernel.batch), element = static_cast<double>(size_of(kernel.a));
-  return {batch * (m + n) * k * element, batch * m * n * element, batch * 2 * m * n * k};
+Work run_gemm(Backend& backend, const Product& product, void* from, void* to, StreamId stream) {
+  const GemmPlace place(product, backend.shape());
+  const std::int64_t element = size_of(product.a), all_a = product.batch * place.a;
+  GemmCall call = gemm_call(product);
+  call.a = from, call.b = at(from, all_a), call.d = to;
+  call.stride_a = place.a / element, call.stride_b = place.b / element, call.stride_d = place.d / element;
+  if (!any_library(backend, call, stream))
+    for (std::int64_t i = 0; i < product.batch; ++i)
+      backend.launch(gemm_kernel(product, backend.shape()), {product.m, product.n, place.k},
+                     {at(from, i * place.a), at(from, all_a + i * place.b), at(to, i * place.d)}, stream);
+  const double m = static_cast<double>(product.m), n = static_cast<double>(product.n), k = static_cast<double>(product.k);
+  const double batch = static_cast<double>(product.batch), bytes = static_cast<double>(element);
+  return {batch * (m + n) * k * bytes, batch * m * n * bytes, batch * 2 * m * n * k};
 }
 
 // ---- attention -------------------------------------------------------------------------------------------------------
@@ -75,7 +77,8 @@ struct TableAttention {
 /// take the same instructions in either format.
 TableAttention attention_of(const plimsoll::Attention& kernel, const DeviceShape& device) {
   const auto refused = [&](const std::string& why) {
-    refuse(fmt::format("attention of {} over {} x {} with heads of {}: {}", name_of(kernel.type), kernel.queries, kernel.keys, kernel.head_dim, why),
+    refuse(fmt::format("attention of {} over {} x {} with heads of {}: {}", name_of(kernel.type), kernel.queries, kernel.keys,
+                       kernel.head_dim, why),
            "replay", "with --attention eager its products and softmax run one by one");
   };
   constexpr std::int64_t kTile = 128;
@@ -162,6 +165,25 @@ class LibraryAttention {
   std::int64_t q_, k_, v_, output_, sums_;
 };
 
+// ---- long rows -------------------------------------------------------------------------------------------------------
+
+/// A softmax over rows that no block's shared memory holds (those of a vocabulary) goes through them twice, as PyTorch's does; or nullptr.
+const RowWise* long_softmax(const plimsoll::Kernel& kernel, const DeviceShape& device) {
+  constexpr std::int64_t kShared = std::int64_t{160} << 10;
+  using Function = RowWise::Function;
+  const auto* rows = std::get_if<RowWise>(&kernel.work);
+  if (!rows || device.target == Target::cpu || rows->operands.reads() == 0) return nullptr;
+  const bool forward = rows->function == Function::softmax || rows->function == Function::log_softmax;
+  const bool backward = rows->function == Function::softmax_backward || rows->function == Function::log_softmax_backward;
+  return (forward || backward) && rows->columns * size_of(rows->operands[0].type) > kShared ? rows : nullptr;
+}
+
+/// The first pass reads, forward what maxima and sums are made of, backward a gradient; the second is the kernel's own traffic.
+Work run_long_softmax(Backend& backend, const plimsoll::Kernel& kernel, const RowWise& rows, void* from, void* to, StreamId stream) {
+  backend.stream_bytes(ProgramKind::reduction, from, rows.operands[0].bytes(), to, rows.rows * size_of(DType::fp32), stream);
+  return backend.stream_bytes(kernel.kind(), from, kernel.bytes_read(), to, kernel.bytes_written(), stream);
+}
+
 /// The main kernel of a pass, which stands for the whole of it.
 const Attention* main_attention(const plimsoll::Kernel& kernel) {
   const Attention* attention = kernel.attention();
@@ -169,6 +191,13 @@ const Attention* main_attention(const plimsoll::Kernel& kernel) {
 }
 
 }  // namespace
+
+GemmCall gemm_call(const Product& product) {
+  GemmCall call{product.a, product.m, product.n, product.k, product.batch};
+  call.arithmetic = product.arithmetic;
+  call.transpose_a = product.transpose_a, call.transpose_b = product.transpose_b;
+  return call;
+}
 
 bool runs_within_another(const plimsoll::Kernel& kernel) {
   const Attention* attention = kernel.attention();
@@ -188,9 +217,10 @@ Operands operands_of(const plimsoll::Kernel& kernel, Backend& backend) {
   const DeviceShape device = backend.shape();
   if (const Product* product = kernel.product()) {
     const GemmPlace place(*product, device);
-    return {product->batch * (place.a + place.b), product->batch * place.c};
+    return {product->batch * (place.a + place.b), product->batch * place.d};
   }
-  if (kernel.kind() == ProgramKind::convolution && kernel.flops() > 0)  // those without arithmetic lay windows out for the product behind them
+  if (kernel.kind() == ProgramKind::convolution &&
+      kernel.flops() > 0)  // those without arithmetic lay windows out for the product behind them
     refuse("depthwise convolutions have no calibration kernel", "replay", "convolutions of all channels run as windows and a product");
   if (runs_within_another(kernel)) return {};
   if (const Attention* fused = main_attention(kernel)) {
@@ -229,7 +259,9 @@ Work run_program_kernel(Backend& backend, const plimsoll::Kernel& kernel, void* 
     return fused->part == Attention::Part::forward ? attention_forward(backend, attention, from, to, stream)
                                                    : attention_backward(backend, attention, from, to, stream);
   }
-  Work done = backend.stream_bytes(kernel.kind(), from, kernel.bytes_read(), to, kernel.bytes_written(), stream);
+  const RowWise* rows = long_softmax(kernel, backend.shape());
+  Work done = rows ? run_long_softmax(backend, kernel, *rows, from, to, stream)
+                   : backend.stream_bytes(kernel.kind(), from, kernel.bytes_read(), to, kernel.bytes_written(), stream);
   done.flops += kernel.flops();
   return done;
 }

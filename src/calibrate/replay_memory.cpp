@@ -15,10 +15,12 @@ constexpr const char* kWhere = "replay";
 }  // namespace
 
 void randomise(Backend& backend, void* memory, std::int64_t bytes, const std::vector<std::byte>& numbers) {
-  const auto all = static_cast<std::int64_t>(numbers.size());
-  for (std::int64_t at = 0; at < bytes; at += all)
-    backend.copy(static_cast<std::byte*>(memory) + at, numbers.data(), static_cast<std::size_t>(std::min(bytes - at, all)),
-                 CopyDirection::host_to_device, kComputeStream);
+  auto* first = static_cast<std::byte*>(memory);
+  std::int64_t there = std::min(bytes, static_cast<std::int64_t>(numbers.size()));
+  backend.copy(first, numbers.data(), static_cast<std::size_t>(there), CopyDirection::host_to_device, kComputeStream);
+  for (; there < bytes; there = std::min(2 * there, bytes))  // what is there already is copied behind itself
+    backend.copy(first + there, first, static_cast<std::size_t>(std::min(there, bytes - there)), CopyDirection::device_to_device,
+                 kComputeStream);
   backend.synchronize();
 }
 

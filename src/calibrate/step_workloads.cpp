@@ -123,6 +123,8 @@ Sample sample_of(const plimsoll::Kernel& kernel, Backend& backend) {
     sample.m = product->m, sample.n = product->n, sample.k = product->k, sample.batch = product->batch;
   if (kernel.kind() == Kind::gemm) {
     sample.kind = SampleKind::gemm;
+    sample.type = name_of(math_of(*kernel.product()));
+    sample.layout = layout_of(*kernel.product());
     sample.kernel = "model";
   } else {
     sample.kind = SampleKind::stream;
@@ -142,8 +144,8 @@ Workloads program_workloads(const PlayableRank& rank, Backend& backend) {
     largest = std::max({largest, operands.read, operands.written});
   }
   const std::int64_t wanted = largest + kCachesPassed * cache_of(backend.facts());
-  const auto arena = std::make_shared<Arena>(
-      backend, round_up(std::max(largest, std::min(wanted, backend.memory().free / kMemoryShare)), kAlignment));
+  const auto arena =
+      std::make_shared<Arena>(backend, round_up(std::max(largest, std::min(wanted, backend.memory().free / kMemoryShare)), kAlignment));
   Workloads list;
   for (const Distinct& entry : kernels)
     if (entry.kernel.bytes() > 0 && !runs_within_another(entry.kernel))

@@ -15,8 +15,9 @@ namespace plimsoll::calibrate {
 namespace {
 
 constexpr std::size_t kInputSets = 3;
-/// Random data are made on the host for that many bytes at most; larger buffers repeat them.
-constexpr std::int64_t kRandomBytes = std::int64_t{8} << 20;
+/// Random data are made on the host for that many bytes of a buffer at most; larger ones repeat them.
+constexpr std::int64_t kRandomBytes = std::int64_t{1} << 20;
+constexpr std::int64_t kLongestChain = std::int64_t{8} << 20;
 /// The buffers of one workload take at most this share of the free memory.
 constexpr std::int64_t kMemoryShare = 3;
 
@@ -30,18 +31,6 @@ std::int64_t bytes_of(const Kernel& kernel, const Sizes& sizes) {
   std::int64_t bytes = 0;
   for (const Buffer& buffer : kernel.buffers) bytes += bytes_of(buffer, sizes);
   return bytes;
-}
-
-/// Smaller sizes of the same kernel, of which random inputs are quickly made.
-Sizes for_inputs(const Kernel& kernel, Sizes sizes) {
-  for (int round = 0; round < 40 && bytes_of(kernel, sizes) > kRandomBytes; ++round) {
-    auto largest = std::max_element(sizes.begin(), sizes.end());
-    Sizes smaller = sizes;
-    smaller[static_cast<std::size_t>(largest - sizes.begin())] = *largest / 2;
-    if (*largest < 256 || !kernel.cannot(smaller).empty()) break;
-    sizes = smaller;
-  }
-  return sizes;
 }
 
 class TableWorkload : public Workload {
@@ -59,9 +48,8 @@ class TableWorkload : public Workload {
   void prepare(Backend& backend) override {
     const std::int64_t room = backend.memory().free / kMemoryShare, each = bytes_of(kernel_, sizes_);
     const auto sets = static_cast<std::size_t>(std::clamp<std::int64_t>(room / std::max<std::int64_t>(each, 1), 1, kInputSets));
-    const Sizes small = for_inputs(kernel_, sizes_);
     for (std::size_t set = 0; set < sets; ++set) {
-      const HostBuffers data = make_buffers(kernel_, small, backend.shape(), 1000 + set);
+      const HostBuffers data = make_buffers(kernel_, sizes_, backend.shape(), 1000 + set, 0, kRandomBytes);
       std::vector<void*> buffers;
       for (std::size_t i = 0; i < kernel_.buffers.size(); ++i) {
         const std::int64_t bytes = bytes_of(kernel_.buffers[i], sizes_);
@@ -81,8 +69,6 @@ class TableWorkload : public Workload {
   }
 
  protected:
-  const Kernel& kernel() const { return kernel_; }
-  const Sizes& sizes() const { return sizes_; }
   const std::vector<void*>& set_of(std::size_t set) const { return sets_[set % sets_.size()]; }
 
  private:
@@ -92,20 +78,22 @@ class TableWorkload : public Workload {
   std::vector<void*> allocated_;
 };
 
-/// A product through one of the vendor's libraries, on the operands of the table's own kernel.
+/// A product through one of the vendor's libraries, on operands of the table's own kernel for that type.
 class LibraryWorkload : public TableWorkload {
  public:
-  LibraryWorkload(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, Sample sample, double weight, std::size_t library,
+  LibraryWorkload(const Kernel& kernel, const GemmCall& call, const DeviceShape& device, Sample sample, double weight, std::size_t library,
                   const std::string& name)
-      : TableWorkload(kernel, sizes, device, std::move(sample), weight), library_(library) {
+      : TableWorkload(kernel, {call.m, call.n, call.k}, device, std::move(sample), weight), call_(call), library_(library) {
     sample_.kernel = name;
   }
   void run(Backend& backend, std::size_t set) override {
     const std::vector<void*>& buffers = set_of(set);
-    backend.library_gemm({kernel().type, sizes()[0], sizes()[1], sizes()[2], buffers[0], buffers[1], buffers[2]}, library_, kComputeStream);
+    call_.a = buffers[0], call_.b = buffers[1], call_.d = buffers[2];
+    backend.library_gemm(call_, library_, kComputeStream);
   }
 
  private:
+  GemmCall call_;
   std::size_t library_;
 };
 
@@ -335,32 +323,86 @@ class MachineList {
   void products(int third) {
     const std::vector<std::int64_t> scales =
         cpu_ ? std::vector<std::int64_t>{64, 128, 256, 512, 1024} : std::vector<std::int64_t>{128, 512, 1024, 2048, 4096, 8192};
-    for (std::size_t i = static_cast<std::size_t>(third); i < scales.size(); i += 3) products_of(scales[i]);
-  }
-
-  void products_of(std::int64_t n) {
-    for (const auto& [m, columns, k] : {std::array{n, n, n}, {4 * n, n, n}, {n, 4 * n, n}, {n, n, 4 * n}, {3 * n / 2, n, n / 2}})
-      for (const Kernel& kernel : kernel_table()) {
-        if (kernel.kind != KernelKind::gemm || !kernel.runs_on(device_.target)) continue;
-        if (cpu_ && kernel.type == DType::bf16 && n > 256) continue;  // emulated there: slow, and slow alike
-        add_product(kernel, m, columns, k);
+    for (std::size_t i = static_cast<std::size_t>(third); i < scales.size(); i += 3) {
+      const std::int64_t n = scales[i];
+      for (const auto& [m, columns, k] : {std::array{n, n, n}, {4 * n, n, n}, {n, 4 * n, n}, {n, n, 4 * n}, {3 * n / 2, n, n / 2}}) {
+        own_products(m, columns, k);
+        for (const LibraryType& type : kLibraryTypes)
+          for (const char* layout : {"TN", "NN", "NT"}) library_product(type, layout, m, columns, k);
       }
+    }
+    if (third == 2) odd_products();
   }
 
-  void add_product(const Kernel& kernel, std::int64_t m, std::int64_t n, std::int64_t k) {
+  /// Of squares alone where a library multiplies what frameworks run.
+  void own_products(std::int64_t m, std::int64_t n, std::int64_t k) {
+    if (!backend_.gemm_libraries().empty() && (m != n || n != k)) return;
+    for (const Kernel& kernel : kernel_table()) {
+      if (kernel.kind != KernelKind::gemm || !kernel.runs_on(device_.target)) continue;
+      if (cpu_ && kernel.type == DType::bf16 && k > 256) continue;  // emulated there: slow, and slow alike
+      Sample sample = product_sample(m, n, k);
+      sample.type = multiplies_as_tf32(kernel) ? "tf32" : std::string(name_of(kernel.type));
+      add(kernel.name, {m, n, k}, sample, weight_of(n));
+    }
+  }
+
+  /// The three products of a vocabulary whose rows no 16-byte load fits, and those of adapters of low rank.
+  void odd_products() {
+    constexpr std::int64_t kTokens = 4096;
+    for (const LibraryType& type : kLibraryTypes) {
+      if (type.type == DType::fp8 || type.type == DType::fp64) continue;
+      for (std::int64_t vocabulary : {50257, 50258})
+        for (std::int64_t width : {768, 2048}) {
+          library_product(type, "TN", vocabulary, kTokens, width);
+          library_product(type, "NN", width, kTokens, vocabulary);
+          library_product(type, "NT", width, vocabulary, kTokens);
+        }
+      for (std::int64_t rank : {16, 64}) {
+        library_product(type, "TN", 4096, 2 * kTokens, rank);
+        library_product(type, "TN", rank, 2 * kTokens, 4096);
+        library_product(type, "NT", 4096, rank, 2 * kTokens);
+      }
+    }
+  }
+
+  struct LibraryType {
+    DType type;
+    Arithmetic arithmetic;
+    std::string_view name;
+  };
+  static constexpr LibraryType kLibraryTypes[] = {{DType::bf16, Arithmetic::native, "bf16"}, {DType::fp16, Arithmetic::native, "fp16"},
+                                                  {DType::fp8, Arithmetic::native, "fp8"},   {DType::fp32, Arithmetic::tf32, "tf32"},
+                                                  {DType::fp32, Arithmetic::native, "fp32"}, {DType::fp64, Arithmetic::native, "fp64"}};
+
+  /// As a framework calls it: y = x·Wᵀ ("TN"), the gradient of x ("NN"), of W ("NT"). Forward by every library that takes it, backward by
+  /// the first; what takes 16 or more bits an element longest, backward as squares alone.
+  void library_product(const LibraryType& type, std::string_view layout, std::int64_t m, std::int64_t n, std::int64_t k) {
+    const Kernel* kernel = find_kernel(KernelKind::gemm, type.type, device_.target);
+    const std::int64_t element = size_of(type.type);
+    if (!kernel || std::max({m * k, n * k, m * n}) * element > largest_) return;
+    const bool forward = layout == "TN", square = m == n && n == k, odd = m % 8 != 0 || n % 8 != 0 || k % 8 != 0;
+    if (!forward && element > 2 && !square && !odd) return;
+    GemmCall call{type.type, m, n, k};
+    call.transpose_a = layout[0] == 'T', call.transpose_b = layout[1] == 'T';
+    call.arithmetic = type.arithmetic;
+    Sample sample = product_sample(m, n, k);
+    sample.type = type.name;
+    sample.layout = layout;
+    const std::vector<std::string> libraries = backend_.gemm_libraries();
+    for (std::size_t i = 0; i < libraries.size(); ++i) {
+      if (!backend_.library_takes(call, i)) continue;
+      list_.push_back(std::make_unique<LibraryWorkload>(*kernel, call, device_, sample, weight_of(n), i, libraries[i]));
+      if (!forward) break;
+    }
+  }
+
+  static Sample product_sample(std::int64_t m, std::int64_t n, std::int64_t k) {
     Sample sample;
     sample.kind = SampleKind::gemm;
-    sample.type = kernel.name.rfind("gemm_tf32", 0) == 0 ? "tf32" : std::string(name_of(kernel.type));
     sample.m = m, sample.n = n, sample.k = k;
-    add(kernel.name, {m, n, k}, sample, n >= 4096 ? 3 : 1);
-    const std::vector<std::string> libraries = backend_.gemm_libraries();
-    const bool first = &kernel == find_kernel(KernelKind::gemm, kernel.type, device_.target);
-    sample.type = name_of(kernel.type);  // a library's fp32 is fp32
-    if (libraries.empty() || !first || std::max(m, n) * k * size_of(kernel.type) > largest_) return;
-    for (std::size_t i = 0; i < libraries.size(); ++i)
-      if (backend_.library_takes({kernel.type, m, n, k}, i))
-        list_.push_back(std::make_unique<LibraryWorkload>(kernel, Sizes{m, n, k}, device_, sample, n >= 4096 ? 3 : 1, i, libraries[i]));
+    return sample;
   }
+  static double weight_of(std::int64_t n) { return n >= 4096 ? 3 : 1; }
 
   void attention() {
     own_attention();
@@ -431,7 +473,7 @@ class MachineList {
       Sample chase;
       chase.kind = SampleKind::pointer_chase;
       chase.bytes = bytes;
-      if (bytes <= kRandomBytes) add("pointer_chase", {bytes / 4, kChaseSteps}, chase);
+      if (bytes <= kLongestChain) add("pointer_chase", {bytes / 4, kChaseSteps}, chase);
     }
   }
 
@@ -464,6 +506,8 @@ Sample attention_sample(const Attention& attention, Backend& backend) {
   sample.flops = kernel.flops();
   return sample;
 }
+
+bool multiplies_as_tf32(const Kernel& kernel) { return kernel.name.rfind("gemm_tf32", 0) == 0; }
 
 Workloads machine_workloads(Backend& backend, std::int64_t largest) { return MachineList(backend, largest).make(); }
 

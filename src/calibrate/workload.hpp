@@ -39,6 +39,9 @@ std::unique_ptr<Workload> table_workload(const Kernel& kernel, const Sizes& size
 /// What is measured of a pass of attention, named by the library that runs it, or by our own kernels.
 Sample attention_sample(const Attention& attention, Backend& backend);
 
+/// Whether a product of the table rounds its fp32 operands.
+bool multiplies_as_tf32(const Kernel& kernel);
+
 /// Everything that the constants of a machine are fitted to, small before large. No buffer is larger than `largest`.
 Workloads machine_workloads(Backend& backend, std::int64_t largest);
 /// The distinct kernels of one steady step, each on operands as cold as it finds them in the step.

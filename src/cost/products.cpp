@@ -100,12 +100,6 @@ class Planner {
   double slowdown_, bandwidth_;
 };
 
-MathType math_of(const Product& product) {
-  if (product.arithmetic == Arithmetic::tf32) return MathType::tf32;
-  if (product.scaling == Scaling::nvfp4) return MathType::fp4;
-  return math_of(size_of(product.a) < size_of(product.b) ? product.b : product.a);
-}
-
 DType operand_of(MathType type) {
   switch (type) {
     case MathType::fp64:
@@ -127,9 +121,6 @@ DType operand_of(MathType type) {
   }
   refuse("no tensor has elements of " + std::string(name_of(type)));
 }
-
-/// "TN": which operands are transposed, as BLAS has it.
-std::string layout_of(const Product& product) { return {product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N'}; }
 
 /// The time measured for exactly this product, if it was.
 std::optional<Seconds> measured_time(const Product& product, const Accelerator& device) {
@@ -198,6 +189,14 @@ Seconds price(const Product& product, const Accelerator& device, const Surroundi
   if (const auto measured = measured_time(product, device)) return *measured;
   return plan_product(product, device, around).time();
 }
+
+MathType math_of(const Product& product) {
+  if (product.arithmetic == Arithmetic::tf32) return MathType::tf32;
+  if (product.scaling == Scaling::nvfp4) return MathType::fp4;
+  return math_of(size_of(product.a) < size_of(product.b) ? product.b : product.a);
+}
+
+std::string layout_of(const Product& product) { return {product.transpose_a ? 'T' : 'N', product.transpose_b ? 'T' : 'N'}; }
 
 Product linear_product(MathType type, std::int64_t rows, std::int64_t out, std::int64_t in, std::int64_t batch) {
   Product product;

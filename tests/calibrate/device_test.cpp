@@ -108,6 +108,44 @@ TEST(HipDevice, VendorLibrariesAreCheckedAndMeasuredBesideOurOwnProducts) {
   EXPECT_FALSE(found.cluster.accelerator.gemm_times.empty());
 }
 
+/// D = op(A)·op(B) by columns for every layout that a linear layer's three products have, twice in a batch, against sums in double
+/// precision.
+TEST(HipDevice, LibrariesMultiplyEveryLayoutAndBatches) {
+  Environment environment(
+      with_device({{"PLIMSOLL_HIPBLASLT_LIBRARY", PLIMSOLL_FAKE_HIP}, {"PLIMSOLL_ROCBLAS_LIBRARY", PLIMSOLL_FAKE_HIP}}));
+  const calibrate::FoundBackend found = calibrate::open_hip(0);
+  ASSERT_TRUE(found.backend) << found.why_not;
+  calibrate::Backend& backend = *found.backend;
+  constexpr std::int64_t kM = 24, kN = 16, kK = 32, kBatch = 2;
+  std::vector<float> a(kBatch * kM * kK), b(kBatch * kN * kK), d(kBatch * kM * kN);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i * 37 % 19) - 9;  // whole numbers: sums are exact
+  for (std::size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i * 53 % 23) - 11;
+  const auto there = [&](const std::vector<float>& data) {
+    void* memory = backend.allocate(data.size() * sizeof(float));
+    backend.copy(memory, data.data(), data.size() * sizeof(float), calibrate::CopyDirection::host_to_device, kComputeStream);
+    return memory;
+  };
+  ASSERT_EQ(backend.gemm_libraries().size(), 2u);
+  for (std::size_t library : {std::size_t{0}, std::size_t{1}})
+    for (const auto& [transpose_a, transpose_b] : {std::pair{true, false}, {false, false}, {false, true}}) {
+      calibrate::GemmCall call{DType::fp32, kM, kN, kK, kBatch, transpose_a, transpose_b};
+      call.stride_a = kM * kK, call.stride_b = kN * kK, call.stride_d = kM * kN;
+      call.a = there(a), call.b = there(b), call.d = there(d);
+      ASSERT_TRUE(backend.library_gemm(call, library, kComputeStream));
+      backend.copy(d.data(), call.d, d.size() * sizeof(float), calibrate::CopyDirection::device_to_host, kComputeStream);
+      backend.synchronize();
+      for (std::int64_t at = 0; at < kBatch * kM * kN; ++at) {
+        const std::int64_t one = at / (kM * kN), column = at % (kM * kN) / kM, row = at % kM;
+        double sum = 0;
+        for (std::int64_t k = 0; k < kK; ++k)
+          sum += static_cast<double>(a[static_cast<std::size_t>(one * kM * kK + (transpose_a ? row * kK + k : k * kM + row))]) *
+                 static_cast<double>(b[static_cast<std::size_t>(one * kN * kK + (transpose_b ? k * kN + column : column * kK + k))]);
+        ASSERT_EQ(d[static_cast<std::size_t>(at)], static_cast<float>(sum)) << library << transpose_a << transpose_b << " " << at;
+      }
+      for (void* memory : {call.a, call.b, call.d}) backend.release(memory);
+    }
+}
+
 TEST(HipDevice, ATypeThatALibraryLacksIsLeftToOurOwnProducts) {
   Environment environment(with_device({{"PLIMSOLL_HIPBLASLT_LIBRARY", PLIMSOLL_FAKE_HIP}, {"FAKE_HIP_NO_BLAS", "fp8"}}));
   const calibrate::FoundBackend found = calibrate::open_hip(0);
@@ -150,7 +188,7 @@ TEST(CudaDevice, VendorLibrariesAreCheckedAndMeasured) {
   EXPECT_DOUBLE_EQ(session.set().device.watts, 700);  // the cap, and some readings while it ran
   EXPECT_TRUE(std::any_of(session.set().samples.begin(), session.set().samples.end(),
                           [](const Sample& sample) { return sample.clock_hertz == 1755e6 && sample.watts == 431; }));
-  EXPECT_EQ(products_of(session.set(), "tf32"), (std::set<std::string>{"gemm_tf32", "gemm_tf32_wgmma"}));
+  EXPECT_EQ(products_of(session.set(), "tf32"), (std::set<std::string>{"cublas", "cublaslt", "gemm_tf32", "gemm_tf32_wgmma"}));
 }
 
 TEST(HipDevice, OfRocm5) {

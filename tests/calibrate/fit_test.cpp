@@ -244,6 +244,24 @@ TEST(Fit, ProductsThatItHasNotSeenAreHeldAgainstIt) {
   }
 }
 
+// On a board at its power limit products in a row take 1.2 times the boost clock's time: the constants are those of the boost clock, since
+// the limit is taken from a step's products apart. Where no power was read the medians count.
+TEST(Fit, ProductsAreFittedAtTheBoostClock) {
+  const Calibration boost = fit_hardware(planted_samples());
+  SampleSet set = planted_samples();
+  const auto throttle = [&](double watts) {
+    for (Sample& sample : set.samples)
+      if (sample.kind == SampleKind::gemm) sample.fastest = sample.seconds, sample.seconds *= 1.2, sample.watts = watts;
+    return fit_hardware(set);
+  };
+  const auto share = [](const Calibration& found) {
+    return found.cluster.accelerator.gemm.kernels[0].rate(MathType::bf16, Scaling::none)->share.value;
+  };
+  EXPECT_NEAR(share(throttle(700)), share(boost), 1e-9);
+  set = planted_samples();
+  EXPECT_LT(share(throttle(0)), 0.9 * share(boost));
+}
+
 // Our own kernel took ten times as long as the library that MI300X's file knows: nothing follows from that for frameworks.
 TEST(Fit, OwnProductsDoNotStandForALibrary) {
   SampleSet set = planted_samples();

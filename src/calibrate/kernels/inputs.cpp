@@ -92,11 +92,13 @@ constexpr std::byte kUnwritten{0xFF};  // NaN in every format
 
 }  // namespace
 
-HostBuffers make_buffers(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, std::uint64_t seed, int rank) {
+HostBuffers make_buffers(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, std::uint64_t seed, int rank,
+                         std::int64_t most_bytes) {
   HostBuffers all;
   Random random(seed * 64 + static_cast<std::uint64_t>(rank));
   for (const Buffer& buffer : kernel.buffers) {
-    const std::int64_t count = buffer.count(sizes);
+    const std::int64_t all_of_it = buffer.count(sizes), most = most_bytes / size_of(buffer.type);
+    const std::int64_t count = buffer.fill == Fill::chain ? all_of_it : std::min(all_of_it, most);
     std::vector<std::byte> bytes(static_cast<std::size_t>(count * size_of(buffer.type)),
                                  buffer.role == Role::out ? kUnwritten : std::byte{});
     if (buffer.role != Role::out) {

@@ -67,6 +67,7 @@ std::string_view name_of(KernelKind kind) {
                                         "attention",
                                         "attention_delta",
                                         "attention_backward",
+                                        "sums",
                                         "rmsnorm",
                                         "softmax",
                                         "cross_entropy",

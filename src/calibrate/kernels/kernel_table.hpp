@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <string>
 #include <string_view>
@@ -91,6 +92,7 @@ enum class KernelKind : std::uint8_t {
   attention,
   attention_delta,  ///< sums of the products of the output and its gradient, which the backward pass begins with
   attention_backward,
+  sums,  ///< of pieces of a buffer
   rmsnorm,
   softmax,
   cross_entropy,
@@ -161,7 +163,9 @@ struct AttentionPass {
 const std::map<AttentionPass, Kernel>& attention_passes();
 
 /// Input data for a kernel, the same for the same seed (of `rank` in a collective). Output buffers hold a pattern that no kernel writes.
-HostBuffers make_buffers(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, std::uint64_t seed, int rank = 0);
+/// Of longer buffers than `most_bytes` only the beginning is made; a chain is whole.
+HostBuffers make_buffers(const Kernel& kernel, const Sizes& sizes, const DeviceShape& device, std::uint64_t seed, int rank = 0,
+                         std::int64_t most_bytes = std::numeric_limits<std::int64_t>::max());
 
 /// Compares an answer with the double-precision reference; large problems by a sample of rows or elements. `before` are the buffers
 /// made by make_buffers, `after` those copied back, by rank (one rank for all but collectives).

@@ -211,8 +211,27 @@ void add_casts(std::vector<Kernel>& table) {
                    "transpose through shared memory"});
 }
 
+constexpr std::int64_t kPiece = 4 * 4 * kBlockThreads;  // floats
+Launch piece_grid(const Sizes& s, const DeviceShape&) { return grid(std::max<std::int64_t>(ceil_div(s[0], kPiece), 1)); }
+Work piece_work(const Sizes& s, const DeviceShape& device) {
+  const double n = static_cast<double>(s[0]);
+  return {4 * n, 4.0 * std::min<double>(static_cast<double>(s[1]), piece_grid(s, device).blocks), n};
+}
+
 void add_rows(std::vector<Kernel>& table) {
   const auto bf16 = DType::bf16, fp32 = DType::fp32;
+  table.push_back({"piece_sums",
+                   KernelKind::sums,
+                   fp32,
+                   {"count", "results"},
+                   {{"source", fp32, Role::in, Fill::uniform, size<0>}, {"sums", fp32, Role::out, Fill::zeros, size<1>}},
+                   {{"count", ScalarType::u64, scalar<0>}, {"results", ScalarType::u64, scalar<1>}},
+                   kDevices,
+                   piece_grid,
+                   piece_work,
+                   multiple<0, 4>,
+                   check_piece_sums,
+                   "what only reads: sums of pieces of 16 KiB"});
   table.push_back({"rmsnorm_bf16",
                    KernelKind::rmsnorm,
                    bf16,

@@ -67,6 +67,20 @@ Check check_cache_read(const Answer& answer) {
   return compare.result();
 }
 
+Check check_piece_sums(const Answer& answer) {
+  const Reader read(answer, 0);
+  const View source = read.before(0, DType::fp32), sums = read.after(1, DType::fp32);
+  constexpr std::int64_t kPiece = 4 * 4 * kBlockThreads;
+  const std::int64_t count = answer.sizes[0], pieces = (count + kPiece - 1) / kPiece;
+  Comparison compare;
+  visit_sample(std::min(pieces, answer.sizes[1]), kMostElements / kPiece + 1, [&](std::int64_t i) {
+    double sum = 0;
+    for (std::int64_t e = i * kPiece; e < std::min(count, (i + 1) * kPiece); ++e) sum += source[e];
+    compare("sums", i, sums[i], sum, kFp32 * static_cast<double>(kPiece));
+  });
+  return compare.result();
+}
+
 Check check_pointer_chase(const Answer& answer) {
   const Reader read(answer, 0);
   const View next = read.before(0, DType::int32), last = read.after(1, DType::int32);
@@ -217,8 +231,8 @@ Check check_cast_bf16_fp32(const Answer& answer) {
 }
 
 /// Hopper's 8-bit matrix units add the products of 32 elements at 14 bits and the sum to their accumulator so too (DeepSeek-V3 technical
-/// report, arXiv 2412.19437, 3.3.2: "retaining around 14 bits"; cuBLASLt's products on an H100 and an H200 differ by as much): each addition
-/// loses up to 2^-13 of what is added. The loss of one multiplication of `k` elements, over the sum of the products' magnitudes.
+/// report, arXiv 2412.19437, 3.3.2: "retaining around 14 bits"; cuBLASLt's products on an H100 and an H200 differ by as much): each
+/// addition loses up to 2^-13 of what is added. The loss of one multiplication of `k` elements, over the sum of the products' magnitudes.
 double short_accumulator(Target target, DType operand, std::int64_t k) {
   constexpr double kLost = 1.0 / (1 << 13), kAtOnce = 32;
   const bool hopper = target == Target::sm_90 || target == Target::sm_90a;
@@ -238,7 +252,8 @@ Check check_gemm(const Answer& answer, const Arithmetic& arithmetic) {
   visit_sample(m * n, most, [&](std::int64_t i) {
     const Dot expected = dot(a, i / n, b, i % n, k);
     compare("c", i, c[i], expected.sum,
-            1.01 * rounding(arithmetic.result) * std::fabs(expected.sum) + (accumulation + arithmetic.operand_error + lost) * expected.magnitude);
+            1.01 * rounding(arithmetic.result) * std::fabs(expected.sum) +
+                (accumulation + arithmetic.operand_error + lost) * expected.magnitude);
   });
   return compare.result();
 }

@@ -21,6 +21,7 @@ Check check_nothing(const Answer& answer);
 Check check_copy(const Answer& answer);
 Check check_triad(const Answer& answer);
 Check check_cache_read(const Answer& answer);
+Check check_piece_sums(const Answer& answer);
 Check check_pointer_chase(const Answer& answer);
 Check check_vector_rate_fp32(const Answer& answer);
 Check check_vector_rate_fp64(const Answer& answer);

@@ -1,9 +1,10 @@
-// The products of hipBLASLt and rocBLAS, or of cuBLASLt and cuBLAS, as far as a program uses them that multiplies rows by rows: in the same
-// file as the driver, whose devices they run on. What a program gets wrong in their binary interface (numbers of attributes and types,
-// sizes of structures, an algorithm that the heuristics did not name, a workspace that is too small) is refused as the libraries do.
-// FAKE_HIP_NO_BLAS lists types that the Lt library does not take ("fp8").
+// The products of hipBLASLt and rocBLAS, or of cuBLASLt and cuBLAS, of matrices without gaps: in the same file as the driver, whose devices
+// they run on. Rows by rows run by the table's kernel, other layouts take its time and are multiplied on the host. What a program gets
+// wrong in their binary interface (numbers of attributes and types, sizes of structures, an algorithm that the heuristics did not name, a
+// workspace that is too small) is refused as the libraries do. FAKE_HIP_NO_BLAS lists types that the Lt library does not take ("fp8").
 #include <cstring>
 
+#include "calibrate/kernels/elements.hpp"
 #include "fake_device.hpp"
 
 #define API extern "C" __attribute__((visibility("default")))
@@ -22,11 +23,11 @@ namespace {
 // cublas_api.h, cublasLt.h; hipblas-common.h, hipblaslt.h
 #if defined(FAKE_NVIDIA)
 constexpr int kInvalidValue = 7, kNotSupported = 15, kTransposeA = 3, kTransposeB = 4, kNone = 0, kTranspose = 1, kSums32 = 68,
-              kSums64 = 70;
+              kSums64 = 70, kSumsTf32 = 77, kBatchCount = 5, kBatchStride = 6;
 constexpr std::size_t kAlgorithmBytes = 64;
 #else
 constexpr int kInvalidValue = 3, kNotSupported = 7, kTransposeA = 0, kTransposeB = 1, kNone = 111, kTranspose = 112, kSums32 = 2,
-              kSums64 = 7;
+              kSums64 = 7, kSumsTf32 = 6, kBatchCount = 0, kBatchStride = 1;
 constexpr std::size_t kAlgorithmBytes = 24;
 #endif
 constexpr int kMostWorkspace = 1;
@@ -39,7 +40,8 @@ struct Operation {
 struct Layout {
   int type;
   std::uint64_t rows, columns;
-  std::int64_t leading;
+  std::int64_t leading, stride = 0;
+  std::int32_t batch = 1;
 };
 struct Preference {
   std::uint64_t most_workspace = 0;
@@ -89,18 +91,71 @@ int run(const char* name, const void* a, const void* b, void* c, std::int64_t m,
   return fake::launch(*function, kernel.launch(sizes, {target(), 4}).blocks, arguments.pointers());
 }
 
-// Rows of k times rows of k, the only form that is emulated.
+// A product of matrices by columns without gaps.
+struct Columns {
+  int type;
+  bool transpose_a, transpose_b;
+  std::int64_t m, n, k;
+};
+
+void store(DType type, void* data, std::int64_t i, double value) {
+  const auto narrow = static_cast<float>(value);
+  const std::uint16_t half = type == DType::bf16 ? plimsoll::calibrate::bf16_of_float(narrow) : plimsoll::calibrate::fp16_of_float(narrow);
+  const auto put = [&](const auto& element) {
+    std::memcpy(static_cast<std::byte*>(data) + i * static_cast<std::int64_t>(sizeof element), &element, sizeof element);
+  };
+  type == DType::fp64 ? put(value) : type == DType::fp32 ? put(narrow) : put(half);
+}
+
+void multiply_on_host(const Columns& p, const void* a, const void* b, void* d) {
+  const DType type = p.type == 0 ? DType::fp32 : p.type == 1 ? DType::fp64 : p.type == 2 ? DType::fp16 : DType::bf16;
+  const auto value = [&](const void* data, std::int64_t i) {
+    return plimsoll::calibrate::element_value(type, plimsoll::calibrate::Fp8Format::e4m3_ocp, static_cast<const std::byte*>(data), i);
+  };
+  for (std::int64_t column = 0; column < p.n; ++column)
+    for (std::int64_t row = 0; row < p.m; ++row) {
+      double sum = 0;
+      for (std::int64_t i = 0; i < p.k; ++i)
+        sum += value(a, p.transpose_a ? row * p.k + i : i * p.m + row) * value(b, p.transpose_b ? i * p.n + column : column * p.k + i);
+      store(type, d, column * p.m + row, sum);
+    }
+}
+
+int multiply(const Columns& p, const void* a, const void* b, void* d) {
+  if (const int code = run(kernel_of(p.type), b, a, d, p.n, p.m, p.k); code != 0) return code;
+  if ((p.transpose_a && !p.transpose_b) || 2 * p.m * p.n * p.k > fake::setting("EXECUTE", 20'000'000)) return 0;
+  fake::current().issue([=] { multiply_on_host(p, a, b, d); });
+  return 0;
+}
+Columns product_of(const Operation& operation, const Layout& a, const Layout& d) {
+  const bool transposed = operation.transpose_a == kTranspose;
+  return {a.type,
+          transposed,
+          operation.transpose_b == kTranspose,
+          static_cast<std::int64_t>(d.rows),
+          static_cast<std::int64_t>(d.columns),
+          static_cast<std::int64_t>(transposed ? a.rows : a.columns)};
+}
+
 int supports(const Operation& operation, const Layout& a, const Layout& b, const Layout& d) {
   const bool dense = a.leading == static_cast<std::int64_t>(a.rows) && b.leading == static_cast<std::int64_t>(b.rows) &&
                      d.leading == static_cast<std::int64_t>(d.rows);
-  if (a.rows != b.rows || d.rows != a.columns || d.columns != b.columns || a.type != b.type) return kInvalidValue;
+  const Columns p = product_of(operation, a, d);
+  const auto is = [](const Layout& layout, std::int64_t rows, std::int64_t columns) {
+    return layout.rows == static_cast<std::uint64_t>(rows) && layout.columns == static_cast<std::uint64_t>(columns);
+  };
+  const bool matches = (p.transpose_a ? is(a, p.k, p.m) : is(a, p.m, p.k)) && (p.transpose_b ? is(b, p.n, p.k) : is(b, p.k, p.n));
+  if (!matches || a.type != b.type || a.batch != b.batch || a.batch != d.batch) return kInvalidValue;
   const bool wide = a.type == 1, eight = a.type >= 28;
-  if (operation.sums != (wide ? kSums64 : kSums32) || operation.scale != (wide ? 1 : 0) || d.type != (eight ? 14 : a.type))
-    return kInvalidValue;
-  if (!dense || operation.transpose_a != kTranspose || operation.transpose_b != kNone || !kernel_of(a.type)) return kNotSupported;
-  const plimsoll::calibrate::Sizes sizes{static_cast<std::int64_t>(d.columns), static_cast<std::int64_t>(d.rows),
-                                         static_cast<std::int64_t>(a.rows)};
-  return plimsoll::calibrate::kernel_named(kernel_of(a.type)).cannot(sizes).empty() ? 0 : kNotSupported;
+  const bool sums = operation.sums == (wide ? kSums64 : kSums32) || (a.type == 0 && operation.sums == kSumsTf32);
+  if (!sums || operation.scale != (wide ? 1 : 0) || d.type != (eight ? 14 : a.type)) return kInvalidValue;
+  if (!dense || (eight && (!p.transpose_a || p.transpose_b)) || !kernel_of(a.type)) return kNotSupported;
+  return plimsoll::calibrate::kernel_named(kernel_of(a.type)).cannot({p.n, p.m, p.k}).empty() ? 0 : kNotSupported;
+}
+
+// What the strides of a batch move a matrix by.
+std::int64_t bytes_between(const Layout& layout) {
+  return layout.stride * (layout.type == 1 ? 8 : layout.type == 0 ? 4 : layout.type >= 28 ? 1 : 2);
 }
 
 }  // namespace
@@ -126,6 +181,15 @@ API int LT(MatmulDescSetAttribute)(Operation* operation, int attribute, const vo
 }
 API int LT(MatrixLayoutCreate)(Layout** layout, int type, std::uint64_t rows, std::uint64_t columns, std::int64_t leading) {
   *layout = new Layout{type, rows, columns, leading};
+  return 0;
+}
+API int LT(MatrixLayoutSetAttribute)(Layout* layout, int attribute, const void* value, std::size_t bytes) {
+  if (attribute == kBatchCount && bytes == sizeof layout->batch)
+    std::memcpy(&layout->batch, value, bytes);
+  else if (attribute == kBatchStride && bytes == sizeof layout->stride)
+    std::memcpy(&layout->stride, value, bytes);
+  else
+    return kInvalidValue;
   return 0;
 }
 API int LT(MatrixLayoutDestroy)(Layout* layout) {
@@ -163,8 +227,16 @@ API int LT(Matmul)(void*, const Operation* operation, const float*, const void* 
   if (const int code = supports(*operation, *layout_a, *layout_b, *layout_d); code != 0) return code;
   if (std::memcmp(algorithm, kAlgorithm, sizeof kAlgorithm) != 0 || !fake::owner_of(workspace) || workspace_bytes < kNeededWorkspace)
     return kInvalidValue;
-  return run(kernel_of(layout_a->type), b, a, d, static_cast<std::int64_t>(layout_d->columns), static_cast<std::int64_t>(layout_d->rows),
-             static_cast<std::int64_t>(layout_a->rows));
+  for (std::int32_t i = 0; i < layout_a->batch; ++i) {
+    const auto matrix = [i](const auto* first, const Layout& layout) {
+      return static_cast<const std::byte*>(first) + i * bytes_between(layout);
+    };
+    auto* result = const_cast<std::byte*>(matrix(d, *layout_d));
+    if (const int code = multiply(product_of(*operation, *layout_a, *layout_d), matrix(a, *layout_a), matrix(b, *layout_b), result);
+        code != 0)
+      return code;
+  }
+  return 0;
 }
 
 // ---- the older libraries ----------------------------------------------------------------------------------------------------
@@ -174,9 +246,11 @@ API int cublasCreate_v2(void** handle) { return LT(Create)(handle); }
 API int cublasSetStream_v2(void*, void*) { return 0; }
 API int cublasGemmEx(void*, int transpose_a, int transpose_b, int m, int n, int k, const void*, const void* a, int type_a, int lda,
                      const void* b, int type_b, int ldb, const void*, void* c, int type_c, int ldc, int sums, int) {
-  const bool rows_by_rows = transpose_a == kTranspose && transpose_b == kNone && lda == k && ldb == k && ldc == m;
-  if (type_a != type_b || type_c != type_a || sums != (type_a == 1 ? kSums64 : kSums32)) return kInvalidValue;
-  return rows_by_rows ? run(kernel_of(type_a), b, a, c, n, m, k) : kNotSupported;
+  const bool at = transpose_a == kTranspose, bt = transpose_b == kTranspose;
+  const bool sums_fit = sums == (type_a == 1 ? kSums64 : kSums32) || (type_a == 0 && sums == kSumsTf32);
+  if (type_a != type_b || type_c != type_a || !sums_fit) return kInvalidValue;
+  if (lda != (at ? k : m) || ldb != (bt ? n : k) || ldc != m) return kNotSupported;
+  return multiply({type_a, at, bt, m, n, k}, a, b, c);
 }
 #else
 namespace {
@@ -202,8 +276,9 @@ API int rocblas_set_stream(void*, void*) { return 0; }
 API int rocblas_gemm_ex(void*, int transpose_a, int transpose_b, int m, int n, int k, const void*, const void* a, int type_a, int lda,
                         const void* b, int type_b, int ldb, const void*, const void* c, int type_c, int ldc, void* d, int type_d, int ldd,
                         int sums, int, std::int32_t, std::uint32_t) {
-  const bool rows_by_rows = transpose_a == kTranspose && transpose_b == kNone && lda == k && ldb == k && ldc == m && ldd == m && c == d;
+  const bool at = transpose_a == kTranspose, bt = transpose_b == kTranspose;
   if (type_a != type_b || type_c != type_a || type_d != type_a || sums != (type_a == 152 ? 152 : 151)) return kInvalidValue;
-  return rows_by_rows ? run(kernel_of(of_rocblas(type_a)), b, a, d, n, m, k) : kNotSupported;
+  if (lda != (at ? k : m) || ldb != (bt ? n : k) || ldc != m || ldd != m || c != d) return kNotSupported;
+  return multiply({of_rocblas(type_a), at, bt, m, n, k}, a, b, d);
 }
 #endif

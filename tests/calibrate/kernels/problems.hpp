@@ -27,6 +27,8 @@ inline std::vector<Sizes> small_problems(const Kernel& kernel) {
     case KernelKind::attention:
     case KernelKind::attention_backward:
       return {{1, 1, 128, 0}, {4, 2, 256, 1}};
+    case KernelKind::sums:
+      return {{8, 1}, {8192, 2}, {3 * 4096 + 8, 4}};
     case KernelKind::rmsnorm:
     case KernelKind::softmax:
     case KernelKind::cross_entropy:

@@ -1,4 +1,5 @@
-// One block per row: RMSNorm, softmax, cross-entropy with its gradient. Each row is read twice; the second time it comes from a cache.
+// One block per piece: sums. One block per row: RMSNorm, softmax, cross-entropy with its gradient; each row is read twice, the second time
+// from a cache.
 #pragma once
 
 #include "calibrate/kernels/device/target.hpp"
@@ -15,6 +16,21 @@ PLIMSOLL_FUNCTION float block_reduce(float value, float* shared) {
   for (int wave = 1; wave < kWaves; ++wave) value = Operation::join(value, shared[wave]);
   barrier();
   return value;
+}
+
+// Sums of the pieces of 16 KiB of a buffer, one block each; of more pieces than `results` some are lost.
+PLIMSOLL_KERNEL(piece_sums)(const f32x4* source, float* sums, u64 count, u64 results) {
+  PLIMSOLL_SHARED_ARRAY(float, partial, kWaves);
+  constexpr int kVectors = 4;
+  const u64 first = static_cast<u64>(block_index()) * static_cast<u64>(kVectors * kThreads) + static_cast<u64>(thread_index());
+  f32x4 sum = {};
+#pragma unroll
+  for (int j = 0; j < kVectors; ++j) {
+    const u64 at = first + static_cast<u64>(j * kThreads);
+    if (at < count / 4) sum += source[at];
+  }
+  const float total = block_reduce<Sum>(sum[0] + sum[1] + (sum[2] + sum[3]), partial);
+  if (thread_index() == 0) sums[static_cast<u64>(block_index()) % results] = total;
 }
 
 PLIMSOLL_FUNCTION u64 row_start(int columns) { return static_cast<u64>(block_index()) * static_cast<u64>(columns); }

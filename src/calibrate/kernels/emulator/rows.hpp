@@ -78,6 +78,7 @@ const emulator::EmulatedRow rows[] = {
     PLIMSOLL_ROW(attention_delta_bf16_d128),
     PLIMSOLL_ROW(attention_backward_bf16_d64),
     PLIMSOLL_ROW(attention_backward_bf16_d128),
+    PLIMSOLL_ROW(piece_sums),
     PLIMSOLL_ROW(rmsnorm_bf16),
     PLIMSOLL_ROW(softmax_fp32),
     PLIMSOLL_ROW(cross_entropy_bf16),
