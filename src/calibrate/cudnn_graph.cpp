@@ -101,7 +101,7 @@ bool Library::find_calls(std::string& missing) {
 
 std::unique_ptr<Library> Library::load(std::string& why_not) {
   auto library =
-      std::make_unique<DynamicLibrary>(wheel_candidates({"libcudnn.so.9"}, "libcudnn.so.9", {"cudnn"}), "PLIMSOLL_CUDNN_LIBRARY");
+      std::make_unique<DynamicLibrary>(cudnn_candidates(), "PLIMSOLL_CUDNN_LIBRARY");
   if (!library->loaded()) {
     why_not = library->reason();
     return nullptr;

@@ -83,4 +83,6 @@ std::vector<std::string> cublas_candidates(const std::string& stem) {
   return wheel_candidates(cuda_candidates(stem, 14, 11), stem + ".1?", {"cublas", "cu1?"});
 }
 
+std::vector<std::string> cudnn_candidates() { return wheel_candidates({"libcudnn.so.9"}, "libcudnn.so.9", {"cudnn"}); }
+
 }  // namespace plimsoll::calibrate

@@ -48,5 +48,7 @@ std::vector<std::string> wheel_candidates(std::vector<std::string> names, const 
 /// libcublas or libcublasLt of CUDA 11 and later: the loader's, or that of nvidia-cublas-cu12 (nvidia/cublas) or nvidia-cublas
 /// (nvidia/cu13).
 std::vector<std::string> cublas_candidates(const std::string& stem);
+/// libcudnn of cuDNN 9: the loader's, or that of nvidia-cudnn-cu12 and -cu13.
+std::vector<std::string> cudnn_candidates();
 
 }  // namespace plimsoll::calibrate
