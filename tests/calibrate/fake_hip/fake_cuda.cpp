@@ -160,6 +160,7 @@ API int cuModuleLoadData(void** module, const void* image) {
 API int cuModuleGetFunction(void** function, void* module, const char* name) {
   return fake::find_function(function, static_cast<Module*>(module)->target, name);
 }
+API int cuFuncSetAttribute(void*, int, int) { return 0; }
 API int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
                        unsigned, void*, void** arguments, void**) {
   return fake::launch(function, {x, y, z}, {threads_x, threads_y, threads_z}, arguments);

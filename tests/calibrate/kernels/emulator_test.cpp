@@ -103,8 +103,9 @@ class Mutants : public testing::TestWithParam<Target> {};
 
 TEST_P(Mutants, EveryRemovedBarrierIsCaught) {
   std::map<emulator::Site, bool> caught;
-  for (const char* name : {"gemm_bf16", "gemm_bf16_wgmma", "attention_bf16_d64", "attention_backward_bf16_d64", "softmax_fp32",
-                           "transpose_bf16", "all_reduce_fp32"}) {
+  for (const char* name : {"gemm_bf16", "gemm_bf16_wgmma", "attention_bf16_d64", "attention_backward_bf16_d64", "attention_bf16_d64_wgmma",
+                           "attention_bf16_d128_wgmma", "attention_backward_bf16_d64_wgmma", "attention_backward_bf16_d128_wgmma",
+                           "softmax_fp32", "transpose_bf16", "all_reduce_fp32"}) {
     const Kernel& kernel = kernel_named(name);
     if (!kernel.runs_on(GetParam())) continue;
     const Sizes sizes = small_problems(kernel).at(1);

@@ -10,6 +10,8 @@
 #define __shared__ __attribute__((shared))
 #define PLIMSOLL_FUNCTION static __device__ inline __attribute__((always_inline))
 #define PLIMSOLL_SHARED_ARRAY(type, name, count) alignas(16) static __shared__ type name[count]
+// All of a kernel's shared memory, of the size that its launch gives.
+#define PLIMSOLL_LARGE_SHARED_ARRAY(type, name, count) extern __shared__ __attribute__((aligned(1024))) type name[]
 #if defined(__HIP__)
 #define PLIMSOLL_AMD 1
 #define PLIMSOLL_KERNEL(name) extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(256, 256))) void name
@@ -139,7 +141,9 @@ PLIMSOLL_FUNCTION void barrier() { __syncthreads(); }
 PLIMSOLL_FUNCTION void wave_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 PLIMSOLL_FUNCTION void issue_before_what_follows() {}  // ptxas orders them itself
 
-PLIMSOLL_FUNCTION float exp2_of(float x) { return __nvvm_ex2_approx_f(x); }
+PLIMSOLL_FUNCTION float exp2_of(float x) { return __nvvm_ex2_approx_ftz_f(x); }  // one instruction: subnormal results are zero
+PLIMSOLL_FUNCTION bool any_lane(bool value) { return __nvvm_vote_any_sync(0xffffffffu, value); }
+PLIMSOLL_FUNCTION float larger(float a, float b) { return __nvvm_fmax_f(a, b); }
 PLIMSOLL_FUNCTION float log2_of(float x) { return __nvvm_lg2_approx_f(x); }
 PLIMSOLL_FUNCTION float inverse_root(float x) { return __nvvm_rsqrt_approx_f(x); }
 PLIMSOLL_FUNCTION float root(float x) { return __nvvm_sqrt_rn_f(x); }
@@ -162,6 +166,15 @@ PLIMSOLL_FUNCTION void system_fence() { asm volatile("fence.acq_rel.sys;" ::: "m
 PLIMSOLL_FUNCTION void add_to_memory(float* at, float value) {
   asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at), "f"(value) : "memory");
 }
+#if PLIMSOLL_SM >= 90
+PLIMSOLL_FUNCTION void add_pair_to_memory(float* at, float first, float second) {
+  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(at), "f"(first), "f"(second) : "memory");
+}
+PLIMSOLL_FUNCTION void add_quad_to_memory(float* at, f32x4 values) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3])
+               : "memory");
+}
+#endif
 PLIMSOLL_FUNCTION void spin() { asm volatile("nanosleep.u32 64;"); }
 #endif
 

@@ -56,6 +56,11 @@ struct Wave {
   Prepare prepare = nullptr;
 };
 
+constexpr std::align_val_t kSharedAlignment{1024};
+struct FreeShared {
+  void operator()(std::byte* memory) const { ::operator delete[](memory, kSharedAlignment); }
+};
+
 // The lanes' stacks, with a guard page each.
 class Stacks {
  public:
@@ -112,7 +117,7 @@ class Machine {
   int block() const { return block_; }
   int blocks() const { return job_.blocks; }
   void barrier(Site site);
-  void* shared_memory(Site site, std::size_t bytes);
+  void* shared_memory(Site site, std::size_t bytes, std::size_t limit);
   Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare);
   void spin() { suspend(State::spinning); }
   void run_body();
@@ -142,7 +147,7 @@ class Machine {
   std::vector<Lane> lanes_;
   std::vector<Wave> waves_;
   int block_ = 0;
-  std::map<Site, std::unique_ptr<std::byte[]>> shared_;
+  std::map<Site, std::unique_ptr<std::byte[], FreeShared>> shared_;
   std::size_t shared_bytes_ = 0;
   Lane* running_ = nullptr;
   [[maybe_unused]] ucontext_t scheduler_{};  // what the sanitizers must know of it is unused without them
@@ -229,13 +234,12 @@ void Machine::barrier(Site site) {
   suspend(State::at_barrier);
 }
 
-void* Machine::shared_memory(Site site, std::size_t bytes) {
+void* Machine::shared_memory(Site site, std::size_t bytes, std::size_t limit) {
   auto& memory = shared_[site];
   if (!memory) {
     shared_bytes_ += bytes;
-    if (shared_bytes_ > kSharedLimit)
-      throw std::runtime_error("a block asks for " + std::to_string(shared_bytes_) + " bytes of shared memory");
-    memory = std::make_unique<std::byte[]>(bytes);
+    if (shared_bytes_ > limit) throw std::runtime_error("a block asks for " + std::to_string(shared_bytes_) + " bytes of shared memory");
+    memory.reset(static_cast<std::byte*>(::operator new[](bytes, kSharedAlignment)));
     std::memset(memory.get(), 0xFF, bytes);  // NaN: what is read before it is written spoils the answer
   }
   return memory.get();
@@ -376,7 +380,7 @@ int thread_index() { return Machine::current->thread(); }
 int block_index() { return Machine::current->block(); }
 int block_count() { return Machine::current->blocks(); }
 void barrier(Site site) { Machine::current->barrier(site); }
-void* shared_memory(Site site, std::size_t bytes) { return Machine::current->shared_memory(site, bytes); }
+void* shared_memory(Site site, std::size_t bytes, std::size_t limit) { return Machine::current->shared_memory(site, bytes, limit); }
 void spin() { Machine::current->spin(); }
 Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare) { return Machine::current->exchange(own, bytes, prepare); }
 

@@ -53,8 +53,13 @@ int thread_index();
 int block_index();
 int block_count();
 void barrier(Site site);
-/// Shared memory of the running block for the declaration at `site`: the same for all its lanes.
-void* shared_memory(Site site, std::size_t bytes);
+/// LDS of one compute unit of gfx90a and gfx942; static shared memory of an NVIDIA block is limited to 48 KiB.
+constexpr std::size_t kSharedLimit = 64 * 1024;
+/// What a launch may ask for on Hopper.
+constexpr std::size_t kLargeSharedLimit = 227 * 1024;
+
+/// Shared memory of the running block for the declaration at `site`: the same for all its lanes. It begins at a multiple of 1024 bytes.
+void* shared_memory(Site site, std::size_t bytes, std::size_t limit = kSharedLimit);
 /// Lets other lanes run, and other devices: for loops that wait for a peer.
 void spin();
 
@@ -71,8 +76,5 @@ using Prepare = void (*)(const std::byte* shown, std::byte* prepared);
 
 /// All lanes of the wave meet and show each other `bytes` bytes; `prepare`, where given, runs once.
 Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare = nullptr);
-
-/// LDS of one compute unit of gfx90a and gfx942; static shared memory of an NVIDIA block is limited to 48 KiB.
-constexpr std::size_t kSharedLimit = 64 * 1024;
 
 }  // namespace plimsoll::calibrate::emulator

@@ -5,6 +5,7 @@
 #include <array>
 #include <cmath>
 #include <deque>
+#include <functional>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -17,6 +18,9 @@
 #define PLIMSOLL_KERNEL(name) inline void name
 #define PLIMSOLL_SHARED_ARRAY(type, name, count) \
   type* const name = static_cast<type*>(::plimsoll::calibrate::emulator::shared_memory({__FILE__, __LINE__}, sizeof(type) * (count)))
+#define PLIMSOLL_LARGE_SHARED_ARRAY(type, name, count) \
+  type* const name = static_cast<type*>(               \
+      ::plimsoll::calibrate::emulator::shared_memory({__FILE__, __LINE__}, sizeof(type) * (count), emulator::kLargeSharedLimit))
 #if defined(PLIMSOLL_GFX)
 #define PLIMSOLL_AMD 1
 #else
