@@ -17,16 +17,18 @@ Launch gemm_grid(const Sizes& s, const DeviceShape&) {
 }
 Launch attention_grid(const Sizes& s, const DeviceShape&) { return grid(s[0] * (s[2] / 128)); }
 Launch attention_backward_grid(const Sizes& s, const DeviceShape&) { return grid(s[1] * (s[2] / 64)); }
-// Blocks of 128 queries or keys with all that they share: of the forward pass their queries and twice 128 keys and values; of the backward
-// pass their keys and values, twice `queries` queries with their gradients and two numbers each, and gradients of scores.
+// Blocks of 128 queries or keys with all that they share. Of the forward pass keys and values twice: 64 of them, or 128 and the queries.
+// Of the backward pass their keys and values; twice 128 queries, or 64, with their gradients and two numbers each; and gradients of scores,
+// of 64 queries twice.
 template <int width>
 Launch attention_group_grid(const Sizes& s, const DeviceShape&) {
-  return {static_cast<std::uint32_t>(s[0] * (s[2] / 128)), kBlockThreads, 5 * 128 * width * 2};
+  return {static_cast<std::uint32_t>(s[0] * (s[2] / 128)), kBlockThreads, (width == 64 ? 4 * 64 : 5 * 128) * width * 2};
 }
-template <int width, int queries>
+template <int width>
 Launch attention_backward_group_grid(const Sizes& s, const DeviceShape&) {
+  constexpr int kQueries = width == 64 ? 128 : 64;
   return {static_cast<std::uint32_t>(s[1] * (s[2] / 128)), kBlockThreads,
-          2 * 128 * width * 2 + 2 * (2 * queries * width * 2 + 2 * queries * 4) + 128 * queries * 2};
+          2 * 128 * width * 2 + 2 * (2 * kQueries * width * 2 + 2 * kQueries * 4) + 128 * 128 * 2};
 }
 template <int width>
 Launch attention_delta_grid(const Sizes& s, const DeviceShape&) {
@@ -352,8 +354,8 @@ void add_product_rows(std::vector<Kernel>& table) {
   table.push_back(attention<128>("attention_bf16_d128"));
   table.push_back(attention_delta<64>("attention_delta_bf16_d64"));
   table.push_back(attention_delta<128>("attention_delta_bf16_d128"));
-  table.push_back(attention_backward<64>("attention_backward_bf16_d64_wgmma", kHopper, attention_backward_group_grid<64, 64>));
-  table.push_back(attention_backward<128>("attention_backward_bf16_d128_wgmma", kHopper, attention_backward_group_grid<128, 64>));
+  table.push_back(attention_backward<64>("attention_backward_bf16_d64_wgmma", kHopper, attention_backward_group_grid<64>));
+  table.push_back(attention_backward<128>("attention_backward_bf16_d128_wgmma", kHopper, attention_backward_group_grid<128>));
   table.push_back(attention_backward<64>("attention_backward_bf16_d64"));
   table.push_back(attention_backward<128>("attention_backward_bf16_d128"));
 }

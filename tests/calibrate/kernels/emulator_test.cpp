@@ -35,8 +35,9 @@ Check emulate(const Kernel& kernel, const Sizes& sizes, Target target, const Opt
                                                          : after[static_cast<std::size_t>(rank)][b].data());
     }
     PackedArguments arguments(kernel, sizes, pointers, kernel.collective() ? std::vector<double>{1.0 * rank, 0} : std::vector<double>{});
-    const int blocks = static_cast<int>(kernel.launch(sizes, device).blocks);
-    jobs.push_back(emulator::emulated_kernel(target, kernel.name)->job(blocks, arguments.pointers()));
+    const Launch launch = kernel.launch(sizes, device);
+    jobs.push_back(emulator::emulated_kernel(target, kernel.name)->job(static_cast<int>(launch.blocks), arguments.pointers()));
+    jobs.back().shared_bytes = launch.shared_bytes;
   }
   try {
     emulator::run_together(jobs, options);

@@ -1,5 +1,5 @@
 // Attention backward with Hopper's warp-group instructions: a block keeps 128 keys of one head, each of its two groups 64 of them, and goes
-// through the queries that see them kQueries at a time. Scores and their gradients are computed with the keys as rows, so that as weights
+// through the queries that see them a tile at a time. Scores and their gradients are computed with the keys as rows, so that as weights
 // they are rows of A of what is added to dV and dK; for dQ the gradients go through shared memory.
 #pragma once
 
@@ -10,23 +10,27 @@ namespace PLIMSOLL_DEVICE {
 
 constexpr int kGroupKeys = kThreads / kGroupLanes * kGroupRowsA;  // of a block
 
-// In chunks of 16 bytes; queries, gradients and the two numbers of each query twice.
-template <int kWidth, int kQueries, int kOrder = 0>
-struct BackwardShared {
+// Wide heads leave registers for 64 queries at a time. Then dQ waits for a turn: while the groups meet for its weights, their products of
+// this turn are on the way. Shared memory is in chunks of 16 bytes: queries, gradients and the two numbers of each query twice.
+template <int kWidth>
+struct Backward {
+  static constexpr bool kLags = kWidth == 128;
+  static constexpr bool kQuads = kWidth == 128;  // four sums of dQ go to memory at a time, for which lanes exchange theirs
+  static constexpr int kQueries = kWidth == 64 ? 128 : 64;
+  static constexpr int kPartColumns = 64;  // dQ: each group takes half of the queries or, of 64, of the columns
   static constexpr int kKeyChunks = kGroupKeys * kWidth / 8, kQueryChunks = kQueries * kWidth / 8, kNumberChunks = kQueries / 4;
   static constexpr int kStage = 2 * kQueryChunks, kScores = kGroupKeys * kQueries / 8;
   static constexpr int kStages = 2 * kKeyChunks, kScoresAt = kStages + 2 * kStage;
-  static constexpr int kNumbersAt = kScoresAt + (kOrder == 0 ? 1 : 2) * kScores;
+  static constexpr int kNumbersAt = kScoresAt + (kLags ? 2 : 1) * kScores;
   static constexpr int kChunks = kNumbersAt + 4 * kNumberChunks;
 };
 
-template <int kWidth, int kQueries>
+template <int kWidth>
 struct BackwardRows {
-  // dQ: each group takes its part of the queries or, of 64, of the columns.
-  static constexpr int kPartColumns = kQueries == 64 ? kWidth / 2 : kWidth;
+  static constexpr int kQueries = Backward<kWidth>::kQueries;
   GroupTile<kQueries> scores, products;
   GroupTile<kWidth> key_gradient, value_gradient;
-  GroupTile<kPartColumns> query_gradient;
+  GroupTile<Backward<kWidth>::kPartColumns> query_gradient;
   GroupRows weights[kQueries / 16], gradients[kQueries / 16];
   Begun begun;
 };
@@ -73,14 +77,14 @@ PLIMSOLL_FUNCTION void multiply_keys(Begun& begun, GroupTile<kColumns>& d, const
   group_commit(begun);
 }
 
-template <int kWidth, int kQueries, int kOrder>
+template <int kWidth>
 PLIMSOLL_FUNCTION void fetch_queries(Begun& begun, u32x4* shared, int stage, const bf16* q, const bf16* gradient, const float* log_sum,
                                      const float* delta, u64 row) {
-  using Shared = BackwardShared<kWidth, kQueries, kOrder>;
+  using Shared = Backward<kWidth>;
+  constexpr int kQueries = Shared::kQueries, kNumbers = Shared::kNumberChunks;
   u32x4* queries = shared + Shared::kStages + stage * Shared::kStage;
   copy_rows_ahead<kQueries, kWidth>(begun, queries, reinterpret_cast<const u32x4*>(q + row * kWidth));
   copy_rows_ahead<kQueries, kWidth>(begun, queries + Shared::kQueryChunks, reinterpret_cast<const u32x4*>(gradient + row * kWidth));
-  constexpr int kNumbers = Shared::kNumberChunks;
   if (thread_index() < 2 * kNumbers) {
     const float* from = thread_index() < kNumbers ? log_sum : delta;
     copy_ahead(begun, shared + Shared::kNumbersAt + 2 * stage * kNumbers + thread_index(),
@@ -117,13 +121,12 @@ PLIMSOLL_FUNCTION void gradients_of_group(GroupTile<kQueries>& products, const G
 }
 
 // The block's part of dQ, into memory.
-template <int kWidth, int kQueries, bool kWide>
-PLIMSOLL_FUNCTION void add_to_queries(const GroupTile<BackwardRows<kWidth, kQueries>::kPartColumns>& part, float* query_gradient,
-                                      float scale) {
-  constexpr int kPartColumns = BackwardRows<kWidth, kQueries>::kPartColumns;
+template <int kWidth>
+PLIMSOLL_FUNCTION void add_to_queries(const GroupTile<Backward<kWidth>::kPartColumns>& part, float* query_gradient, float scale) {
+  constexpr int kPartColumns = Backward<kWidth>::kPartColumns;
   const int group = thread_index() / kGroupLanes;
-  float* to = query_gradient + group * (kQueries == 64 ? kPartColumns : kGroupRowsA * kWidth) + group_row(0) * kWidth;
-  if constexpr (kWide) {
+  float* to = query_gradient + group * (Backward<kWidth>::kQueries == 64 ? kPartColumns : kGroupRowsA * kWidth) + group_row(0) * kWidth;
+  if constexpr (Backward<kWidth>::kQuads) {
     const bool odd = lane_index() % 2 != 0;
     to += lane_index() % 4 / 2 * 4 + (odd ? 8 : 0);
 #pragma unroll
@@ -145,12 +148,12 @@ PLIMSOLL_FUNCTION void add_to_queries(const GroupTile<BackwardRows<kWidth, kQuer
 }
 
 // One block per kGroupKeys keys of a head of keys; the first keys, which most queries see, begin first.
-template <int kWidth, int kQueries, int kOrder, bool kWide>
+template <int kWidth>
 PLIMSOLL_FUNCTION void attention_backward_group(const bf16* q, const bf16* k, const bf16* v, const bf16* gradient, const float* log_sum,
                                                 const float* delta, float* query_gradient, bf16* key_gradient, bf16* value_gradient,
                                                 int heads, int kv_heads, int sequence, int causal) {
-  using Shared = BackwardShared<kWidth, kQueries, kOrder>;
-  using Rows = BackwardRows<kWidth, kQueries>;
+  using Shared = Backward<kWidth>;
+  constexpr int kQueries = Shared::kQueries;
   PLIMSOLL_LARGE_SHARED_ARRAY(u32x4, shared, Shared::kChunks);
   const int heads_of_key = heads / kv_heads, blocks = sequence / kGroupKeys;
   const QueryPlace place =
@@ -159,7 +162,7 @@ PLIMSOLL_FUNCTION void attention_backward_group(const bf16* q, const bf16* k, co
   const u64 key_row = static_cast<u64>(kv_head) * static_cast<u64>(sequence) + static_cast<u64>(first_key);
   u32x4 *keys = shared, *values = shared + Shared::kKeyChunks, *all_scores = shared + Shared::kScoresAt;
   const u32x4 *own_keys = keys + group * kGroupRowsA * kPanelChunks, *own_values = values + group * kGroupRowsA * kPanelChunks;
-  Rows rows;
+  BackwardRows<kWidth> rows;
   copy_rows_ahead<kGroupKeys, kWidth>(rows.begun, keys, reinterpret_cast<const u32x4*>(k + key_row * kWidth));
   copy_rows_ahead<kGroupKeys, kWidth>(rows.begun, values, reinterpret_cast<const u32x4*>(v + key_row * kWidth));
 
@@ -167,16 +170,16 @@ PLIMSOLL_FUNCTION void attention_backward_group(const bf16* q, const bf16* k, co
   const float scale = inverse_root(static_cast<float>(kWidth));
   u64 head_start = static_cast<u64>(kv_head * heads_of_key) * static_cast<u64>(sequence);
   int query = first_query;
-  fetch_queries<kWidth, kQueries, kOrder>(rows.begun, shared, 0, q, gradient, log_sum, delta, head_start + static_cast<u64>(query));
+  fetch_queries<kWidth>(rows.begun, shared, 0, q, gradient, log_sum, delta, head_start + static_cast<u64>(query));
 
   clear(rows.key_gradient);
   clear(rows.value_gradient);
   const auto multiply_queries = [&](const u32x4* scores) __attribute__((always_inline)) {
-    const int part = group * Rows::kPartColumns;  // of the columns
+    const int part = group * kGroupKeys * kPanelChunks;  // the second panel of queries or of columns
     if constexpr (kQueries == 64) {
-      multiply_keys(rows.begun, rows.query_gradient, scores, keys, part / 64 * kGroupKeys * kPanelChunks + part % 64 / 8);
+      multiply_keys(rows.begun, rows.query_gradient, scores, keys, part);
     } else {
-      multiply_keys(rows.begun, rows.query_gradient, scores + group * kGroupKeys * kPanelChunks, keys, 0);
+      multiply_keys(rows.begun, rows.query_gradient, scores + part, keys, 0);
     }
   };
   u64 last = 0;
@@ -189,29 +192,21 @@ PLIMSOLL_FUNCTION void attention_backward_group(const bf16* q, const bf16* k, co
     group_sees_shared_memory();
     barrier();  // this turn's queries are there; what the last turn read may be overwritten
     if (turn + 1 < turns)
-      fetch_queries<kWidth, kQueries, kOrder>(rows.begun, shared, 1 - stage, q, gradient, log_sum, delta,
-                                              head_start + static_cast<u64>(query));
+      fetch_queries<kWidth>(rows.begun, shared, 1 - stage, q, gradient, log_sum, delta, head_start + static_cast<u64>(query));
     const u32x4 *queries = shared + Shared::kStages + stage * Shared::kStage, *gradients = queries + Shared::kQueryChunks;
     const f32x2* log_sums = reinterpret_cast<const f32x2*>(shared + Shared::kNumbersAt + 2 * stage * Shared::kNumberChunks);
     const f32x2* deltas = log_sums + kQueries / 2;
-    u32x4* scores = all_scores + (kOrder == 0 ? 0 : stage * Shared::kScores);
-    const u32x4* last_scores = all_scores + (1 - stage) * Shared::kScores;
-    const bool lags = kOrder != 0 && turn > 0;
+    u32x4* scores = all_scores + (Shared::kLags ? stage * Shared::kScores : 0);
     group_begin();
     multiply_rows<kWidth, kGroupKeys>(rows.begun, rows.scores, own_keys, queries);
     multiply_rows<kWidth, kGroupKeys>(rows.begun, rows.products, own_values, gradients);
-    if constexpr (kOrder == 2) {
-      multiply_queries(last_scores);  // in the first turn of what lies there, which nobody takes
-      group_wait<2>(rows.begun, rows.scores);
-    } else {
-      group_wait<1>(rows.begun, rows.scores);
-    }
+    group_wait<1>(rows.begun, rows.scores);
     weights_of_group(rows.scores, log_sums, scale * kLog2E, causal != 0, ahead);
 #pragma unroll
     for (int step = 0; step < kQueries / 16; ++step) rows.weights[step] = rows_of(rows.scores, step);
     group_begin();
     multiply_kept<kQueries>(rows.begun, rows.value_gradient, rows.weights, gradients);
-    group_wait<kOrder == 2 ? 2 : 1>(rows.begun, rows.products);
+    group_wait<1>(rows.begun, rows.products);
     gradients_of_group(rows.products, rows.scores, deltas);
 #pragma unroll
     for (int step = 0; step < kQueries / 16; ++step) {
@@ -225,32 +220,28 @@ PLIMSOLL_FUNCTION void attention_backward_group(const bf16* q, const bf16* k, co
     group_sees_shared_memory();
     group_begin();
     multiply_kept<kQueries>(rows.begun, rows.key_gradient, rows.gradients, queries);
-    if constexpr (kOrder == 0) {
+    if constexpr (Shared::kLags) {
+      if (turn > 0) {
+        group_begin();
+        multiply_queries(all_scores + (1 - stage) * Shared::kScores);
+        group_wait<0>(rows.begun, rows.query_gradient);
+        add_to_queries<kWidth>(rows.query_gradient, query_gradient + last * kWidth, scale);
+      }
+      group_wait<0>(rows.begun, rows.key_gradient);
+      last = row;
+    } else {
       barrier();  // the gradients of all keys are there
       multiply_queries(scores);
       group_wait<0>(rows.begun, rows.query_gradient);
-      add_to_queries<kWidth, kQueries, kWide>(rows.query_gradient, query_gradient + row * kWidth, scale);
-    } else if constexpr (kOrder == 1) {
-      if (lags) {
-        group_begin();
-        multiply_queries(last_scores);
-        group_wait<0>(rows.begun, rows.query_gradient);
-        add_to_queries<kWidth, kQueries, kWide>(rows.query_gradient, query_gradient + last * kWidth, scale);
-      }
-      group_wait<0>(rows.begun, rows.key_gradient);
-    } else {
-      group_wait<2>(rows.begun, rows.query_gradient);
-      if (lags) add_to_queries<kWidth, kQueries, kWide>(rows.query_gradient, query_gradient + last * kWidth, scale);
-      group_wait<0>(rows.begun, rows.key_gradient);
+      add_to_queries<kWidth>(rows.query_gradient, query_gradient + row * kWidth, scale);
     }
-    last = row;
   }
-  if constexpr (kOrder != 0) {
+  if constexpr (Shared::kLags) {
     barrier();
     group_begin();
     multiply_queries(all_scores + (turns - 1) % 2 * Shared::kScores);
     group_wait<0>(rows.begun, rows.query_gradient);
-    add_to_queries<kWidth, kQueries, kWide>(rows.query_gradient, query_gradient + last * kWidth, scale);
+    add_to_queries<kWidth>(rows.query_gradient, query_gradient + last * kWidth, scale);
   }
   group_wait<0>(rows.begun, rows.key_gradient);
   group_wait<0>(rows.begun, rows.value_gradient);
@@ -262,14 +253,14 @@ PLIMSOLL_FUNCTION void attention_backward_group(const bf16* q, const bf16* k, co
 PLIMSOLL_KERNEL(attention_backward_bf16_d64_wgmma)
 (const bf16* q, const bf16* k, const bf16* v, const bf16* gradient, const float* log_sum, const float* delta, float* query_gradient,
  bf16* key_gradient, bf16* value_gradient, int heads, int kv_heads, int sequence, int causal) {
-  attention_backward_group<64, 64, 0, false>(q, k, v, gradient, log_sum, delta, query_gradient, key_gradient, value_gradient, heads,
-                                             kv_heads, sequence, causal);
+  attention_backward_group<64>(q, k, v, gradient, log_sum, delta, query_gradient, key_gradient, value_gradient, heads, kv_heads, sequence,
+                               causal);
 }
 PLIMSOLL_KERNEL(attention_backward_bf16_d128_wgmma)
 (const bf16* q, const bf16* k, const bf16* v, const bf16* gradient, const float* log_sum, const float* delta, float* query_gradient,
  bf16* key_gradient, bf16* value_gradient, int heads, int kv_heads, int sequence, int causal) {
-  attention_backward_group<128, 64, 0, false>(q, k, v, gradient, log_sum, delta, query_gradient, key_gradient, value_gradient, heads,
-                                              kv_heads, sequence, causal);
+  attention_backward_group<128>(q, k, v, gradient, log_sum, delta, query_gradient, key_gradient, value_gradient, heads, kv_heads, sequence,
+                                causal);
 }
 
 }  // namespace PLIMSOLL_DEVICE

@@ -1,5 +1,5 @@
 // Attention forward with Hopper's warp-group instructions: a block takes 128 queries of one head, each of its two groups 64 of them, and
-// goes through the keys kTile at a time, from the last to the first. While a group turns the scores of one tile into weights, its products
+// goes through the keys a tile at a time, from the last to the first. While a group turns the scores of one tile into weights, its products
 // of the weights before and the values go on, and the next tiles are on their way into shared memory.
 #pragma once
 
@@ -25,46 +25,40 @@ PLIMSOLL_FUNCTION QueryPlace query_place(int index, int heads, int kv_heads, int
   return {section * together + rest % together, blocks - 1 - rest / together};
 }
 
-template <int kWidth, int kTile, bool kQueriesKept>
-struct ForwardShared {
+// Heads of 64 are narrow enough for two blocks on a multiprocessor, one of which multiplies while the other weighs: that takes small tiles,
+// and queries in registers. Shared memory is in chunks of 16 bytes.
+template <int kWidth>
+struct Forward {
+  static constexpr bool kQueriesKept = kWidth == 64;
+  static constexpr int kTile = kWidth == 64 ? 64 : 128;  // keys
   static constexpr int kQueryChunks = kQueriesKept ? 0 : kGroupQueries * kWidth / 8, kTileChunks = kTile * kWidth / 8;
   static constexpr int kChunks = kQueryChunks + 4 * kTileChunks;  // keys and values twice
 };
 
-// Scores to weights exp2(scale·score − maximum), in place. Says whether the output so far is to be multiplied by `shrink`: with kLazy only
-// where a maximum has grown so much that weights could become large, since any number does that is close to the maximum.
-template <int kTile, bool kLazy>
-PLIMSOLL_FUNCTION bool weigh_group(GroupTile<kTile>& scores, float (&maximum)[2], float (&sum)[2], float (&shrink)[2], float scale) {
+// Scores to weights exp2(scale·score − maximum), in place. `shrink` is what the output so far is to be multiplied by. The products are
+// fused everywhere, since a maximum of kNothing is exact only because its product is.
+template <int kTile>
+PLIMSOLL_FUNCTION void weigh_group(GroupTile<kTile>& scores, float (&maximum)[2], float (&sum)[2], float (&shrink)[2], float scale) {
   constexpr int kValues = GroupTile<kTile>::kValues;
-  constexpr float kMostGrowth = 8;  // of an exponent of two
-  float largest[2], scaled[2];
+  float scaled[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r) {
-    largest[r] = maximum[r];
+    float largest = maximum[r];
 #pragma unroll
-    for (int i = 0; i < kValues / 2; ++i) largest[r] = larger(largest[r], scores.value[i / 2 * 4 + 2 * r + i % 2]);
-    largest[r] = larger(largest[r], lane_xor<1>(largest[r]));
-    largest[r] = larger(largest[r], lane_xor<2>(largest[r]));
+    for (int i = 0; i < kValues / 2; ++i) largest = larger(largest, scores.value[i / 2 * 4 + 2 * r + i % 2]);
+    largest = larger(largest, lane_xor<1>(largest));
+    largest = larger(largest, lane_xor<2>(largest));
+    scaled[r] = largest * scale;
+    shrink[r] = exp2_of(fused(maximum[r], scale, -scaled[r]));
+    sum[r] *= shrink[r];
+    maximum[r] = largest;
   }
-  bool grows = true;
-  if constexpr (kLazy) grows = any_lane(larger(largest[0] - maximum[0], largest[1] - maximum[1]) * scale > kMostGrowth);
-  if (grows) {
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      shrink[r] = exp2_of(maximum[r] * scale - largest[r] * scale);
-      sum[r] *= shrink[r];
-      maximum[r] = largest[r];
-    }
-  }
-#pragma unroll
-  for (int r = 0; r < 2; ++r) scaled[r] = maximum[r] * scale;
 #pragma unroll
   for (int i = 0; i < kValues; ++i) {
     const int r = i / 2 % 2;
-    scores.value[i] = exp2_of(scores.value[i] * scale - scaled[r]);
+    scores.value[i] = exp2_of(fused(scores.value[i], scale, -scaled[r]));
     sum[r] += scores.value[i];
   }
-  return grows;
 }
 
 // `ahead`: first key of the tile − first query of the group.
@@ -111,9 +105,10 @@ PLIMSOLL_FUNCTION void store_group(const GroupTile<kWidth>& tile, const float (&
 }
 
 // What a lane keeps of its group's queries: itself where registers hold it, the output so far and each of its two rows' maximum and sum.
-template <int kWidth, int kTile, bool kQueriesKept>
+template <int kWidth>
 struct ForwardRows {
-  GroupRows query[kQueriesKept ? kWidth / 16 : 1];
+  static constexpr int kTile = Forward<kWidth>::kTile;
+  GroupRows query[Forward<kWidth>::kQueriesKept ? kWidth / 16 : 1];
   GroupTile<kTile> scores;
   GroupTile<kWidth> output;
   GroupRows weights[kTile / 16];
@@ -121,13 +116,14 @@ struct ForwardRows {
   Begun begun;
 };
 
-template <int kWidth, int kTile, bool kQueriesKept>
-PLIMSOLL_FUNCTION void multiply_scores(ForwardRows<kWidth, kTile, kQueriesKept>& rows, const u32x4* queries, const u32x4* keys) {
+template <int kWidth>
+PLIMSOLL_FUNCTION void multiply_scores(ForwardRows<kWidth>& rows, const u32x4* queries, const u32x4* keys) {
+  constexpr int kTile = Forward<kWidth>::kTile;
   const PanelOperand right = panel_operand(keys), left = panel_operand(queries);
 #pragma unroll
   for (int step = 0; step < kWidth / 16; ++step) {
     const PanelOperand b = further(right, step % 4 * 2 + step / 4 * kTile * kPanelChunks);
-    if constexpr (kQueriesKept) {
+    if constexpr (Forward<kWidth>::kQueriesKept) {
       if (step == 0) {
         multiply_group<false, false>(rows.begun, rows.scores, rows.query[step], b);
       } else {
@@ -145,8 +141,9 @@ PLIMSOLL_FUNCTION void multiply_scores(ForwardRows<kWidth, kTile, kQueriesKept>&
   group_commit(rows.begun);
 }
 
-template <int kWidth, int kTile, bool kQueriesKept>
-PLIMSOLL_FUNCTION void multiply_values(ForwardRows<kWidth, kTile, kQueriesKept>& rows, const u32x4* values) {
+template <int kWidth>
+PLIMSOLL_FUNCTION void multiply_values(ForwardRows<kWidth>& rows, const u32x4* values) {
+  constexpr int kTile = Forward<kWidth>::kTile;
   const PanelOperand right = turned_operand<kTile>(values);
 #pragma unroll
   for (int step = 0; step < kTile / 16; ++step)
@@ -154,16 +151,17 @@ PLIMSOLL_FUNCTION void multiply_values(ForwardRows<kWidth, kTile, kQueriesKept>&
   group_commit(rows.begun);
 }
 
-template <int kWidth, int kTile, bool kQueriesKept>
-PLIMSOLL_FUNCTION void keep_weights(ForwardRows<kWidth, kTile, kQueriesKept>& rows) {
+template <int kWidth>
+PLIMSOLL_FUNCTION void keep_weights(ForwardRows<kWidth>& rows) {
 #pragma unroll
-  for (int step = 0; step < kTile / 16; ++step) rows.weights[step] = rows_of(rows.scores, step);
+  for (int step = 0; step < Forward<kWidth>::kTile / 16; ++step) rows.weights[step] = rows_of(rows.scores, step);
 }
 
-template <int kWidth, int kTile, bool kQueriesKept, bool kLazy>
+template <int kWidth>
 PLIMSOLL_FUNCTION void attention_group(const bf16* q, const bf16* k, const bf16* v, bf16* out, float* log_sum, int heads, int kv_heads,
                                        int sequence, int causal) {
-  using Shared = ForwardShared<kWidth, kTile, kQueriesKept>;
+  using Shared = Forward<kWidth>;
+  constexpr int kTile = Shared::kTile;
   PLIMSOLL_LARGE_SHARED_ARRAY(u32x4, shared, Shared::kChunks);
   u32x4 *shared_keys = shared + Shared::kQueryChunks, *shared_values = shared_keys + 2 * Shared::kTileChunks;
   const QueryPlace place = query_place(block_index(), heads, kv_heads, sequence / kGroupQueries, static_cast<u64>(sequence) * kWidth * 4);
@@ -176,8 +174,8 @@ PLIMSOLL_FUNCTION void attention_group(const bf16* q, const bf16* k, const bf16*
   const u32x4* keys = reinterpret_cast<const u32x4*>(k + kv_start * kWidth) + static_cast<u64>(tiles - 1) * Shared::kTileChunks;
   const u32x4* values = reinterpret_cast<const u32x4*>(v + kv_start * kWidth) + static_cast<u64>(tiles - 1) * Shared::kTileChunks;
 
-  ForwardRows<kWidth, kTile, kQueriesKept> rows;
-  if constexpr (kQueriesKept) {
+  ForwardRows<kWidth> rows;
+  if constexpr (Shared::kQueriesKept) {
     const u32* own = reinterpret_cast<const u32*>(q + (head_start + static_cast<u64>(first_query)) * kWidth);
 #pragma unroll
     for (int step = 0; step < kWidth / 16; ++step) {
@@ -207,7 +205,7 @@ PLIMSOLL_FUNCTION void attention_group(const bf16* q, const bf16* k, const bf16*
   multiply_scores(rows, queries, shared_keys);
   group_wait<0>(rows.begun, rows.scores);
   if (causal) mask_group(rows.scores, ahead);
-  weigh_group<kTile, kLazy>(rows.scores, rows.maximum, rows.sum, rows.shrink, scale);
+  weigh_group(rows.scores, rows.maximum, rows.sum, rows.shrink, scale);
   keep_weights(rows);
   for (int turn = 1; turn < tiles; ++turn) {
     copies_wait<0>(rows.begun);
@@ -224,13 +222,11 @@ PLIMSOLL_FUNCTION void attention_group(const bf16* q, const bf16* k, const bf16*
     group_wait<1>(rows.begun, rows.scores);
     ahead -= kTile;
     if (causal && ahead + kTile > 1) mask_group(rows.scores, ahead);
-    const bool shrinks = weigh_group<kTile, kLazy>(rows.scores, rows.maximum, rows.sum, rows.shrink, scale);
+    weigh_group(rows.scores, rows.maximum, rows.sum, rows.shrink, scale);
     finish_before_what_follows(rows.sum, shared);
     group_wait<0>(rows.begun, rows.output);
-    if (shrinks) {
 #pragma unroll
-      for (int i = 0; i < GroupTile<kWidth>::kValues; ++i) rows.output.value[i] *= rows.shrink[i / 2 % 2];
-    }
+    for (int i = 0; i < GroupTile<kWidth>::kValues; ++i) rows.output.value[i] *= rows.shrink[i / 2 % 2];
     keep_weights(rows);
   }
   copies_wait<0>(rows.begun);
@@ -252,13 +248,13 @@ PLIMSOLL_FUNCTION void attention_group(const bf16* q, const bf16* k, const bf16*
   store_group(rows.output, inverses, out + (head_start + static_cast<u64>(first_query)) * kWidth);
 }
 
-PLIMSOLL_KERNEL(attention_bf16_d64_wgmma)
+PLIMSOLL_KERNEL_OF_TWO(attention_bf16_d64_wgmma)
 (const bf16* q, const bf16* k, const bf16* v, bf16* out, float* log_sum, int heads, int kv_heads, int sequence, int causal) {
-  attention_group<64, 128, false, true>(q, k, v, out, log_sum, heads, kv_heads, sequence, causal);
+  attention_group<64>(q, k, v, out, log_sum, heads, kv_heads, sequence, causal);
 }
 PLIMSOLL_KERNEL(attention_bf16_d128_wgmma)
 (const bf16* q, const bf16* k, const bf16* v, bf16* out, float* log_sum, int heads, int kv_heads, int sequence, int causal) {
-  attention_group<128, 128, false, true>(q, k, v, out, log_sum, heads, kv_heads, sequence, causal);
+  attention_group<128>(q, k, v, out, log_sum, heads, kv_heads, sequence, causal);
 }
 
 }  // namespace PLIMSOLL_DEVICE

@@ -27,6 +27,8 @@
 #else
 #define PLIMSOLL_NVIDIA 1
 #define PLIMSOLL_KERNEL(name) extern "C" __attribute__((global)) __attribute__((launch_bounds(256))) void name
+// Takes so few registers that two blocks run on a multiprocessor.
+#define PLIMSOLL_KERNEL_OF_TWO(name) extern "C" __attribute__((global)) __attribute__((launch_bounds(256, 2))) void name
 #define PLIMSOLL_SM (__CUDA_ARCH__ / 10)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define PLIMSOLL_WARP_GROUPS 1
@@ -142,7 +144,6 @@ PLIMSOLL_FUNCTION void wave_barrier() { asm volatile("bar.warp.sync 0xffffffff;"
 PLIMSOLL_FUNCTION void issue_before_what_follows() {}  // ptxas orders them itself
 
 PLIMSOLL_FUNCTION float exp2_of(float x) { return __nvvm_ex2_approx_ftz_f(x); }  // one instruction: subnormal results are zero
-PLIMSOLL_FUNCTION bool any_lane(bool value) { return __nvvm_vote_any_sync(0xffffffffu, value); }
 PLIMSOLL_FUNCTION float larger(float a, float b) { return __nvvm_fmax_f(a, b); }
 PLIMSOLL_FUNCTION float log2_of(float x) { return __nvvm_lg2_approx_f(x); }
 PLIMSOLL_FUNCTION float inverse_root(float x) { return __nvvm_rsqrt_approx_f(x); }
@@ -213,6 +214,7 @@ PLIMSOLL_FUNCTION u64 grid_threads() { return static_cast<u64>(block_count()) * 
 
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
+PLIMSOLL_FUNCTION float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }  // a·b + c, rounded once
 PLIMSOLL_FUNCTION float exp_of(float x) { return exp2_of(x * kLog2E); }
 
 struct Sum {

@@ -39,6 +39,7 @@ struct Options {
 struct Job {
   int blocks, threads, wave;
   std::function<void()> body;
+  std::size_t shared_bytes = 0;  ///< that the launch gives, beside what the kernel declares
 };
 
 /// Runs a launch. Throws std::runtime_error on barrier divergence, and what the body throws.
@@ -55,11 +56,11 @@ int block_count();
 void barrier(Site site);
 /// LDS of one compute unit of gfx90a and gfx942; static shared memory of an NVIDIA block is limited to 48 KiB.
 constexpr std::size_t kSharedLimit = 64 * 1024;
-/// What a launch may ask for on Hopper.
-constexpr std::size_t kLargeSharedLimit = 227 * 1024;
 
-/// Shared memory of the running block for the declaration at `site`: the same for all its lanes. It begins at a multiple of 1024 bytes.
-void* shared_memory(Site site, std::size_t bytes, std::size_t limit = kSharedLimit);
+/// Shared memory of the running block for the declaration at `site`: the same for all its lanes.
+void* shared_memory(Site site, std::size_t bytes);
+/// The same of what the launch gives, which must be `bytes`; it begins at a multiple of 1024 bytes.
+void* given_shared_memory(Site site, std::size_t bytes);
 /// Lets other lanes run, and other devices: for loops that wait for a peer.
 void spin();
 

@@ -26,13 +26,6 @@ float lane_xor(float value) {
   return other;
 }
 
-inline bool any_lane(bool value) {
-  const std::byte* shown = emulator::exchange(&value, sizeof value).shown;
-  bool any = false;
-  for (int lane = 0; lane < kWave; ++lane) any |= static_cast<bool>(shown[emulator::kSlot * static_cast<std::size_t>(lane)]);
-  return any;
-}
-
 inline void store_for_peers(u32* flag, u32 value) { __atomic_store_n(flag, value, __ATOMIC_RELEASE); }
 inline u32 load_from_peers(const u32* flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
 inline void system_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
