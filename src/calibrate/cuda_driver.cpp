@@ -8,6 +8,7 @@ namespace {
 
 // cuda.h
 constexpr int kClockRate = 13, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
+constexpr int kMostSharedBytes = 8;  // an attribute of functions
 constexpr unsigned kNonBlocking = 1;
 using Pointer = unsigned long long;  // CUdeviceptr
 using Handle = unsigned long long;   // CUmemGenericAllocationHandle
@@ -32,6 +33,7 @@ struct CudaCalls {
   int (*cuMemsetD8Async)(Pointer, unsigned char, std::size_t, void*);
   int (*cuModuleLoadData)(void**, const void*);
   int (*cuModuleGetFunction)(void**, void*, const char*);
+  int (*cuFuncSetAttribute)(void*, int, int);
   int (*cuLaunchKernel)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
   int (*cuStreamCreate)(void**, unsigned);
   int (*cuStreamWaitEvent)(void*, void*, unsigned);
@@ -84,6 +86,7 @@ std::string fetch_all(const DynamicLibrary& library, CudaCalls& cuda) {
   PLIMSOLL_CUDA(cuMemsetD8Async, "cuMemsetD8Async");
   PLIMSOLL_CUDA(cuModuleLoadData, "cuModuleLoadData");
   PLIMSOLL_CUDA(cuModuleGetFunction, "cuModuleGetFunction");
+  PLIMSOLL_CUDA(cuFuncSetAttribute, "cuFuncSetAttribute");
   PLIMSOLL_CUDA(cuLaunchKernel, "cuLaunchKernel");
   PLIMSOLL_CUDA(cuStreamCreate, "cuStreamCreate");
   PLIMSOLL_CUDA(cuStreamWaitEvent, "cuStreamWaitEvent");
@@ -209,7 +212,11 @@ class CudaDriver : public GpuDriver {
   int load(void** module, const CodeObject& object) override { return cuda_.cuModuleLoadData(module, object.data); }
   int function(void** function, void* module, const char* name) override { return cuda_.cuModuleGetFunction(function, module, name); }
   int launch(void* function, Launch launch, void* stream, void** arguments) override {
-    return cuda_.cuLaunchKernel(function, launch.blocks, 1, 1, launch.threads, 1, 1, 0, stream, arguments, nullptr);
+    if (launch.shared_bytes > 0) {
+      const int code = cuda_.cuFuncSetAttribute(function, kMostSharedBytes, static_cast<int>(launch.shared_bytes));
+      if (code != 0) return code;
+    }
+    return cuda_.cuLaunchKernel(function, launch.blocks, 1, 1, launch.threads, 1, 1, launch.shared_bytes, stream, arguments, nullptr);
   }
 
   int create_stream(void** stream) override { return cuda_.cuStreamCreate(stream, kNonBlocking); }

@@ -87,7 +87,7 @@ TableAttention attention_of(const plimsoll::Attention& kernel, const DeviceShape
   if (kernel.head_dim > 128) refused("the kernels take heads of up to 128");
   const std::int64_t heads = kernel.batch * kernel.heads;
   const TableAttention attention{{heads, heads, round_up(kernel.queries, kTile), kernel.causal ? 1 : 0}, kernel.head_dim <= 64 ? 64 : 128};
-  const Kernel& row = kernel_named(attention.name(""));
+  const Kernel& row = kernel_for(attention.name(""), device.target);
   if (!row.runs_on(device.target)) refused(fmt::format("there is no such kernel on {}", name_of(device.target)));
   return attention;
 }
@@ -97,7 +97,7 @@ class Launcher {
  public:
   Launcher(Backend& backend, StreamId stream) : backend_(backend), stream_(stream) {}
   void operator()(const std::string& name, const Sizes& sizes, const std::vector<void*>& buffers) {
-    const Kernel& kernel = kernel_named(name);
+    const Kernel& kernel = kernel_for(name, backend_.shape().target);
     backend_.launch(kernel, sizes, buffers, stream_);
     const Work work = kernel.work(sizes, backend_.shape());
     done.bytes_read += work.bytes_read, done.bytes_written += work.bytes_written, done.flops += work.flops;

@@ -419,7 +419,7 @@ class MachineList {
         sample.kind = SampleKind::attention;
         sample.m = sample.n = sequence, sample.k = width, sample.batch = heads;
         sample.causal = true;
-        add(name, {heads, heads, sequence, 1}, sample);
+        add(kernel_for(name, device_.target).name, {heads, heads, sequence, 1}, sample);
         Attention backward = causal_attention(AttentionLibrary::flash2, sequence, width);
         backward.part = Attention::Part::backward;
         backward.heads = backward.kv_heads = heads;

@@ -108,6 +108,14 @@ const Kernel& kernel_named(std::string_view name) {
   fail(fmt::format("no calibration kernel is called '{}'", name), {}, suggest(name, names));
 }
 
+const Kernel& kernel_for(std::string_view name, Target target) {
+  const std::string group = fmt::format("{}_wgmma", name);
+  for (const Kernel& kernel : kernel_table()) {
+    if (kernel.name == group && kernel.runs_on(target)) return kernel;
+  }
+  return kernel_named(name);
+}
+
 const Kernel* find_kernel(KernelKind kind, DType type, Target target) {
   for (const Kernel& kernel : kernel_table()) {
     if (kernel.kind == kind && kernel.type == type && kernel.runs_on(target)) return &kernel;

@@ -68,9 +68,10 @@ struct Scalar {
   double (*value)(const Sizes& sizes);
 };
 
-/// One-dimensional launch. No kernel uses dynamic shared memory.
+/// One-dimensional launch.
 struct Launch {
   std::uint32_t blocks, threads;
+  std::uint32_t shared_bytes = 0;  ///< of shared memory beside what the kernel declares itself; beyond 48 KiB it must be allowed first
 };
 
 /// What one launch moves to and from memory and computes. Bytes are those that must cross (compulsory traffic), FLOPs those of the
@@ -149,6 +150,8 @@ struct Kernel {
 const std::vector<Kernel>& kernel_table();
 /// The kernel of that name; fails with the nearest name.
 const Kernel& kernel_named(std::string_view name);
+/// The kernel of that name or, where the target has it, its form with warp-group instructions.
+const Kernel& kernel_for(std::string_view name, Target target);
 /// The kernel of that kind and type, or nullptr.
 const Kernel* find_kernel(KernelKind kind, DType type, Target target);
 

@@ -17,6 +17,19 @@ Launch gemm_grid(const Sizes& s, const DeviceShape&) {
 }
 Launch attention_grid(const Sizes& s, const DeviceShape&) { return grid(s[0] * (s[2] / 128)); }
 Launch attention_backward_grid(const Sizes& s, const DeviceShape&) { return grid(s[1] * (s[2] / 64)); }
+// Blocks of 128 queries or keys with all that they share. Of the forward pass keys and values twice: 64 of them, or 128 and the queries.
+// Of the backward pass their keys and values; twice 128 queries, or 64, with their gradients and two numbers each; and gradients of scores,
+// of 64 queries twice.
+template <int width>
+Launch attention_group_grid(const Sizes& s, const DeviceShape&) {
+  return {static_cast<std::uint32_t>(s[0] * (s[2] / 128)), kBlockThreads, (width == 64 ? 4 * 64 : 5 * 128) * width * 2};
+}
+template <int width>
+Launch attention_backward_group_grid(const Sizes& s, const DeviceShape&) {
+  constexpr int kQueries = width == 64 ? 128 : 64;
+  return {static_cast<std::uint32_t>(s[1] * (s[2] / 128)), kBlockThreads,
+          2 * 128 * width * 2 + 2 * (2 * kQueries * width * 2 + 2 * kQueries * 4) + 128 * 128 * 2};
+}
 template <int width>
 Launch attention_delta_grid(const Sizes& s, const DeviceShape&) {
   return grid(std::clamp<std::int64_t>(ceil_div(s[0] * width, 8 * kBlockThreads), 1, 1 << 20));
@@ -153,8 +166,10 @@ Kernel gemm(std::string_view name, TargetList targets, Check (*check)(const Answ
           doc};
 }
 
+using LaunchFunction = decltype(Kernel::launch);
+
 template <int width, DType type = DType::bf16>
-Kernel attention(std::string_view name, TargetList targets = kEverywhere) {
+Kernel attention(std::string_view name, TargetList targets = kEverywhere, LaunchFunction launch = attention_grid) {
   constexpr auto queries = [](const Sizes& s) { return s[0] * s[2] * width; };
   constexpr auto keys = [](const Sizes& s) { return s[1] * s[2] * width; };
   return {name,
@@ -168,7 +183,7 @@ Kernel attention(std::string_view name, TargetList targets = kEverywhere) {
            {"log_sum", DType::fp32, Role::out, Fill::zeros, product<0, 2>}},
           kHeads,
           std::move(targets),
-          attention_grid,
+          launch,
           attention_work<width>,
           cannot_attention,
           attention_check<width, type>,
@@ -195,7 +210,7 @@ Kernel attention_delta(std::string_view name) {
 }
 
 template <int width>
-Kernel attention_backward(std::string_view name) {
+Kernel attention_backward(std::string_view name, TargetList targets = kEverywhere, LaunchFunction launch = attention_backward_grid) {
   constexpr auto queries = [](const Sizes& s) { return s[0] * s[2] * width; };
   constexpr auto keys = [](const Sizes& s) { return s[1] * s[2] * width; };
   return {name,
@@ -212,8 +227,8 @@ Kernel attention_backward(std::string_view name) {
            {"dk", DType::bf16, Role::out, Fill::zeros, keys},
            {"dv", DType::bf16, Role::out, Fill::zeros, keys}},
           kHeads,
-          kEverywhere,
-          attention_backward_grid,
+          std::move(targets),
+          launch,
           attention_backward_work<width>,
           cannot_attention,
           attention_backward_check<width>,
@@ -333,10 +348,14 @@ const std::map<AttentionPass, Kernel>& attention_passes() {
 void add_product_rows(std::vector<Kernel>& table) {
   add_rates(table);
   add_gemms(table);
+  table.push_back(attention<64>("attention_bf16_d64_wgmma", kHopper, attention_group_grid<64>));
+  table.push_back(attention<128>("attention_bf16_d128_wgmma", kHopper, attention_group_grid<128>));
   table.push_back(attention<64>("attention_bf16_d64"));
   table.push_back(attention<128>("attention_bf16_d128"));
   table.push_back(attention_delta<64>("attention_delta_bf16_d64"));
   table.push_back(attention_delta<128>("attention_delta_bf16_d128"));
+  table.push_back(attention_backward<64>("attention_backward_bf16_d64_wgmma", kHopper, attention_backward_group_grid<64>));
+  table.push_back(attention_backward<128>("attention_backward_bf16_d128_wgmma", kHopper, attention_backward_group_grid<128>));
   table.push_back(attention_backward<64>("attention_backward_bf16_d64"));
   table.push_back(attention_backward<128>("attention_backward_bf16_d128"));
 }

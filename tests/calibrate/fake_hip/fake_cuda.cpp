@@ -19,6 +19,7 @@ namespace {
 // cuda.h
 constexpr int kInvalidPtx = 218;
 constexpr int kClockRate = 13, kMultiprocessors = 16, kMajor = 75, kMinor = 76;
+constexpr int kMostSharedBytes = 8;  // an attribute of functions
 using Pointer = unsigned long long;
 
 constexpr fake::ErrorName error_names[] = {{0, "CUDA_SUCCESS"},
@@ -160,9 +161,12 @@ API int cuModuleLoadData(void** module, const void* image) {
 API int cuModuleGetFunction(void** function, void* module, const char* name) {
   return fake::find_function(function, static_cast<Module*>(module)->target, name);
 }
+API int cuFuncSetAttribute(void* function, int attribute, int value) {
+  return attribute == kMostSharedBytes ? fake::allow_shared(function, value) : fake::kInvalidValue;
+}
 API int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y, unsigned threads_z,
-                       unsigned, void*, void** arguments, void**) {
-  return fake::launch(function, {x, y, z}, {threads_x, threads_y, threads_z}, arguments);
+                       unsigned shared_bytes, void*, void** arguments, void**) {
+  return fake::launch(function, {x, y, z}, {threads_x, threads_y, threads_z}, shared_bytes, arguments);
 }
 
 API int cuStreamCreate(void** stream, unsigned) { return fake::create_stream(stream); }

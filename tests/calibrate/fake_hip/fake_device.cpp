@@ -267,10 +267,12 @@ const Function* find_function(Target target, const char* name) {
   const emulator::EmulatedRow* row = emulator::emulated_kernel(target, name);
   if (!row) return nullptr;
   const std::lock_guard lock(mutex);
-  return &functions.insert({{target, name}, {row, target}}).first->second;
+  Function& function = functions[{target, name}];
+  if (!function.row) function.row = row, function.target = target;
+  return &function;
 }
 
-int launch(const Function& function, unsigned blocks, void** arguments) {
+int launch(const Function& function, unsigned blocks, void** arguments, unsigned shared_bytes) {
   const emulator::EmulatedRow& row = *function.row;
   const std::string fault = setting("LAUNCH_ERROR", std::string());
   const std::int64_t number = ++launches;
@@ -286,8 +288,10 @@ int launch(const Function& function, unsigned blocks, void** arguments) {
   std::vector<void*> buffers;
   for (std::size_t i = 0; i < kernel.buffers.size(); ++i) buffers.push_back(*static_cast<void**>(arguments[i]));
   const double seconds = modelled_seconds(kernel, sizes, work);
+  emulator::Job job = row.job(static_cast<int>(blocks), arguments);
+  job.shared_bytes = shared_bytes;
   Device& device = current();
-  device.issue([&device, &kernel, executed, wrong, buffers, seconds, job = row.job(static_cast<int>(blocks), arguments)] {
+  device.issue([&device, &kernel, executed, wrong, buffers, seconds, job = std::move(job)] {
     if (executed) emulator::run(job, {});
     if (wrong) spoil(kernel, buffers.data());
     device.pass(seconds);
@@ -425,10 +429,17 @@ int enable_peer(int peer) {
   return enabled.insert({current_index(), peer}).second ? 0 : kPeerAccessAlreadyEnabled;
 }
 
-int launch(void* function, Grid blocks, Grid threads, void** arguments) {
+int allow_shared(void* function, int bytes) {
+  if (bytes < 0 || static_cast<std::size_t>(bytes) > kMostShared) return kInvalidValue;
+  static_cast<Function*>(function)->most_shared = static_cast<std::size_t>(bytes);
+  return 0;
+}
+
+int launch(void* function, Grid blocks, Grid threads, unsigned shared_bytes, void** arguments) {
   const bool one_dimension = blocks.y == 1 && blocks.z == 1 && threads.y == 1 && threads.z == 1;
   if (!one_dimension || threads.x != 256 || blocks.x == 0) return kInvalidValue;
-  return launch(*static_cast<const Function*>(function), blocks.x, arguments);
+  const Function& kernel = *static_cast<const Function*>(function);
+  return shared_bytes > kernel.most_shared ? kInvalidValue : launch(kernel, blocks.x, arguments, shared_bytes);
 }
 
 }  // namespace plimsoll::calibrate::fake

@@ -1,6 +1,7 @@
 // A device that is the emulator: memory that is counted, streams that run behind the caller's back, events, and faults on demand.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -90,10 +91,13 @@ Device* owner_of(const void* memory);
 std::string architecture();
 bool emulated_target(Target& target);
 
+constexpr std::size_t kSharedUnlessAllowed = 48 << 10, kMostShared = 227 << 10;  // CUDA C++ Programming Guide, compute capability 9.0
+
 /// A kernel of a loaded module, for the processor that the module was built for.
 struct Function {
-  const emulator::EmulatedRow* row;
-  Target target;
+  const emulator::EmulatedRow* row = nullptr;
+  Target target{};
+  std::atomic<std::size_t> most_shared{kSharedUnlessAllowed};  ///< bytes that a launch may give
 };
 /// The function of that name, which lives as long as the library; nullptr where the processor has none.
 const Function* find_function(Target target, const char* name);
@@ -158,11 +162,13 @@ int enable_peer(int peer);
 struct Grid {
   unsigned x, y, z;
 };
+/// Lets launches of a function give so many bytes of shared memory.
+int allow_shared(void* function, int bytes);
 /// Launches blocks of 256 threads on the current device. 0, or the driver's code for a fault that the environment asks for.
-int launch(void* function, Grid blocks, Grid threads, void** arguments);
+int launch(void* function, Grid blocks, Grid threads, unsigned shared_bytes, void** arguments);
 
 /// The same for a library's own launches.
-int launch(const Function& function, unsigned blocks, void** arguments);
+int launch(const Function& function, unsigned blocks, void** arguments, unsigned shared_bytes = 0);
 
 /// Copies on the current device, behind the caller's back where both sides allow it.
 void copy(void* to, const void* from, std::size_t bytes);

@@ -168,8 +168,8 @@ API int hipModuleGetFunction(void** function, void*, const char* name) {
   return fake::emulated_target(target) ? fake::find_function(function, target, name) : fake::kNotFound;
 }
 API int hipModuleLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
-                              unsigned threads_z, unsigned, void*, void** arguments, void**) {
-  return fake::launch(function, {x, y, z}, {threads_x, threads_y, threads_z}, arguments);
+                              unsigned threads_z, unsigned shared_bytes, void*, void** arguments, void**) {
+  return fake::launch(function, {x, y, z}, {threads_x, threads_y, threads_z}, shared_bytes, arguments);
 }
 
 API int hipStreamCreateWithFlags(void** stream, unsigned) { return fake::create_stream(stream); }

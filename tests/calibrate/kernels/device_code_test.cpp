@@ -257,6 +257,22 @@ TEST_F(DeviceCode, PtxUsesMmaOfEachTypeAndVectorsOfSixteenBytes) {
         for (const char* kind : {"matrix_rate_", "gemm_"})
           EXPECT_NE(entries.at(std::string(kind) + type).find("wgmma.mma_async.sync.aligned.m64n256k"), std::string::npos) << kind << type;
       }
+      // Attention: copies that go on by themselves, scores of a whole tile, sums of dQ in memory several at a time, nothing of mma.sync.
+      struct Pass {
+        const char *kernel, *product, *store;
+      };
+      for (const Pass& pass : {Pass{"attention_bf16_d64_wgmma", "m64n64k16.f32.bf16.bf16", "st.global.v4.b32"},
+                               Pass{"attention_bf16_d128_wgmma", "m64n128k16.f32.bf16.bf16", "st.global.v4.b32"},
+                               Pass{"attention_backward_bf16_d64_wgmma", "m64n128k16.f32.bf16.bf16", "red.global.add.v2.f32"},
+                               Pass{"attention_backward_bf16_d128_wgmma", "m64n64k16.f32.bf16.bf16", "red.global.add.v4.f32"}}) {
+        const std::string& text = entries.at(pass.kernel);
+        EXPECT_NE(text.find(std::string("wgmma.mma_async.sync.aligned.") + pass.product), std::string::npos) << pass.kernel;
+        EXPECT_NE(text.find("cp.async.cg.shared.global"), std::string::npos) << pass.kernel;
+        EXPECT_NE(text.find(pass.store), std::string::npos) << pass.kernel;
+        EXPECT_EQ(text.find("mma.sync.aligned"), std::string::npos) << pass.kernel;
+      }
+      // Two blocks of the forward pass of 64 share a multiprocessor.
+      EXPECT_NE(entries.at("attention_bf16_d64_wgmma").find(".minnctapersm 2"), std::string::npos);
     }
     for (const char* name : {"attention_backward_bf16_d64", "attention_backward_bf16_d128"}) {
       EXPECT_NE(entries.at(name).find("mma.sync.aligned.m16n8k16"), std::string::npos) << object.name << " " << name;

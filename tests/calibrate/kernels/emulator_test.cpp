@@ -35,8 +35,9 @@ Check emulate(const Kernel& kernel, const Sizes& sizes, Target target, const Opt
                                                          : after[static_cast<std::size_t>(rank)][b].data());
     }
     PackedArguments arguments(kernel, sizes, pointers, kernel.collective() ? std::vector<double>{1.0 * rank, 0} : std::vector<double>{});
-    const int blocks = static_cast<int>(kernel.launch(sizes, device).blocks);
-    jobs.push_back(emulator::emulated_kernel(target, kernel.name)->job(blocks, arguments.pointers()));
+    const Launch launch = kernel.launch(sizes, device);
+    jobs.push_back(emulator::emulated_kernel(target, kernel.name)->job(static_cast<int>(launch.blocks), arguments.pointers()));
+    jobs.back().shared_bytes = launch.shared_bytes;
   }
   try {
     emulator::run_together(jobs, options);
@@ -103,8 +104,9 @@ class Mutants : public testing::TestWithParam<Target> {};
 
 TEST_P(Mutants, EveryRemovedBarrierIsCaught) {
   std::map<emulator::Site, bool> caught;
-  for (const char* name : {"gemm_bf16", "gemm_bf16_wgmma", "attention_bf16_d64", "attention_backward_bf16_d64", "softmax_fp32",
-                           "transpose_bf16", "all_reduce_fp32"}) {
+  for (const char* name : {"gemm_bf16", "gemm_bf16_wgmma", "attention_bf16_d64", "attention_backward_bf16_d64", "attention_bf16_d64_wgmma",
+                           "attention_bf16_d128_wgmma", "attention_backward_bf16_d64_wgmma", "attention_backward_bf16_d128_wgmma",
+                           "softmax_fp32", "transpose_bf16", "all_reduce_fp32"}) {
     const Kernel& kernel = kernel_named(name);
     if (!kernel.runs_on(GetParam())) continue;
     const Sizes sizes = small_problems(kernel).at(1);

@@ -18,7 +18,9 @@ constexpr int kKeys = kWidth == 64 ? 64 : 32;  // what 255 registers hold
 template <int kWidth>
 constexpr int kKeyTiles = kKeys<kWidth> / 16;
 constexpr int kAttentionRows = 16 * kQueryTiles * kWaves;
-constexpr float kNothing = -1e30f;  // the score of a masked key: finite, so that differences are
+// The score of a masked key. Differences are finite; and as a power of two it is exact times any scale: where all scores are masked so far,
+// a fused multiply-add of one and the maximum gives zero, not what rounding left over, which is huge.
+constexpr float kNothing = -0x1p100f;
 
 using ScoreTile = Tile<bf16>;
 

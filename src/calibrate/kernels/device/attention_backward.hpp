@@ -211,3 +211,7 @@ PLIMSOLL_KERNEL(attention_backward_bf16_d128)
 }
 
 }  // namespace PLIMSOLL_DEVICE
+
+#if defined(PLIMSOLL_WARP_GROUPS)
+#include "calibrate/kernels/device/attention_backward_group.hpp"
+#endif

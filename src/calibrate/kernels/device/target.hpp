@@ -10,6 +10,8 @@
 #define __shared__ __attribute__((shared))
 #define PLIMSOLL_FUNCTION static __device__ inline __attribute__((always_inline))
 #define PLIMSOLL_SHARED_ARRAY(type, name, count) alignas(16) static __shared__ type name[count]
+// All of a kernel's shared memory, of the size that its launch gives.
+#define PLIMSOLL_LARGE_SHARED_ARRAY(type, name, count) extern __shared__ __attribute__((aligned(1024))) type name[]
 #if defined(__HIP__)
 #define PLIMSOLL_AMD 1
 #define PLIMSOLL_KERNEL(name) extern "C" __attribute__((global)) __attribute__((amdgpu_flat_work_group_size(256, 256))) void name
@@ -25,6 +27,8 @@
 #else
 #define PLIMSOLL_NVIDIA 1
 #define PLIMSOLL_KERNEL(name) extern "C" __attribute__((global)) __attribute__((launch_bounds(256))) void name
+// Takes so few registers that two blocks run on a multiprocessor.
+#define PLIMSOLL_KERNEL_OF_TWO(name) extern "C" __attribute__((global)) __attribute__((launch_bounds(256, 2))) void name
 #define PLIMSOLL_SM (__CUDA_ARCH__ / 10)
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
 #define PLIMSOLL_WARP_GROUPS 1
@@ -139,7 +143,8 @@ PLIMSOLL_FUNCTION void barrier() { __syncthreads(); }
 PLIMSOLL_FUNCTION void wave_barrier() { asm volatile("bar.warp.sync 0xffffffff;" ::: "memory"); }
 PLIMSOLL_FUNCTION void issue_before_what_follows() {}  // ptxas orders them itself
 
-PLIMSOLL_FUNCTION float exp2_of(float x) { return __nvvm_ex2_approx_f(x); }
+PLIMSOLL_FUNCTION float exp2_of(float x) { return __nvvm_ex2_approx_ftz_f(x); }  // one instruction: subnormal results are zero
+PLIMSOLL_FUNCTION float larger(float a, float b) { return __nvvm_fmax_f(a, b); }
 PLIMSOLL_FUNCTION float log2_of(float x) { return __nvvm_lg2_approx_f(x); }
 PLIMSOLL_FUNCTION float inverse_root(float x) { return __nvvm_rsqrt_approx_f(x); }
 PLIMSOLL_FUNCTION float root(float x) { return __nvvm_sqrt_rn_f(x); }
@@ -162,6 +167,15 @@ PLIMSOLL_FUNCTION void system_fence() { asm volatile("fence.acq_rel.sys;" ::: "m
 PLIMSOLL_FUNCTION void add_to_memory(float* at, float value) {
   asm volatile("red.global.add.f32 [%0], %1;" ::"l"(at), "f"(value) : "memory");
 }
+#if PLIMSOLL_SM >= 90
+PLIMSOLL_FUNCTION void add_pair_to_memory(float* at, float first, float second) {
+  asm volatile("red.global.add.v2.f32 [%0], {%1, %2};" ::"l"(at), "f"(first), "f"(second) : "memory");
+}
+PLIMSOLL_FUNCTION void add_quad_to_memory(float* at, f32x4 values) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(at), "f"(values[0]), "f"(values[1]), "f"(values[2]), "f"(values[3])
+               : "memory");
+}
+#endif
 PLIMSOLL_FUNCTION void spin() { asm volatile("nanosleep.u32 64;"); }
 #endif
 
@@ -200,6 +214,7 @@ PLIMSOLL_FUNCTION u64 grid_threads() { return static_cast<u64>(block_count()) * 
 
 constexpr float kLog2E = 1.44269504088896340736f;
 constexpr float kLn2 = 0.69314718055994530942f;
+PLIMSOLL_FUNCTION float fused(float a, float b, float c) { return __builtin_fmaf(a, b, c); }  // a·b + c, rounded once
 PLIMSOLL_FUNCTION float exp_of(float x) { return exp2_of(x * kLog2E); }
 
 struct Sum {

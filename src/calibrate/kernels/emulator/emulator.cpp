@@ -56,6 +56,12 @@ struct Wave {
   Prepare prepare = nullptr;
 };
 
+constexpr std::align_val_t kSharedAlignment{1024};
+struct FreeShared {
+  void operator()(std::byte* memory) const { ::operator delete[](memory, kSharedAlignment); }
+};
+using SharedMemory = std::unique_ptr<std::byte[], FreeShared>;
+
 // The lanes' stacks, with a guard page each.
 class Stacks {
  public:
@@ -113,6 +119,7 @@ class Machine {
   int blocks() const { return job_.blocks; }
   void barrier(Site site);
   void* shared_memory(Site site, std::size_t bytes);
+  void* given_shared_memory(Site site, std::size_t bytes);
   Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare);
   void spin() { suspend(State::spinning); }
   void run_body();
@@ -142,7 +149,7 @@ class Machine {
   std::vector<Lane> lanes_;
   std::vector<Wave> waves_;
   int block_ = 0;
-  std::map<Site, std::unique_ptr<std::byte[]>> shared_;
+  std::map<Site, SharedMemory> shared_;
   std::size_t shared_bytes_ = 0;
   Lane* running_ = nullptr;
   [[maybe_unused]] ucontext_t scheduler_{};  // what the sanitizers must know of it is unused without them
@@ -229,15 +236,30 @@ void Machine::barrier(Site site) {
   suspend(State::at_barrier);
 }
 
+SharedMemory allocate_shared(std::size_t bytes) {
+  SharedMemory memory(static_cast<std::byte*>(::operator new[](bytes, kSharedAlignment)));
+  std::memset(memory.get(), 0xFF, bytes);  // NaN: what is read before it is written spoils the answer
+  return memory;
+}
+
 void* Machine::shared_memory(Site site, std::size_t bytes) {
   auto& memory = shared_[site];
   if (!memory) {
     shared_bytes_ += bytes;
     if (shared_bytes_ > kSharedLimit)
       throw std::runtime_error("a block asks for " + std::to_string(shared_bytes_) + " bytes of shared memory");
-    memory = std::make_unique<std::byte[]>(bytes);
-    std::memset(memory.get(), 0xFF, bytes);  // NaN: what is read before it is written spoils the answer
+    memory = allocate_shared(bytes);
   }
+  return memory.get();
+}
+
+void* Machine::given_shared_memory(Site site, std::size_t bytes) {
+  if (bytes != job_.shared_bytes) {
+    throw std::runtime_error("a block needs " + std::to_string(bytes) + " bytes of shared memory, its launch gives " +
+                             std::to_string(job_.shared_bytes));
+  }
+  auto& memory = shared_[site];
+  if (!memory) memory = allocate_shared(bytes);
   return memory.get();
 }
 
@@ -377,6 +399,7 @@ int block_index() { return Machine::current->block(); }
 int block_count() { return Machine::current->blocks(); }
 void barrier(Site site) { Machine::current->barrier(site); }
 void* shared_memory(Site site, std::size_t bytes) { return Machine::current->shared_memory(site, bytes); }
+void* given_shared_memory(Site site, std::size_t bytes) { return Machine::current->given_shared_memory(site, bytes); }
 void spin() { Machine::current->spin(); }
 Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare) { return Machine::current->exchange(own, bytes, prepare); }
 

@@ -39,6 +39,7 @@ struct Options {
 struct Job {
   int blocks, threads, wave;
   std::function<void()> body;
+  std::size_t shared_bytes = 0;  ///< that the launch gives, beside what the kernel declares
 };
 
 /// Runs a launch. Throws std::runtime_error on barrier divergence, and what the body throws.
@@ -53,8 +54,13 @@ int thread_index();
 int block_index();
 int block_count();
 void barrier(Site site);
+/// LDS of one compute unit of gfx90a and gfx942; static shared memory of an NVIDIA block is limited to 48 KiB.
+constexpr std::size_t kSharedLimit = 64 * 1024;
+
 /// Shared memory of the running block for the declaration at `site`: the same for all its lanes.
 void* shared_memory(Site site, std::size_t bytes);
+/// The same of what the launch gives, which must be `bytes`; it begins at a multiple of 1024 bytes.
+void* given_shared_memory(Site site, std::size_t bytes);
 /// Lets other lanes run, and other devices: for loops that wait for a peer.
 void spin();
 
@@ -71,8 +77,5 @@ using Prepare = void (*)(const std::byte* shown, std::byte* prepared);
 
 /// All lanes of the wave meet and show each other `bytes` bytes; `prepare`, where given, runs once.
 Exchanged exchange(const void* own, std::size_t bytes, Prepare prepare = nullptr);
-
-/// LDS of one compute unit of gfx90a and gfx942; static shared memory of an NVIDIA block is limited to 48 KiB.
-constexpr std::size_t kSharedLimit = 64 * 1024;
 
 }  // namespace plimsoll::calibrate::emulator

@@ -16,6 +16,7 @@ inline float log2_of(float x) { return std::log2(x); }
 inline float inverse_root(float x) { return 1 / std::sqrt(x); }
 inline float root(float x) { return std::sqrt(x); }
 inline float inverse(float x) { return 1 / x; }
+inline float larger(float a, float b) { return std::fmax(a, b); }
 
 template <int kMask>
 float lane_xor(float value) {
@@ -29,6 +30,10 @@ inline void store_for_peers(u32* flag, u32 value) { __atomic_store_n(flag, value
 inline u32 load_from_peers(const u32* flag) { return __atomic_load_n(flag, __ATOMIC_ACQUIRE); }
 inline void system_fence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 inline void add_to_memory(float* at, float value) { *at += value; }
+inline void add_pair_to_memory(float* at, float first, float second) { at[0] += first, at[1] += second; }
+inline void add_quad_to_memory(float* at, f32x4 values) {
+  for (int i = 0; i < 4; ++i) at[i] += values[i];
+}
 inline void spin() { emulator::spin(); }
 
 inline bf16 to_bf16(float x) { return {bf16_of_float(x)}; }

@@ -61,6 +61,10 @@ const emulator::EmulatedRow rows[] = {
     PLIMSOLL_ROW(gemm_fp16_wgmma),
     PLIMSOLL_ROW(gemm_tf32_wgmma),
     PLIMSOLL_ROW(gemm_fp8_wgmma),
+    PLIMSOLL_ROW(attention_bf16_d64_wgmma),
+    PLIMSOLL_ROW(attention_bf16_d128_wgmma),
+    PLIMSOLL_ROW(attention_backward_bf16_d64_wgmma),
+    PLIMSOLL_ROW(attention_backward_bf16_d128_wgmma),
 #endif
 #else
     PLIMSOLL_ROW(matrix_rate_fp32),
