@@ -20,6 +20,7 @@ Function* entry(const char* name) {
 }
 
 using Pointer = unsigned long long;
+using Launcher = int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
 
 Check run(const char* name, const Sizes& sizes, Target target) {
   const DeviceShape device{target, 4};
@@ -40,7 +41,6 @@ Check run(const char* name, const Sizes& sizes, Target target) {
     EXPECT_EQ(wanted ? entry<int(void**, const void*)>("cuModuleLoadData")(&module, object.data) : 0, 0);
   }
   EXPECT_EQ(entry<int(void**, void*, const char*)>("cuModuleGetFunction")(&function, module, name), 0);
-  using Launcher = int(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, void*, void**, void**);
   PackedArguments arguments(kernel, sizes, memory);
   EXPECT_EQ(entry<Launcher>("cuLaunchKernel")(function, kernel.launch(sizes, device).blocks, 1, 1, 256, 1, 1, 0, nullptr,
                                               arguments.pointers(), nullptr),
@@ -72,6 +72,22 @@ TEST(FakeCuda, RefusesPtxOfALaterProcessorAndWhatIsNone) {
   EXPECT_EQ(load(&module, code_object_for_nvidia(9, 0)->data), 218);  // Hopper's own does not go on
   EXPECT_EQ(load(&module, code_object_for_nvidia(10, 0)->data), 0);
   unsetenv("FAKE_CUDA_ARCH");
+}
+
+TEST(FakeCuda, RefusesSharedMemoryThatWasNotAllowed) {
+  if (code_objects().empty()) GTEST_SKIP() << "built without device code";
+  void *module = nullptr, *function = nullptr;
+  ASSERT_EQ(entry<int(void**, const void*)>("cuModuleLoadData")(&module, code_object_for_nvidia(9, 0)->data), 0);
+  ASSERT_EQ(entry<int(void**, void*, const char*)>("cuModuleGetFunction")(&function, module, "attention_bf16_d128_wgmma"), 0);
+  constexpr int kMostSharedBytes = 8;  // an attribute of functions
+  auto* allow = entry<int(void*, int, int)>("cuFuncSetAttribute");
+  const auto launch = [&](unsigned shared) {
+    return entry<Launcher>("cuLaunchKernel")(function, 1, 1, 1, 256, 1, 1, shared, nullptr, nullptr, nullptr);
+  };
+  EXPECT_EQ(launch((48 << 10) + 1), 1);  // CUDA_ERROR_INVALID_VALUE
+  EXPECT_EQ(allow(function, kMostSharedBytes, (227 << 10) + 1), 1);
+  EXPECT_EQ(allow(function, kMostSharedBytes, 64 << 10), 0);
+  EXPECT_EQ(launch((64 << 10) + 1), 1);
 }
 
 }  // namespace
