@@ -248,11 +248,12 @@ std::vector<FitResidual> residuals_of(const std::map<std::string, std::vector<do
   return residuals;
 }
 
-/// What is priced at the boost clock: attention here, products as `fitted_products` has them already.
-double priced_seconds(const Sample& sample) {
-  const bool attends = sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
-  return attends ? boost_seconds(sample) : sample.seconds;
+bool is_attention(const Sample& sample) {
+  return sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
 }
+
+/// What is priced at the boost clock: attention here, products as `fitted_products` has them already.
+double priced_seconds(const Sample& sample) { return is_attention(sample) ? boost_seconds(sample) : sample.seconds; }
 
 std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const Cluster& cluster) {
   std::map<std::string, std::vector<double>> errors;
@@ -262,8 +263,9 @@ std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const
   std::vector<Sample> held = fitted_products(samples, cluster.accelerator);
   for (const Sample& sample : samples)
     if (sample.kind != SampleKind::gemm) held.push_back(sample);
+  const bool by_library = std::any_of(samples.begin(), samples.end(), [](const Sample& sample) { return library_pass(sample).has_value(); });
   for (const Sample& sample : held) {
-    if (!has_rate(sample, cluster.accelerator)) continue;
+    if (!has_rate(sample, cluster.accelerator) || (by_library && is_attention(sample) && !library_pass(sample) && !sample.work)) continue;
     if (sample.kind == SampleKind::stream && sample.reuse < 0 && of_model.count(sample.group) > 0) continue;
     const double expected = predicted(sample, cluster);
     const std::string what = std::string(name_of(sample.kind)) + (sample.group.empty() ? "" : " " + sample.group) +

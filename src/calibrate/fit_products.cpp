@@ -21,6 +21,8 @@ namespace {
 constexpr int kTurns = 12;
 /// Samples of a family that tell what its main loop, its operands and its results take.
 constexpr std::size_t kEnough = 30;
+/// Of a family's start: what takes longer says nothing of it.
+constexpr double kFarFromStart = 20;
 constexpr double kLeastShare = 1e-3, kMostShare = 1.0;  // that a file holds
 
 bool is_own(const Sample& sample) { return sample.kernel.rfind("gemm_", 0) == 0; }
@@ -87,10 +89,12 @@ ProductPlan planned(const Sample& sample, const Accelerator& device) {
   return plan_product(product_of(sample), device, {sample.matrix_share});
 }
 
-/// Unknowns of one family of kernels: its start; feed and store where enough samples tell them apart from the rates.
+/// Unknowns of one family of kernels: its start where a sample is short enough to tell it; feed and store where enough samples tell them
+/// apart from the rates.
 struct Columns {
-  std::size_t start = 0, samples = 0;
-  std::optional<std::size_t> feed, store;
+  std::size_t samples = 0;
+  double shortest = HUGE_VAL;  ///< seconds
+  std::optional<std::size_t> start, feed, store;
 };
 
 class ProductFitter {
@@ -98,12 +102,14 @@ class ProductFitter {
   ProductFitter(const std::vector<Sample>& products, Accelerator& device) : products_(products), device_(device) {
     for (const Sample& sample : products_) {
       const ProductKernels* family = planned(sample, device_).kernels;
-      ++columns_[family].samples;
+      Columns& columns = columns_[family];
+      ++columns.samples;
+      columns.shortest = std::min(columns.shortest, sample.seconds);
       rates_.emplace(std::pair{family, sample.type}, 0);
     }
     for (auto& [key, column] : rates_) column = unknowns_++;
     for (auto& [family, columns] : columns_) {
-      columns.start = unknowns_++;
+      if (columns.shortest <= kFarFromStart * family->start.value.value) columns.start = unknowns_++;
       if (columns.samples >= kEnough) columns.feed = unknowns_++, columns.store = unknowns_++;
     }
   }
@@ -160,7 +166,10 @@ class ProductFitter {
     // What traffic adds is taken from the last turn's plan.
     const double hidden = plan.time().value - (plan.start + plan.compute + plan.reduction).value;
     Equation equation{std::vector<double>(unknowns_, 0.0), sample.seconds - plan.reduction.value - hidden};
-    equation.coefficients[columns.start] = 1;
+    if (columns.start)
+      equation.coefficients[*columns.start] = 1;
+    else
+      equation.value -= plan.start.value;
     if (!fed)
       equation.coefficients[rates_.at({plan.kernels, sample.type})] =
           waves * work * slowdown(plan.kernels->power.value, device_, {sample.matrix_share});
@@ -189,7 +198,7 @@ class ProductFitter {
       ProductKernels& family = device_.gemm.kernels[index_in(device_, pointer)];
       if (columns.feed && solved[*columns.feed] > 0) family.feed = calibrated(BytesPerSecond(1 / solved[*columns.feed]));
       if (columns.store && solved[*columns.store] > 0) family.store = calibrated(BytesPerSecond(1 / solved[*columns.store]));
-      if (solved[columns.start] > 0) family.start = calibrated(Seconds(solved[columns.start]));
+      if (columns.start && solved[*columns.start] > 0) family.start = calibrated(Seconds(solved[*columns.start]));
     }
   }
 

@@ -184,6 +184,12 @@ Work run_long_softmax(Backend& backend, const plimsoll::Kernel& kernel, const Ro
   return backend.stream_bytes(kernel.kind(), from, kernel.bytes_read(), to, kernel.bytes_written(), stream);
 }
 
+/// A kernel of a GPU that only reads, as norms of many tensors do, has a sum to put somewhere.
+std::int64_t result_bytes(const plimsoll::Kernel& kernel, const DeviceShape& device) {
+  constexpr std::int64_t kLeast = 16;
+  return device.target == Target::cpu ? kernel.bytes_written() : std::max(kernel.bytes_written(), kLeast);
+}
+
 /// The main kernel of a pass, which stands for the whole of it.
 const Attention* main_attention(const plimsoll::Kernel& kernel) {
   const Attention* attention = kernel.attention();
@@ -230,7 +236,7 @@ Operands operands_of(const plimsoll::Kernel& kernel, Backend& backend) {
     if (fused->part == Attention::Part::forward) return {3 * one, one + per_row};
     return {5 * one + per_row, 5 * one + per_row};
   }
-  return {kernel.bytes_read(), kernel.bytes_written()};
+  return {kernel.bytes_read(), result_bytes(kernel, device)};
 }
 
 std::vector<Operands> operands_of(const StepProgram& program, Backend& backend) {
@@ -261,7 +267,7 @@ Work run_program_kernel(Backend& backend, const plimsoll::Kernel& kernel, void* 
   }
   const RowWise* rows = long_softmax(kernel, backend.shape());
   Work done = rows ? run_long_softmax(backend, kernel, *rows, from, to, stream)
-                   : backend.stream_bytes(kernel.kind(), from, kernel.bytes_read(), to, kernel.bytes_written(), stream);
+                   : backend.stream_bytes(kernel.kind(), from, kernel.bytes_read(), to, result_bytes(kernel, backend.shape()), stream);
   done.flops += kernel.flops();
   return done;
 }
