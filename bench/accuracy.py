@@ -23,6 +23,7 @@ OWN = {
     "allocator-torchao": "Accelerate's fp8 by torchao",
     "allocator-peft": "PEFT beside LoRA: IA³, norms, prompts",
     "allocator-deepspeed": "DeepSpeed 0.16 and 0.19: ZeRO 0 to 3, offload, NVMe, 8-bit weights",
+    "allocator-deepspeed-lora": "LoRA under DeepSpeed 0.19: ZeRO 0 to 3, offload",
     "allocator-megatron": "Megatron-core, local layers",
     "allocator-torchtitan": "TorchTitan 0.3: FSDP, TP, CP, EP, pipelines, rowwise fp8, DeepSeek, gpt-oss",
     "allocator-torchtune": "torchtune: full, LoRA, QLoRA, DoRA, offload, compiled",

@@ -6,6 +6,7 @@
 
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
+#include "program/modules/bare.hpp"
 #include "program/modules/layers.hpp"
 #include "program/modules/linear_modules.hpp"
 #include "program/ops/ops.hpp"
@@ -28,6 +29,7 @@ void adapt(Module& linear, const Lora& lora, DType type, bool transposed) {
   base.parameters = std::move(linear.parameters);
   linear.parameters.clear();
   linear.adapter_dropout = lora.dropout;
+  linear.child("lora_dropout", true).child("default", true);
   const auto add = [&](const char* name, const Dims& shape) {
     linear.child(name, true).child("default", true).parameters.push_back(trained_parameter("weight", shape, type));
   };
@@ -168,6 +170,11 @@ Tensor as_out_in(const Tensor& weight, WeightLayout layout, bool is_parameter) {
   return turned;
 }
 
+/// lora_dropout's module: nn.Dropout, or nn.Identity for a rate of 0.
+Tensor adapter_dropout(Module& module, Tape& tape, const Tensor& x) {
+  return Dropout(module.child("lora_dropout"), "default", tape, module.adapter_dropout)(x);
+}
+
 /// DoraLinearLayer.forward: ‖W + BA‖ of every output is a constant; the magnitudes over it scale the base layer's result and the update.
 /// Without `base_result` the weight is applied again, to x behind its dropout.
 Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& base_result, WeightLayout layout) {
@@ -218,12 +225,12 @@ Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor resu
   const Tensor x = to(input, a.tensor("weight").dtype());
   if (module.find_child("lora_magnitude_vector")) {
     {
-      const Tensor dropped = dropout(x, module.adapter_dropout);  // a local of DoraLinearVariant.forward
+      const Tensor dropped = adapter_dropout(module, tape, x);  // a local of DoraLinearVariant.forward
       result = add(result, dora_update(module, tape, dropped, module.adapter_dropout > 0 ? Tensor() : result, layout));
     }
     return to(result, type);
   }
-  Tensor update = dropout(x, module.adapter_dropout);
+  Tensor update = adapter_dropout(module, tape, x);
   update = down(update);
   update = up(update);
   update = multiply_scalar(update);
