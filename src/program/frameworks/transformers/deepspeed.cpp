@@ -3,6 +3,7 @@
 
 #include <unordered_map>
 
+#include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "program/accumulation.hpp"
 #include "program/carried.hpp"
@@ -58,13 +59,16 @@ void refuse_unmodelled(const Strategy& strategy) {
 }
 
 /// Of adapters, what was not read or does not go together.
-void refuse_unmodelled_adapters(const Strategy& strategy) {
+void refuse_unmodelled_adapters(const Model& model, const Strategy& strategy) {
   if (!strategy.lora) return;
   const DeepSpeedOptions& json = strategy.deepspeed;
   const char* const zero = "deepspeed.zero_optimization";
   if (before_0_17(strategy)) refuse("LoRA under DeepSpeed before 0.17 is not modelled", "framework_version", "0.19.8");
   if (strategy.base_weights != BaseWeights::as_trained)
     refuse("4-bit and 8-bit weights under DeepSpeed are not modelled", "base_weights", "leave it out, or data_parallel ddp");
+  if (framework::mixture_targets(model, strategy.lora->targets).any())
+    refuse("adapters of a mixture's router and experts are not modelled under DeepSpeed", "lora.target_modules",
+           "list attention's linears");
   if (strategy.optimizer == OptimizerKind::lora_fa) refuse("LoRA-FA under DeepSpeed is not modelled", "optimizer", "adamw");
   if (strategy.data_parallel != DataParallel::zero3) return;
   if (strategy.lora->dora)
@@ -205,7 +209,7 @@ std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy,
 
 StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_unmodelled(strategy);
-  refuse_unmodelled_adapters(strategy);
+  refuse_unmodelled_adapters(model, strategy);
   if (is_msamp(strategy.precision)) refuse_unmodelled_msamp(model, strategy);
   refuse_resting_tower(model, "DeepSpeed");
   DeepSpeedSettings settings = settings_of(strategy);

@@ -27,8 +27,10 @@ MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& sp
       tape_(tape),
       spec_(spec),
       kind_(router_of(model_type)),
-      router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
-      experts_(module.child("experts")),
+      outer_router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
+      router_(within_wrappers(outer_router_)),
+      outer_experts_(module.child("experts")),
+      experts_(within_wrappers(outer_experts_)),
       act_fn_(experts_, "act_fn", tape, spec_.activation),
       record_(record),
       masks_absent_(masks_absent) {
@@ -83,12 +85,13 @@ Tensor MixtureOfExperts::beside_shared(const Tensor& hidden) const {
 
 MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
   Tensor hidden = input;
+  WrappedParameters weights(outer_router_, tape_);
   ModuleCall call(router_, tape_, {&hidden});
   Routing routing;
   switch (kind_) {
     case Router::softmax_of_floats:
     case Router::softmax_in_floats:
-      routing = softmax_first(hidden);
+      routing = softmax_first(hidden, weights("weight"));
       break;
     case Router::top_k_first:
     case Router::top_k_softmax:
@@ -112,9 +115,9 @@ MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
   return routing;
 }
 
-MixtureOfExperts::Routing MixtureOfExperts::softmax_first(const Tensor& hidden) const {
+MixtureOfExperts::Routing MixtureOfExperts::softmax_first(const Tensor& hidden, const Tensor& weight) const {
   const Tensor flat = reshape(hidden, {-1, hidden.size(-1)});
-  Tensor logits = linear(flat, router_.tensor("weight"));
+  Tensor logits = linear(flat, weight);
   Tensor probabilities;
   if (kind_ == Router::softmax_of_floats) {
     const Tensor wide = to(logits, DType::fp32);
@@ -293,6 +296,7 @@ static Tensor masked_fill_into(const Tensor& x, const Tensor& mask) {
 /// summed per token. Its memory does not depend on the routing.
 Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, const Tensor& top_weights) const {
   Tensor hidden = input;
+  WrappedParameters experts_weights(outer_experts_, tape_);
   ModuleCall call(experts_, tape_, {&hidden});
   const Tensor sample_weights = reshape(top_weights, {-1}), expert_ids = reshape(top_indices, {-1});
   const SortedIntegers sorted = sort_integers(expert_ids);
@@ -312,7 +316,7 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
     selected = masked_fill_into(selected, absent);
   }
   Tensor biases;  // of the product that ran last: a local variable of the experts' forward
-  const Tensor rows = run_experts(selected, {offsets, sorted.values, absent}, biases);
+  const Tensor rows = run_experts(experts_weights, selected, {offsets, sorted.values, absent}, biases);
   Tensor weighted = multiply(rows, unsqueeze(weights, -1));
   const Tensor inverse = empty_like(sorted.order);
   {
@@ -325,17 +329,17 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
 }
 
 /// The experts' gated MLP on rows in groups.
-Tensor MixtureOfExperts::run_experts(const Tensor& selected, const Rows& rows, Tensor& biases) const {
+Tensor MixtureOfExperts::run_experts(WrappedParameters& weights, const Tensor& selected, const Rows& rows, Tensor& biases) const {
   if (spec_.expert_bias) biases = index_rows(experts_.tensor("gate_up_proj_bias"), rows.expert_ids);
-  Tensor hidden = grouped_linear(selected, "gate_up_proj", rows, biases);
+  Tensor hidden = grouped_linear(selected, weights("gate_up_proj"), rows, biases);
   hidden = gate(hidden);
   if (spec_.expert_bias) biases = index_rows(experts_.tensor("down_proj_bias"), rows.expert_ids);
-  return grouped_linear(hidden, "down_proj", rows, biases);
+  return grouped_linear(hidden, weights("down_proj"), rows, biases);
 }
 
 /// _grouped_linear: gpt_oss keeps its weights as [experts, in, out].
-Tensor MixtureOfExperts::grouped_linear(const Tensor& selected, const char* name, const Rows& rows, const Tensor& biases) const {
-  const Tensor weight = spec_.transposed ? transpose(experts_.tensor(name), 1, 2) : experts_.tensor(name);
+Tensor MixtureOfExperts::grouped_linear(const Tensor& selected, const Tensor& stored, const Rows& rows, const Tensor& biases) const {
+  const Tensor weight = spec_.transposed ? transpose(stored, 1, 2) : stored;
   Tensor product = grouped_product(selected, weight, rows.offsets);
   if (rows.absent) product = masked_fill(product, rows.absent);
   return biases ? add_into(product, biases) : product;
