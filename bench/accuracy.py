@@ -22,6 +22,7 @@ OWN = {
     "allocator-msamp": "MS-AMP O1 to O3, over DeepSpeed too",
     "allocator-torchao": "Accelerate's fp8 by torchao",
     "allocator-peft": "PEFT beside LoRA: IA³, norms, prompts",
+    "allocator-liger-mixtures": "Liger's kernels in Mixtral and Qwen3's mixtures",
     "allocator-peft-mixtures": "LoRA over the router and experts of mixtures",
     "allocator-deepspeed": "DeepSpeed 0.16 and 0.19: ZeRO 0 to 3, offload, NVMe, 8-bit weights",
     "allocator-deepspeed-lora": "LoRA under DeepSpeed 0.19: ZeRO 0 to 3, offload",

@@ -2,6 +2,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
+#include "program/ops/liger.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/routing.hpp"
 
@@ -22,7 +23,7 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
 }
 
 MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record,
-                                   bool masks_absent)
+                                   bool masks_absent, bool liger)
     : module_(module),
       tape_(tape),
       spec_(spec),
@@ -33,7 +34,10 @@ MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& sp
       experts_(within_wrappers(outer_experts_)),
       act_fn_(experts_, "act_fn", tape, spec_.activation),
       record_(record),
-      masks_absent_(masks_absent) {
+      masks_absent_(masks_absent),
+      liger_(liger) {
+  if (liger_ && &outer_experts_ != &experts_)
+    refuse("adapters of experts that Liger has replaced are not modelled", "liger_kernel", "list attention's linears");
   if (spec.shared_intermediate == 0) return;
   shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, spec.activation);
   if (spec.shared_gate) shared_gate_.emplace(module.child("shared_expert_gate"), tape);
@@ -298,6 +302,10 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
   Tensor hidden = input;
   WrappedParameters experts_weights(outer_experts_, tape_);
   ModuleCall call(experts_, tape_, {&hidden});
+  if (liger_) {
+    const Tensor choices = to(top_indices, DType::int32);
+    return call.done(liger_fused_moe(hidden, experts_weights("gate_up_proj"), experts_weights("down_proj"), choices, top_weights));
+  }
   const Tensor sample_weights = reshape(top_weights, {-1}), expert_ids = reshape(top_indices, {-1});
   const SortedIntegers sorted = sort_integers(expert_ids);
   Tensor selected;

@@ -24,8 +24,10 @@ Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits,
 class MixtureOfExperts {
  public:
   /// `module` is the sparse block (model.layers.3.mlp).
-  /// `masks_absent`: HfRelease::masks_absent_experts. Throws Error (refused): a model type whose router is not modelled.
-  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record, bool masks_absent);
+  /// `masks_absent`: HfRelease::masks_absent_experts. `liger`: LigerExperts in the experts' place. Throws Error (refused): a model type
+  /// whose router is not modelled.
+  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record, bool masks_absent,
+                   bool liger = false);
   /// [batch, length, hidden] to the same.
   Tensor operator()(const Tensor& input) const;
 
@@ -83,7 +85,7 @@ class MixtureOfExperts {
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
   RouterRecord& record_;
-  bool masks_absent_;
+  bool masks_absent_, liger_;
 };
 
 }  // namespace plimsoll::program
