@@ -66,9 +66,19 @@ double megatron_adapter_elements(const Block& block, const Strategy& s) {
   return static_cast<double>(lora.r) * widths / s.tp;
 }
 
+/// Whether PEFT may take a target for a mixture's router or experts (mixture_targets).
+bool may_name_experts(const Lora& lora) {
+  return std::any_of(lora.targets.begin(), lora.targets.end(), [](const std::string& target) {
+    const std::string leaf = target.substr(target.rfind('.') + 1);
+    const auto is = [&](const char* name) { return leaf == name; };
+    return is("all-linear") || is("gate") || is("gate_proj") || is("up_proj") || is("down_proj") || is("w1") || is("w2") || is("w3");
+  });
+}
+
 /// A [r, in] and B [out, r] of every adapted linear of one repeat of a block.
 double adapter_elements(const Block& block, const Strategy& s) {
   if (engine_of(s) == Engine::megatron) return is_layer(block) ? megatron_adapter_elements(block, s) : 0;
+  if (block.moe && may_name_experts(*s.lora)) refuse("adapters of experts have no closed form", "lora.target_modules");
   double elements = 0;
   for (const Operator& op : block.operators)
     if (adapted(op, block, *s.lora)) elements += static_cast<double>(s.lora->r) * static_cast<double>(op.in_features + op.out_features);

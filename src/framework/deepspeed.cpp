@@ -20,6 +20,22 @@ std::string wrapper_of(const Strategy& s) {
   return fused ? "FP16_Optimizer" : "FP16_UnfusedOptimizer";
 }
 
+/// The engine casts every parameter to its type, but none of a model that zero.Init has cut up (_cast_module_mixed_precision): adapters
+/// that were put into that one stay as PEFT made them.
+void complete_adapter_type(Strategy& s) {
+  if (!s.lora || !s.param_dtype) return;
+  std::optional<DType>& type = s.lora->adapter_dtype;
+  if (s.deepspeed.zero_init.value_or(false)) {
+    if (type) return;
+    type = DType::fp32;
+    s.assumed.push_back("lora.adapter_dtype: fp32 (PEFT's autocast_adapter_dtype, behind zero.Init)");
+  } else {
+    if (type && *type != *s.param_dtype)
+      s.assumed.push_back("lora.adapter_dtype: " + std::string(name_of(*s.param_dtype)) + " (the engine casts all parameters)");
+    type = s.param_dtype;
+  }
+}
+
 void complete(Strategy& s, const Model& model) {
   complete_peft(s, model);
   auto& ds = s.deepspeed;
@@ -30,6 +46,7 @@ void complete(Strategy& s, const Model& model) {
     ds.zero_init = stage3;
     if (stage3) s.assumed.push_back("zero_init: the model is built inside deepspeed.zero.Init");
   }
+  complete_adapter_type(s);
   if (ds.wrapper.empty()) ds.wrapper = wrapper_of(s);
   const bool pins = s.framework_version.rfind("0.16", 0) != 0;  // the default of pin_memory since then
   for (auto* offload : {&ds.offload_optimizer, &ds.offload_param})

@@ -168,4 +168,83 @@ std::vector<std::string> linear_names(const Model& model) {
   return names;
 }
 
+namespace {
+
+/// _MOE_TARGET_MODULE_MAPPING of PEFT 0.21.
+struct MixtureNames {
+  const char *router, *gate, *up, *down;
+};
+constexpr MixtureNames kMixtral{"gate", "w1", "w3", "w2"}, kQwen2Moe{"gate", "gate_proj", "up_proj", "down_proj"};
+
+/// Of transformers' _MODEL_TO_CONVERSION_PATTERN, what PEFT maps; qwen2_moe itself is not in it. Null: names stay names of linears.
+const MixtureNames* names_of(const std::string& model_type) {
+  for (const char* type : {"mixtral", "minimax_m2"})
+    if (model_type == type) return &kMixtral;
+  for (const char* type : {"qwen3_moe", "olmoe", "flex_olmo", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5_moe", "glm4_moe",
+                           "glm4_moe_lite", "solar_open"})
+    if (model_type == type) return &kQwen2Moe;
+  return nullptr;
+}
+
+/// Whose sparse block has a router of one weight and no experts beside the stacked ones.
+bool is_plain_mixture(const std::string& model_type) {
+  return model_type == "mixtral" || model_type == "qwen3_moe" || model_type == "olmoe" || model_type == "flex_olmo";
+}
+
+bool names(const std::string& target, const char* linear) {
+  const std::string dotted = std::string(".") + linear;
+  return target == linear || (target.size() > dotted.size() && target.compare(target.size() - dotted.size(), dotted.size(), dotted) == 0);
+}
+
+}  // namespace
+
+MixtureTargets mixture_targets(const Model& model, const std::vector<std::string>& targets) {
+  const MixtureNames* mapped = names_of(model.model_type);
+  if (!mapped) return {targets};
+  MixtureTargets found;
+  const bool all = targets == std::vector<std::string>{kAllLinear};
+  bool gate = all, up = all;
+  found.router = found.down = all;
+  for (const std::string& target : targets) {
+    const auto is = [&](const char* linear, bool& named) {
+      const bool same = names(target, linear);
+      named = named || same;
+      return same;
+    };
+    const bool a_parameter =
+        is(mapped->router, found.router) || is(mapped->gate, gate) || is(mapped->up, up) || is(mapped->down, found.down);
+    if (!a_parameter && !all) found.linears.push_back(target);
+  }
+  if (gate != up)
+    fail("PEFT stops: experts keep " + std::string(mapped->gate) + " and " + mapped->up + " as one parameter, and one of them is targeted",
+         "lora.target_modules", "both or neither");
+  found.gate_up = gate;
+  if (all) {
+    // Leaf names: those of a dense layer's MLP are taken for the experts', and its linears get no adapter.
+    for (const std::string& leaf : linear_names(model)) {
+      const bool taken = leaf == mapped->router || leaf == mapped->gate || leaf == mapped->up || leaf == mapped->down;
+      if (!taken) found.linears.push_back(leaf);
+    }
+  }
+  if (found.any() && !is_plain_mixture(model.model_type))
+    refuse("adapters of the router and the stacked experts of " + model.model_type + " are not modelled", "lora.target_modules",
+           "list attention's linears");
+  return found;
+}
+
+std::int64_t mixture_adapter_elements(const Model& model, const MixtureTargets& targets, std::int64_t rank) {
+  std::int64_t elements = 0;
+  for (const Block& block : model.blocks) {
+    if (!block.moe) continue;
+    const MoeSpec& moe = *block.moe;
+    const std::int64_t inner = moe.expert_intermediate;
+    std::int64_t widths = 0;
+    if (targets.router) widths += moe.hidden + moe.experts;
+    if (targets.gate_up) widths += 2 * moe.experts * (moe.hidden + 2 * inner);  // of twice the rank
+    if (targets.down) widths += moe.experts * (inner + moe.hidden);
+    elements += block.repeat * rank * widths;
+  }
+  return elements;
+}
+
 }  // namespace plimsoll::framework

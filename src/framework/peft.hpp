@@ -14,6 +14,24 @@ namespace plimsoll::framework {
 /// virtual tokens there are; refused: prefix tuning, sharded parameters, models that are no causal language models.
 void complete_peft(Strategy& strategy, const Model& model);
 
+/// What _convert_peft_config_moe (PEFT 0.21) makes of a list of targets: names of linears, and which parameters of a mixture's blocks.
+struct MixtureTargets {
+  std::vector<std::string> linears;
+  bool router = false, gate_up = false, down = false;
+  bool any() const { return router || gate_up || down; }
+};
+
+/// PEFT's word for every linear but the output embeddings, in the place of a list of targets.
+inline constexpr const char* kAllLinear = "all-linear";
+
+/// The targets for this model. Names that transformers 4 gave a mixture's linears become parameters in the model types that PEFT maps to
+/// mixtral's or qwen2_moe's; all-linear names them, too. Throws Error (refused): such a type whose mixture is not modelled; bad input: one
+/// of two projections that are stored as one.
+MixtureTargets mixture_targets(const Model& model, const std::vector<std::string>& targets);
+
+/// Elements of the adapters of those parameters, in the whole model.
+std::int64_t mixture_adapter_elements(const Model& model, const MixtureTargets& targets, std::int64_t rank);
+
 /// Last names of the linears of a model's layers, which adapters are put to: "q_proj", "k_proj".
 std::vector<std::string> linear_names(const Model& model);
 

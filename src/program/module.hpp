@@ -39,6 +39,8 @@ class Module {
   std::vector<std::shared_ptr<Parameter>> parameters;  ///< its own; a tied parameter is the same object in two modules
   std::vector<ModuleBuffer> buffers;
   std::vector<std::unique_ptr<Module>> children;  ///< in registration order
+  std::string adapted_parameter;                  ///< of a lora.ParamWrapper: which of its base layer's parameters has the adapter
+  bool adapter_scales = true;                     ///< of one: whether alpha over r differs from 1
   double adapter_dropout = 0;                     ///< of an adapted linear (lora.Linear): rate of the dropout in front of its adapter
   std::vector<Hook> pre_forward;   ///< before forward, with its tensor arguments, which may be replaced (register_forward_pre_hook)
   std::vector<Hook> post_forward;  ///< after forward, with its outputs (register_forward_hook)

@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 
@@ -170,14 +171,16 @@ bool is_memory(const std::string& quantity) {
 }
 
 std::int64_t adapter_parameters(const Model& model, const Lora& lora) {
-  const bool all = lora.targets == std::vector<std::string>{"all-linear"};
+  const framework::MixtureTargets mixture = framework::mixture_targets(model, lora.targets);
+  const std::vector<std::string>& targets = mixture.linears;
+  const bool all = targets == std::vector<std::string>{framework::kAllLinear};
   auto adapted = [&](const std::string& name) {
-    return all || std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
+    return all || std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
              const std::size_t at = name.rfind(target);
              return at != std::string::npos && at + target.size() == name.size() && (at == 0 || name[at - 1] == '.');
            });
   };
-  std::int64_t total = saved_copies(model, lora.modules_to_save);
+  std::int64_t total = saved_copies(model, lora.modules_to_save) + framework::mixture_adapter_elements(model, mixture, lora.r);
   for (const Block& block : model.blocks) {
     if (block.role == Block::Role::head) continue;
     for (const Operator& op : block.operators) {

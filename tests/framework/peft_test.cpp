@@ -1,4 +1,6 @@
 // PEFT's methods beside LoRA: what is trained where the user says nothing, and how many virtual tokens a run's parameters mean.
+#include "framework/peft.hpp"
+
 #include <gtest/gtest.h>
 
 #include "plimsoll/error.hpp"
@@ -60,8 +62,61 @@ TEST(Peft, WhatIsMissingIsSaid) {
             std::string::npos);
   EXPECT_NE(error_of(R"({"task": "prefix_tuning", "micro_batch": 4, "seq_len": 768})").find("prefix tuning"), std::string::npos);
   EXPECT_NE(error_of(R"({"task": "ia3", "micro_batch": 4, "seq_len": 768})", "olmo2").find("olmo2"), std::string::npos);
-  EXPECT_NE(error_of(R"({"task": "ia3", "lora": {"r": 8, "target_modules": ["q_proj"]}, "micro_batch": 4, "seq_len": 768})").find("low-rank"),
-            std::string::npos);
+  EXPECT_NE(
+      error_of(R"({"task": "ia3", "lora": {"r": 8, "target_modules": ["q_proj"]}, "micro_batch": 4, "seq_len": 768})").find("low-rank"),
+      std::string::npos);
+}
+
+Model mixture(const char* type) {
+  Model model = decoder(type);
+  Block layer;
+  layer.name = "model.layers";
+  layer.role = Block::Role::decoder;
+  layer.repeat = 28;
+  layer.moe.emplace();
+  layer.moe->hidden = 3072;
+  layer.moe->experts = 8;
+  layer.moe->expert_intermediate = 512;
+  for (const char* name : {"self_attn.q_proj", "self_attn.o_proj"}) {
+    Operator linear;
+    linear.name = name;
+    linear.kind = OperatorKind::linear;
+    layer.operators.push_back(linear);
+  }
+  model.blocks.push_back(layer);
+  return model;
+}
+
+// _convert_peft_config_moe: of Mixtral and of what transformers maps to qwen2_moe, but not of that itself.
+TEST(Peft, NamesOfAMixturesLinearsAreParameters) {
+  const auto all = framework::mixture_targets(mixture("qwen3_moe"), {"all-linear"});
+  EXPECT_TRUE(all.router && all.gate_up && all.down);
+  EXPECT_EQ(all.linears, (std::vector<std::string>{"q_proj", "o_proj"}));
+  const auto listed = framework::mixture_targets(mixture("mixtral"), {"q_proj", "w1", "block_sparse_moe.experts.w3"});
+  EXPECT_TRUE(listed.gate_up && !listed.router && !listed.down);
+  EXPECT_EQ(listed.linears, std::vector<std::string>{"q_proj"});
+  EXPECT_FALSE(framework::mixture_targets(mixture("qwen2_moe"), {"q_proj", "gate_proj"}).any());
+  EXPECT_FALSE(framework::mixture_targets(mixture("olmoe"), {"q_proj", "o_proj"}).any());
+}
+
+TEST(Peft, HalfOfAFusedParameterIsAnError) {
+  const auto code_of = [](const char* type, const char* target) {
+    try {
+      framework::mixture_targets(mixture(type), {target});
+    } catch (const Error& error) {
+      return error.code();
+    }
+    return ErrorCode::internal;
+  };
+  EXPECT_EQ(code_of("qwen3_moe", "up_proj"), ErrorCode::bad_input);
+  EXPECT_EQ(code_of("deepseek_v3", "down_proj"), ErrorCode::refused);
+}
+
+// Per layer, of rank r: router r (H + E); gate and up, one parameter of rank 2 r, E · 2 r (H + 2 I); down E · r (I + H).
+TEST(Peft, ElementsOfAMixturesAdapters) {
+  const Model model = mixture("olmoe");
+  EXPECT_EQ(framework::mixture_adapter_elements(model, framework::mixture_targets(model, {"all-linear"}), 4),
+            28 * 4 * ((3072 + 8) + 2 * 8 * (3072 + 1024) + 8 * (512 + 3072)));
 }
 
 }  // namespace

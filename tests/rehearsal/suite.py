@@ -128,6 +128,8 @@ SCENARIOS = (
     Scenario("deepspeed zero 1", "train_deepspeed.py", "deepspeed", "ds-llama-3.2-1b-z1-bf16-w8-b1-s2048"),
     Scenario("deepspeed zero 2", "train_deepspeed.py", "deepspeed", "ds-qwen2.5-0.5b-z2-bf16-w8-b2-s1024"),
     Scenario("deepspeed zero 3", "train_deepspeed.py", "deepspeed", "ds-qwen2.5-0.5b-z3-bf16-w8-b2-s1024-ckpt", reserved=False),
+    Scenario("deepspeed zero 2 lora", "train_deepspeed.py", "deepspeed-lora", "ds-lora-5-qwen2-z2-fp16-w2-r0"),
+    Scenario("deepspeed zero 3 lora", "train_deepspeed.py", "deepspeed-lora", "ds-lora-20-llama-z3-bf16-w5-r2-init-ckpt", rank=2),
     Scenario("megatron tensor parallel", "train_megatron.py", "megatron", "mg-gpt-1.3b-tp2-pp1-dp8-b4-s2048-m1-do-local", "2x8xh100-sxm"),
     Scenario("megatron first stage", "train_megatron.py", "megatron", "mg-gpt-1.3b-tp1-pp2-dp8-r0-b1-s2048-m8-do-local", "2x8xh100-sxm"),
     Scenario(

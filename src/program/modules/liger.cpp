@@ -23,6 +23,8 @@ constexpr Family kFamilies[] = {
     {"qwen2", {}},
     {"qwen3", {.head_norms = true}},
     {"mistral", {}, true, false},
+    {"mixtral", {}},
+    {"qwen3_moe", {.head_norms = true}},
     {"phi3", {}},
     {"smollm3", {}},
     {"gemma", {}},

@@ -188,6 +188,93 @@ Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up)
   });
 }
 
+namespace {
+
+/// compute_routing_metadata: where each expert's rows start, the permutations there and back, and the tiles of 32 rows.
+struct MoeRouting {
+  Tensor counts, starts, gathered, scattered, reversed, tile_rows, tile_experts;
+};
+
+MoeRouting moe_routing(const Tensor& choices, std::int64_t experts) {
+  constexpr std::int64_t kTileRows = 32, kChoicesPerBlock = 1024;
+  Tape& tape = choices.tape();
+  const std::int64_t tokens = choices.size(0), k = choices.size(1), rows = tokens * k;
+  std::int64_t padded = 1;
+  while (padded < k) padded *= 2;
+  const std::int64_t blocks = ceil_div(tokens, std::max<std::int64_t>(1, kChoicesPerBlock / padded));
+  const auto integers = [&](std::int64_t n) { return tape.empty({n}, DType::int32); };
+  MoeRouting routing;
+  const Tensor of_blocks = tape.empty({experts, blocks}, DType::int32);
+  pointwise(of_blocks, {&choices});
+  routing.counts = reduce(of_blocks, {false, true}, false, DType::int32);
+  routing.starts = integers(experts + 1);
+  const Tensor tile_offsets = integers(experts + 1);
+  pointwise(tile_offsets, {&routing.counts});
+  tape.read_back();  // num_m_tiles
+  const std::int64_t tiles = rows < experts ? rows : experts * ceil_div(rows / experts, kTileRows);
+  routing.tile_rows = integers(tiles);
+  routing.tile_experts = integers(tiles);
+  routing.scattered = integers(rows);
+  routing.reversed = integers(rows);
+  routing.gathered = integers(rows);
+  pointwise(Pointwise::Form::fused, {&choices}, {&routing.scattered, &routing.reversed, &routing.gathered});
+  return routing;
+}
+
+/// [rows, columns] in rows, or one such matrix per expert.
+Matrix row_major(std::int64_t rows, std::int64_t columns, DType type, std::int64_t batch = 1) {
+  return {rows, columns, batch, columns, false, type};
+}
+
+}  // namespace
+
+Tensor liger_fused_moe(const Tensor& x_in, const Tensor& gate_up, const Tensor& down, const Tensor& choices, const Tensor& weights_in) {
+  PythonFunction op("LigerFusedMoE", {&x_in, &gate_up, &down, &weights_in});
+  Tape& tape = op.tape();
+  const GradMode no_grad(tape, false);
+  const Tensor x = dense(x_in), weights = dense(weights_in);
+  const std::int64_t tokens = x.size(0), width = x.size(1), experts = gate_up.size(0), inner = down.size(2), rows = choices.elements();
+  const DType type = x.dtype();
+  Tensor out, before;
+  MoeRouting routing = moe_routing(choices, experts);
+  {
+    before = tape.empty({rows, 2 * inner}, type);
+    const Tensor behind = tape.empty({rows, inner}, type);
+    grouped_gemm(tape, row_major(rows, width, type), matrix(gate_up).t(), row_major(rows, 2 * inner, type), experts);
+    const Tensor y = tape.empty({rows, width}, type);
+    grouped_gemm(tape, row_major(rows, inner, type), matrix(down).t(), row_major(rows, width, type), experts);
+    out = tape.empty({tokens, width}, type);
+    pointwise(Pointwise::Form::fused, {&y}, {&out});
+    routing.counts.reset();
+  }
+  op.save(x);
+  op.save(gate_up);
+  op.save(down);
+  for (const Tensor& saved :
+       {before, weights, routing.starts, routing.gathered, routing.scattered, routing.reversed, routing.tile_rows, routing.tile_experts})
+    op.save(saved);
+  return op.done(out, [=](BackwardCall& b) {
+    const Tensor gradient = contiguous(b.grad());
+    const auto empty = [&](const Dims& sizes) { return b.tape.empty(sizes, type); };
+    const Tensor of_before = empty({rows, 2 * inner}), act = empty({rows, inner});
+    Tensor of_weights = zeros(b.tape, {rows}, type);
+    grouped_gemm(b.tape, row_major(rows, width, type), row_major(width, inner, type, experts), row_major(rows, inner, type), experts);
+    Tensor of_down = zeros(b.tape, {experts, width, inner}, b.saved(2).dtype());
+    grouped_gemm(b.tape, row_major(rows, width, type).t(), row_major(rows, inner, type), matrix(of_down), experts);
+    const Tensor of_rows = empty({rows, width});
+    grouped_gemm(b.tape, row_major(rows, 2 * inner, type), row_major(2 * inner, width, type, experts), row_major(rows, width, type),
+                 experts);
+    Tensor of_x = zeros(b.tape, {tokens, width}, type);
+    pointwise(Pointwise::Form::fused, {&of_rows}, {&of_x});
+    Tensor of_gate_up = zeros(b.tape, {experts, 2 * inner, width}, b.saved(1).dtype());
+    grouped_gemm(b.tape, row_major(rows, 2 * inner, type).t(), row_major(rows, width, type), matrix(of_gate_up), experts);
+    b.give(0, std::move(of_x));
+    if (b.needs(1)) b.give(1, std::move(of_gate_up));
+    if (b.needs(2)) b.give(2, std::move(of_down));
+    if (b.needs(3)) b.give(3, view(of_weights, {tokens, rows / tokens}));
+  });
+}
+
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target) {
   PythonFunction op("LigerCrossEntropy", {&logits, &target});
   Tensor loss;

@@ -17,6 +17,10 @@ std::pair<Tensor, Tensor> liger_rope(const Tensor& query, const Tensor& key, con
 /// LigerSiLUMulFunction and LigerGELUMulFunction: activation(gate) * up. Saves both; their gradients take their place.
 Tensor liger_gated(const char* activation, const Tensor& gate, const Tensor& up);
 
+/// LigerFusedMoEFunction of tokens x [n, width] through gate_up [experts, 2 · inner, width] and down [experts, width, inner], for the int32
+/// choices and the weights [n, k] of a balanced router. Backward recomputes what lies between the products; all gradients are made at once.
+Tensor liger_fused_moe(const Tensor& x, const Tensor& gate_up, const Tensor& down, const Tensor& choices, const Tensor& weights);
+
 /// LigerCrossEntropyFunction of logits [n, classes], mean over the targets [n]: the logits' gradient takes their place in forward.
 Tensor liger_cross_entropy(const Tensor& logits, const Tensor& target);
 

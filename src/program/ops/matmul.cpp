@@ -88,9 +88,7 @@ Tensor linear_with_bias(const Tensor& x, const Tensor& weight, const Tensor& bia
   op.see_transposed(2);
   op.save_if(op.needs(2), x);
   op.save_if(op.needs(1), weight);
-  Tensor y = selected(op.tape(), "addmm", [&]() -> std::vector<Tensor> {
-               return {biased_product(op.tape(), left, right)};
-             }).front();
+  Tensor y = selected(op.tape(), "addmm", [&]() -> std::vector<Tensor> { return {biased_product(op.tape(), left, right)}; }).front();
   return op.done(y, [left, right](BackwardCall& b) {
     const Tensor& g = b.grad();
     if (b.needs(1)) b.give(1, left_gradient(b.tape, matrix(g), left, right));
@@ -160,6 +158,54 @@ Tensor bmm(const Tensor& a_in, const Tensor& b_in) {
     const Matrix g = matrix(call.grad());
     if (call.needs(1)) call.give(1, product(call.tape, left.t(), g, {left.batch, left.columns, right.columns}));
     if (call.needs(0)) call.give(0, product(call.tape, g, right.t(), {left.batch, left.rows, left.columns}));
+  });
+}
+
+namespace {
+
+/// prepare_batch_matrix_for_cublas: a factor none of whose last two strides is 1 is copied.
+Tensor batch_for_cublas(const Tensor& x) {
+  const Dims strides = x.strides();
+  if (strides[-1] == 1 || strides[-2] == 1) return x;
+  Tensor copy = x.tape().empty(x.sizes(), x.dtype());
+  pointwise(copy, {&x});
+  return copy;
+}
+
+/// bmm of a gradient and a factor, times alpha where there is one.
+Tensor factor_gradient(Tape& tape, const Tensor& a, const Tensor& b, bool scaled) {
+  Tensor gradient = tape.empty({a.size(0), a.size(1), b.size(2)}, a.dtype());
+  {
+    const Tensor left = batch_for_cublas(a), right = batch_for_cublas(b);
+    gemm(tape, matrix(left), matrix(right), matrix(gradient));
+  }
+  return scaled ? elementwise(tape, {&gradient}, gradient.dtype()) : gradient;
+}
+
+}  // namespace
+
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, bool scaled) {
+  Op op("baddbmm", {&x, &a, &b});
+  op.save_if(op.needs(2), a);
+  op.save_if(op.needs(1), b);
+  Tensor y = op.tape().empty(x.sizes(), x.dtype());
+  op.tape().copy({Copy::Direction::device_to_device, y.bytes()}, op.tape().stream);
+  {
+    const Tensor left = batch_for_cublas(a), right = batch_for_cublas(b);
+    gemm(op.tape(), matrix(left), matrix(right), matrix(y), {.accumulates = true});
+  }
+  return op.done(y, [scaled](BackwardCall& call) {
+    const Tensor& g = call.grad();
+    const GradMode frozen(call.tape, false);
+    if (call.needs(1)) {
+      const Tensor turned = transpose(call.saved(1), 1, 2);
+      call.give(1, factor_gradient(call.tape, g, turned, scaled));
+    }
+    if (call.needs(2)) {
+      const Tensor turned = transpose(call.saved(0), 1, 2);
+      call.give(2, factor_gradient(call.tape, turned, g, scaled));
+    }
+    if (call.needs(0)) call.give(0, g);
   });
 }
 

@@ -103,6 +103,8 @@ Tensor linear(const Tensor& x, const Tensor& weight, const Tensor& bias = {});
 Tensor addmm(const Tensor& bias, const Tensor& x, const Tensor& weight);
 Tensor mm(const Tensor& a, const Tensor& b);
 Tensor bmm(const Tensor& a, const Tensor& b);
+/// torch.baddbmm(x, a, b, alpha=…) of operands of one type; `scaled`: alpha is not 1, and the factors' gradients are multiplied by it.
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, bool scaled);
 /// torch.matmul of tensors of equal rank ≥ 3, batched.
 Tensor matmul(const Tensor& a, const Tensor& b);
 

@@ -1,11 +1,15 @@
 // transformers' modules under deepspeed.initialize: engine(**batch), engine.backward(loss), engine.step().
 #include "program/wrappers/deepspeed/deepspeed.hpp"
 
+#include <unordered_map>
+
+#include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "program/accumulation.hpp"
 #include "program/carried.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
+#include "program/modules/adapters/lora.hpp"
 #include "program/ops/ops.hpp"
 #include "program/wrappers/deepspeed/flat.hpp"
 #include "program/wrappers/deepspeed/zero12.hpp"
@@ -51,8 +55,55 @@ void refuse_unmodelled(const Strategy& strategy) {
     refuse("16-bit master weights and states of DeepSpeed are not modelled", "deepspeed");
   if (hf_autocast(strategy))
     refuse("torch_autocast under DeepSpeed is not modelled: it sends gradients and weights of some modules in 16 bits", "autocast");
-  if (strategy.lora) refuse("LoRA under DeepSpeed is not modelled", "lora");
   if (strategy.offload.activations) refuse("activation offload under DeepSpeed is not modelled", "offload");
+}
+
+/// Of adapters, what was not read or does not go together.
+void refuse_unmodelled_adapters(const Model& model, const Strategy& strategy) {
+  if (!strategy.lora) return;
+  const DeepSpeedOptions& json = strategy.deepspeed;
+  const char* const zero = "deepspeed.zero_optimization";
+  if (before_0_17(strategy)) refuse("LoRA under DeepSpeed before 0.17 is not modelled", "framework_version", "0.19.8");
+  if (strategy.base_weights != BaseWeights::as_trained)
+    refuse("4-bit and 8-bit weights under DeepSpeed are not modelled", "base_weights", "leave it out, or data_parallel ddp");
+  if (framework::mixture_targets(model, strategy.lora->targets).any())
+    refuse("adapters of a mixture's router and experts are not modelled under DeepSpeed", "lora.target_modules",
+           "list attention's linears");
+  if (strategy.optimizer == OptimizerKind::lora_fa) refuse("LoRA-FA under DeepSpeed is not modelled", "optimizer", "adamw");
+  if (strategy.data_parallel != DataParallel::zero3) return;
+  if (strategy.lora->dora)
+    refuse("DoRA under ZeRO-3 is not modelled: it reads weights outside of their module's call", "lora.use_dora", "zero 1 or 2");
+  if (!strategy.lora->modules_to_save.empty())
+    refuse("modules_to_save under ZeRO-3 are not modelled", "lora.modules_to_save", "leave it out, or zero 1 or 2");
+  if (json.zero_quantized_weights || json.zero_hpz_partition_size > 1) refuse("LoRA under ZeRO++ is not modelled", zero);
+  if (json.use_all_reduce_for_fetch_params && *strategy.lora->adapter_dtype != hf_parameter_type(strategy))
+    fail("stage3_use_all_reduce_for_fetch_params sums weights of one type together, and PEFT keeps adapters in fp32 (get_only_unique_item)",
+         zero, "leave it out");
+}
+
+/// Of a tied weight that is trained whole, PEFT's copy is tied again only where a program says tie_weights() behind it.
+void refuse_tied_copies(Module& root, const Lora& lora) {
+  std::unordered_map<const Parameter*, int> holders;
+  for (Module* module : root.all_modules())
+    for (const auto& parameter : module->parameters) ++holders[parameter.get()];
+  for (Module* module : root.all_modules()) {
+    if (!targeted(*module, lora.modules_to_save)) continue;
+    for (const auto& parameter : module->parameters)
+      if (holders[parameter.get()] > 1)
+        refuse("modules_to_save of a weight that another module has, too, is not modelled under DeepSpeed", "lora.modules_to_save",
+               "an untied model");
+  }
+}
+
+/// enable_input_require_grads(): a hook on the token embeddings, before any of DeepSpeed's.
+void require_input_gradients(Module& root, const Model& model) {
+  for (Module* module : root.all_modules()) {
+    const Parameter* weight = module->find_parameter("weight");
+    if (!weight || weight->sizes.rank() != 2 || weight->sizes[0] != model.vocab_size) continue;
+    module->post_forward.push_back([](Module&, std::vector<Tensor*>& outputs) { outputs.front()->set_requires_grad(true); });
+    return;
+  }
+  refuse("checkpointing beside adapters is modelled for models of tokens", "recompute");
 }
 
 int stage_of(const Strategy& strategy) {
@@ -91,6 +142,7 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
   settings.pinned = strategy.deepspeed.offload_optimizer.pin_memory.value_or(true);
   settings.clips = strategy.clip_grad_norm.value_or(false);
   settings.before_0_17 = before_0_17(strategy);
+  settings.adapters = strategy.lora.has_value();
   settings.optimizer = strategy.optimizer;
   settings.implementation = strategy.optimizer_impl;
   return settings;
@@ -139,21 +191,41 @@ void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, co
 
 }  // namespace
 
+namespace {
+
+/// The model as deepspeed.initialize is given it, not yet on the device, in the types that the engine casts it to: all parameters to one
+/// (_cast_module_mixed_precision), but for adapters behind zero.Init.
+std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy, Tape& tape) {
+  std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  for (const auto& parameter : root->all_parameters()) parameter->type = hf_parameter_type(strategy);
+  if (strategy.lora) {
+    refuse_tied_copies(*root, *strategy.lora);
+    add_lora(*root, model, *strategy.lora, *strategy.lora->adapter_dtype, tape);
+  }
+  return root;
+}
+
+}  // namespace
+
 StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch) {
   refuse_unmodelled(strategy);
+  refuse_unmodelled_adapters(model, strategy);
   if (is_msamp(strategy.precision)) refuse_unmodelled_msamp(model, strategy);
   refuse_resting_tower(model, "DeepSpeed");
   DeepSpeedSettings settings = settings_of(strategy);
   Tape tape;
-  const std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
-  for (const auto& parameter : root->all_parameters()) parameter->type = hf_parameter_type(strategy);  // module.bfloat16() casts them all
+  const std::unique_ptr<Module> root = modules_of(model, strategy, tape);
   tape.phase(Phase::init);
-  if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*root, tape);
+  // Adapters are put into a model on the host, which deepspeed.initialize moves.
+  if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true))
+    materialize(*root, tape, strategy.lora ? Arrival::moved : Arrival::empty);
   const std::vector<std::shared_ptr<Parameter>> given = root->all_parameters();  // deepspeed/utils/debug.py keeps what is replaced, too
   std::optional<msamp::Model> scaled;
   if (is_msamp(strategy.precision)) scaled.emplace(tape, *root, model, settings.ranks);
   if (scaled && !strategy.rank) settings.rank = msamp::fullest_rank(*scaled, settings.ranks);
-  const std::unique_ptr<Network> network = make_network(model, hf_run_options(strategy), *root, tape);
+  const RunOptions options = hf_run_options(strategy);
+  const std::unique_ptr<Network> network = make_network(model, options, *root, tape);
+  if (options.hidden_requires_grad) require_input_gradients(*root, model);
   settings.leaf_modules = leaf_modules(model, strategy, *root);
   const std::unique_ptr<DeepSpeedOptimizer> optimizer =
       scaled ? make_msamp_wrapper(strategy, settings, tape, *scaled) : make_wrapper(strategy, settings, tape, *root);

@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <unordered_set>
 
+#include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "program/accumulation.hpp"
@@ -189,7 +190,13 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
   tape.tf32 = strategy.tf32;
   tape.cudnn_attention = strategy.cudnn_attention.value_or(false);
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
-  if (strategy.lora) add_lora(*root, model, *strategy.lora, kAdapterType, tape);
+  if (strategy.lora) {
+    const bool whole = strategy.data_parallel == DataParallel::none || strategy.data_parallel == DataParallel::ddp;
+    if (!whole && framework::mixture_targets(model, strategy.lora->targets).any())
+      refuse("adapters of a mixture's router and experts are not modelled for sharded parameters", "lora.target_modules",
+             "list attention's linears, or data_parallel ddp");
+    add_lora(*root, model, *strategy.lora, kAdapterType, tape);
+  }
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
   if (strategy.quant_storage && strategy.base_weights != BaseWeights::as_trained)
     refuse("4-bit weights that lie in another type than uint8 are not modelled", "bnb_4bit_quant_storage", "leave it out");

@@ -6,6 +6,8 @@
 
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
+#include "program/modules/adapters/param_wrapper.hpp"
+#include "program/modules/bare.hpp"
 #include "program/modules/layers.hpp"
 #include "program/modules/linear_modules.hpp"
 #include "program/ops/ops.hpp"
@@ -28,6 +30,7 @@ void adapt(Module& linear, const Lora& lora, DType type, bool transposed) {
   base.parameters = std::move(linear.parameters);
   linear.parameters.clear();
   linear.adapter_dropout = lora.dropout;
+  linear.child("lora_dropout", true).child("default", true);
   const auto add = [&](const char* name, const Dims& shape) {
     linear.child(name, true).child("default", true).parameters.push_back(trained_parameter("weight", shape, type));
   };
@@ -95,14 +98,12 @@ void check_target(const Module& module, const std::unordered_map<std::string, Op
   refuse("adapters of this kind of module are not modelled", module.path, "target linears");
 }
 
-/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings. Of a mixture whose experts
-/// transformers 5 holds in stacked parameters it adapts those and the router too (_resolve_string_target_modules), which is refused.
+/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings.
 std::vector<std::string> all_linears(const Model& model) {
   std::string head;
   for (const Block& block : model.blocks) {
-    if (block.moe)
-      refuse("adapters of the stacked experts and the router, which all-linear names too, are not modelled", "lora.target_modules",
-             "list attention's linears");
+    if (block.moe && model.model_type != "qwen2_moe")
+      refuse("which of " + model.model_type + "'s modules are linears was not read", "lora.target_modules", "list attention's linears");
     if (block.role != Block::Role::head) continue;
     for (const Operator& op : block.operators)
       if (op.kind == OperatorKind::linear && op.out_features == model.vocab_size) head = full_name(block, 0, op.parameters.front());
@@ -124,7 +125,7 @@ bool targeted(const Module& module, const std::vector<std::string>& targets) {
 }
 
 std::vector<Module*> targeted_linears(Module& root, const Model& model, const std::vector<std::string>& targets, const char* key) {
-  if (targets == std::vector<std::string>{kAllLinear}) return targeted_linears(root, model, all_linears(model), key);
+  if (targets == std::vector<std::string>{framework::kAllLinear}) return targeted_linears(root, model, all_linears(model), key);
   const auto kinds = kinds_of(model);
   std::vector<Module*> found;
   for (Module* module : root.all_modules()) {
@@ -139,8 +140,11 @@ std::vector<Module*> targeted_linears(Module& root, const Model& model, const st
 
 void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_type, Tape& tape) {
   for (const auto& parameter : root.all_parameters()) parameter->trainable = false;
-  for (Module* module : targeted_linears(root, model, lora.targets, "lora.target_modules"))
-    adapt(*module, lora, adapter_type, model.model_type == "gpt2" && module->name() != "lm_head");
+  const framework::MixtureTargets targets = framework::mixture_targets(model, lora.targets);
+  if (!targets.linears.empty())
+    for (Module* module : targeted_linears(root, model, targets.linears, "lora.target_modules"))
+      adapt(*module, lora, adapter_type, model.model_type == "gpt2" && module->name() != "lm_head");
+  wrap_parameters(root, targets, lora, adapter_type);
   for (Module* module : root.all_modules()) {
     if (targeted(*module, lora.modules_to_save)) train_whole(*module);
   }
@@ -166,6 +170,11 @@ Tensor as_out_in(const Tensor& weight, WeightLayout layout, bool is_parameter) {
   turned = turned.detach();
   turned.set_requires_grad(true);
   return turned;
+}
+
+/// lora_dropout's module: nn.Dropout, or nn.Identity for a rate of 0.
+Tensor adapter_dropout(Module& module, Tape& tape, const Tensor& x) {
+  return Dropout(module.child("lora_dropout"), "default", tape, module.adapter_dropout)(x);
 }
 
 /// DoraLinearLayer.forward: ‖W + BA‖ of every output is a constant; the magnitudes over it scale the base layer's result and the update.
@@ -218,12 +227,12 @@ Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor resu
   const Tensor x = to(input, a.tensor("weight").dtype());
   if (module.find_child("lora_magnitude_vector")) {
     {
-      const Tensor dropped = dropout(x, module.adapter_dropout);  // a local of DoraLinearVariant.forward
+      const Tensor dropped = adapter_dropout(module, tape, x);  // a local of DoraLinearVariant.forward
       result = add(result, dora_update(module, tape, dropped, module.adapter_dropout > 0 ? Tensor() : result, layout));
     }
     return to(result, type);
   }
-  Tensor update = dropout(x, module.adapter_dropout);
+  Tensor update = adapter_dropout(module, tape, x);
   update = down(update);
   update = up(update);
   update = multiply_scalar(update);

@@ -14,9 +14,6 @@ void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_
 /// A parameter that PEFT adds, trained; not yet on the device.
 std::shared_ptr<Parameter> trained_parameter(const char* name, const Dims& sizes, DType type);
 
-/// PEFT's word for every linear but the output embeddings, in the place of a list of targets.
-inline constexpr const char* kAllLinear = "all-linear";
-
 /// The linears among the model's modules that a list of targets names (a path is a target or ends in a dot and the target; or all-linear).
 /// Throws Error (refused): a target that is no linear, all linears of what is no language model; bad input: no module of a target's name
 /// (`key` is what named them).

@@ -2,6 +2,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
+#include "program/ops/liger.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/routing.hpp"
 
@@ -22,16 +23,21 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
 }
 
 MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record,
-                                   bool masks_absent)
+                                   bool masks_absent, bool liger)
     : module_(module),
       tape_(tape),
       spec_(spec),
       kind_(router_of(model_type)),
-      router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
-      experts_(module.child("experts")),
+      outer_router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
+      router_(within_wrappers(outer_router_)),
+      outer_experts_(module.child("experts")),
+      experts_(within_wrappers(outer_experts_)),
       act_fn_(experts_, "act_fn", tape, spec_.activation),
       record_(record),
-      masks_absent_(masks_absent) {
+      masks_absent_(masks_absent),
+      liger_(liger) {
+  if (liger_ && &outer_experts_ != &experts_)
+    refuse("adapters of experts that Liger has replaced are not modelled", "liger_kernel", "list attention's linears");
   if (spec.shared_intermediate == 0) return;
   shared_.emplace(module.child(spec.shared_gate ? "shared_expert" : "shared_experts"), tape, spec.activation);
   if (spec.shared_gate) shared_gate_.emplace(module.child("shared_expert_gate"), tape);
@@ -83,12 +89,13 @@ Tensor MixtureOfExperts::beside_shared(const Tensor& hidden) const {
 
 MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
   Tensor hidden = input;
+  WrappedParameters weights(outer_router_, tape_);
   ModuleCall call(router_, tape_, {&hidden});
   Routing routing;
   switch (kind_) {
     case Router::softmax_of_floats:
     case Router::softmax_in_floats:
-      routing = softmax_first(hidden);
+      routing = softmax_first(hidden, weights("weight"));
       break;
     case Router::top_k_first:
     case Router::top_k_softmax:
@@ -112,9 +119,9 @@ MixtureOfExperts::Routing MixtureOfExperts::route(const Tensor& input) const {
   return routing;
 }
 
-MixtureOfExperts::Routing MixtureOfExperts::softmax_first(const Tensor& hidden) const {
+MixtureOfExperts::Routing MixtureOfExperts::softmax_first(const Tensor& hidden, const Tensor& weight) const {
   const Tensor flat = reshape(hidden, {-1, hidden.size(-1)});
-  Tensor logits = linear(flat, router_.tensor("weight"));
+  Tensor logits = linear(flat, weight);
   Tensor probabilities;
   if (kind_ == Router::softmax_of_floats) {
     const Tensor wide = to(logits, DType::fp32);
@@ -293,7 +300,12 @@ static Tensor masked_fill_into(const Tensor& x, const Tensor& mask) {
 /// summed per token. Its memory does not depend on the routing.
 Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, const Tensor& top_weights) const {
   Tensor hidden = input;
+  WrappedParameters experts_weights(outer_experts_, tape_);
   ModuleCall call(experts_, tape_, {&hidden});
+  if (liger_) {
+    const Tensor choices = to(top_indices, DType::int32);
+    return call.done(liger_fused_moe(hidden, experts_weights("gate_up_proj"), experts_weights("down_proj"), choices, top_weights));
+  }
   const Tensor sample_weights = reshape(top_weights, {-1}), expert_ids = reshape(top_indices, {-1});
   const SortedIntegers sorted = sort_integers(expert_ids);
   Tensor selected;
@@ -312,7 +324,7 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
     selected = masked_fill_into(selected, absent);
   }
   Tensor biases;  // of the product that ran last: a local variable of the experts' forward
-  const Tensor rows = run_experts(selected, {offsets, sorted.values, absent}, biases);
+  const Tensor rows = run_experts(experts_weights, selected, {offsets, sorted.values, absent}, biases);
   Tensor weighted = multiply(rows, unsqueeze(weights, -1));
   const Tensor inverse = empty_like(sorted.order);
   {
@@ -325,17 +337,17 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
 }
 
 /// The experts' gated MLP on rows in groups.
-Tensor MixtureOfExperts::run_experts(const Tensor& selected, const Rows& rows, Tensor& biases) const {
+Tensor MixtureOfExperts::run_experts(WrappedParameters& weights, const Tensor& selected, const Rows& rows, Tensor& biases) const {
   if (spec_.expert_bias) biases = index_rows(experts_.tensor("gate_up_proj_bias"), rows.expert_ids);
-  Tensor hidden = grouped_linear(selected, "gate_up_proj", rows, biases);
+  Tensor hidden = grouped_linear(selected, weights("gate_up_proj"), rows, biases);
   hidden = gate(hidden);
   if (spec_.expert_bias) biases = index_rows(experts_.tensor("down_proj_bias"), rows.expert_ids);
-  return grouped_linear(hidden, "down_proj", rows, biases);
+  return grouped_linear(hidden, weights("down_proj"), rows, biases);
 }
 
 /// _grouped_linear: gpt_oss keeps its weights as [experts, in, out].
-Tensor MixtureOfExperts::grouped_linear(const Tensor& selected, const char* name, const Rows& rows, const Tensor& biases) const {
-  const Tensor weight = spec_.transposed ? transpose(experts_.tensor(name), 1, 2) : experts_.tensor(name);
+Tensor MixtureOfExperts::grouped_linear(const Tensor& selected, const Tensor& stored, const Rows& rows, const Tensor& biases) const {
+  const Tensor weight = spec_.transposed ? transpose(stored, 1, 2) : stored;
   Tensor product = grouped_product(selected, weight, rows.offsets);
   if (rows.absent) product = masked_fill(product, rows.absent);
   return biases ? add_into(product, biases) : product;

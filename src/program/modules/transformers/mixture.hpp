@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "plimsoll/model.hpp"
+#include "program/modules/adapters/param_wrapper.hpp"
 #include "program/modules/bare.hpp"
 #include "program/modules/transformers/gated_mlp.hpp"
 
@@ -23,8 +24,10 @@ Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits,
 class MixtureOfExperts {
  public:
   /// `module` is the sparse block (model.layers.3.mlp).
-  /// `masks_absent`: HfRelease::masks_absent_experts. Throws Error (refused): a model type whose router is not modelled.
-  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record, bool masks_absent);
+  /// `masks_absent`: HfRelease::masks_absent_experts. `liger`: LigerExperts in the experts' place. Throws Error (refused): a model type
+  /// whose router is not modelled.
+  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record, bool masks_absent,
+                   bool liger = false);
   /// [batch, length, hidden] to the same.
   Tensor operator()(const Tensor& input) const;
 
@@ -50,7 +53,7 @@ class MixtureOfExperts {
     Tensor scores, group_scores, groups, group_mask, mask, experts;
   };
   Routing route(const Tensor& hidden) const;
-  Routing softmax_first(const Tensor& hidden) const;
+  Routing softmax_first(const Tensor& hidden, const Tensor& weight) const;
   Routing top_k_first(const Tensor& hidden) const;
   Routing scaled_softmax(const Tensor& hidden) const;
   Routing corrected_sigmoid(const Tensor& hidden) const;
@@ -64,8 +67,8 @@ class MixtureOfExperts {
   struct Rows {
     Tensor offsets, expert_ids, absent;
   };
-  Tensor run_experts(const Tensor& selected, const Rows& rows, Tensor& biases) const;
-  Tensor grouped_linear(const Tensor& selected, const char* name, const Rows& rows, const Tensor& biases) const;
+  Tensor run_experts(WrappedParameters& weights, const Tensor& selected, const Rows& rows, Tensor& biases) const;
+  Tensor grouped_linear(const Tensor& selected, const Tensor& weight, const Rows& rows, const Tensor& biases) const;
   Tensor gate(const Tensor& rows) const;
   Tensor gated_shared(const Tensor& flat, const Tensor& common) const;
   Tensor beside_shared_first(const Tensor& hidden) const;
@@ -76,13 +79,13 @@ class MixtureOfExperts {
   Tape& tape_;
   MoeSpec spec_;
   Router kind_;
-  Module& router_;
-  Module& experts_;
+  Module &outer_router_, &router_;    ///< with PEFT's wrappers of its weight, and without
+  Module &outer_experts_, &experts_;  ///< the same
   Activation act_fn_;
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
   RouterRecord& record_;
-  bool masks_absent_;
+  bool masks_absent_, liger_;
 };
 
 }  // namespace plimsoll::program

@@ -40,7 +40,10 @@ class Layer {
     if (block.moe && style.model_type == "llama4_text")
       dense_mixture_.emplace(module.child(style.mixture), tape, *block.moe);
     else if (block.moe)
-      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release.masks_absent_experts());
+      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release.masks_absent_experts(),
+                       style.liger.has_value());
+    if (block.mlp && style.liger && (style.model_type == "qwen3_moe" || style.model_type == "mixtral"))
+      fail("Liger patches the experts of every layer, and " + module.path + " has none", "liger_kernel");
     if (block.mlp && block.mlp->gated)
       mlp_.emplace(module.child(style.mlp), tape, block.mlp->activation, block.mlp->fused_gate_up, style.liger.has_value());
     else if (block.mlp)

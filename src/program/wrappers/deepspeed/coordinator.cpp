@@ -4,6 +4,7 @@
 #include <functional>
 #include <optional>
 
+#include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
@@ -12,15 +13,34 @@
 
 namespace plimsoll::program {
 
-/// One all-gather that was launched: of one parameter into its own memory, or of several into a flat tensor that is taken apart later.
+/// One all-gather that was launched: of one parameter into its own memory, or of several into flat tensors that are taken apart later.
 struct ZeroGather {
+  struct Flat {
+    std::vector<ZeroParameter*> parameters;  ///< of one type
+    Tensor tensor;
+  };
   std::vector<ZeroParameter*> parameters;
-  Tensor flat;
-  Tensor input;                ///< copy of a shard that lives on the host
-  Tensor scales, dequantized;  ///< zero_quantized_weights: `flat` is of bytes
+  std::vector<Flat> flats;
+  Tensor bytes;                 ///< zero_quantized_weights: all parameters'
+  Tensor input;                 ///< copy of a shard that lives on the host
+  Tensor scales, dequantized;   ///< of those bytes
   std::optional<EventId> done;  ///< behind its collectives, until it is waited for
   bool complete = false;
 };
+
+namespace {
+
+template <class T>
+void add_once(std::vector<T>& list, T element) {
+  if (std::find(list.begin(), list.end(), element) == list.end()) list.push_back(element);
+}
+
+template <class T>
+void drop(std::vector<T>& list, T element) {
+  list.erase(std::remove(list.begin(), list.end(), element), list.end());
+}
+
+}  // namespace
 
 // ---- partitioning ----------------------------------------------------------------------------------------------------------
 
@@ -32,8 +52,13 @@ ZeroCoordinator::ZeroCoordinator(Tape& tape, Module& root, const DeepSpeedSettin
       collective_stream_(gather_stream_ == kComputeStream ? kComputeStream : tape.add_stream("data parallel")) {
   for (const auto& slot : root.all_parameters()) add_parameter(slot);
   mark_persistent_parameters();
-  type_ = parameters.front()->slot->type;
-  nothing_ = tape.empty({0}, type_);
+  for (const auto& parameter : parameters) {
+    if (nothing_.count(parameter->slot->type) == 0) nothing_.emplace(parameter->slot->type, tape.empty({0}, parameter->slot->type));
+    if (is_put_in_later(*parameter->slot) && settings.json.zero_init.value_or(true))
+      parameter->id += static_cast<std::int64_t>(parameters.size());  // behind those of the model
+    else
+      type_ = parameter->slot->type;
+  }
 }
 
 void ZeroCoordinator::add_parameter(const std::shared_ptr<Parameter>& slot) {
@@ -62,9 +87,22 @@ std::int64_t ZeroCoordinator::shard_elements() const {
   return elements;
 }
 
+std::int64_t ZeroCoordinator::trained_elements() const {
+  std::int64_t elements = 0;
+  for (const auto& parameter : parameters)
+    if (parameter->slot->trainable) elements += parameter->shard;
+  return elements;
+}
+
+DType ZeroCoordinator::trained_type() const {
+  for (const auto& parameter : parameters)
+    if (parameter->slot->trainable) return parameter->slot->type;
+  fail("DeepSpeed needs a parameter that is trained", "lora");
+}
+
 Tensor ZeroCoordinator::new_shard(const ZeroParameter& parameter) {
   if (settings_.offload_parameters) return {};
-  return tape_.empty({parameter.shard}, type_, Category::parameter);
+  return tape_.empty({parameter.shard}, parameter.slot->type, Category::parameter);
 }
 
 /// _partition_param_sec: undefined without hpZ.
@@ -83,58 +121,84 @@ void ZeroCoordinator::keep_secondary(ZeroParameter& parameter) {
 
 void ZeroCoordinator::partition() {
   tape_.operator_name = "partition parameters";
-  std::vector<Tensor> shards, duplicates;
   const bool at_construction = settings_.json.zero_init.value_or(true);
   tape_.patched_linear = at_construction || !settings_.before_0_17 ? zero3_linear : linear_of_views;  // memory_efficient_linear
   if (at_construction) {
-    partition_at_construction(root_, shards, duplicates);
+    std::vector<Tensor> duplicates;
+    partition_at_construction(root_, duplicates);
+    for (auto& parameter : parameters) parameter->status = ZeroParameter::Status::absent;
+    partition_adapters();
   } else {
-    partition_materialized(shards);
+    partition_materialized();
   }
-  duplicates.clear();
-  // defragment(): by way of the host, so that the shards can be one tensor; offloaded ones stay there.
-  shards.clear();
-  if (!settings_.offload_parameters) {
-    tape_.empty_cache();
-    tape_.copy({Copy::Direction::device_to_host, shard_elements() * size_of(type_)}, tape_.stream);
-    flat_ = tape_.empty({shard_elements()}, type_, Category::parameter);
-    tape_.copy({Copy::Direction::host_to_device, flat_.bytes()}, tape_.stream);
-  }
+  if (!settings_.offload_parameters) defragment();
   for (auto& parameter : parameters) {
-    parameter->leaf = tape_.view(nothing_, parameter->slot->sizes, contiguous_strides(parameter->slot->sizes));
+    const Tensor& nothing = nothing_.at(parameter->slot->type);
+    parameter->leaf = tape_.view(nothing, parameter->slot->sizes, contiguous_strides(parameter->slot->sizes));
     parameter->leaf.impl()->base.reset();
     parameter->leaf.set_requires_grad(parameter->slot->trainable);
     parameter->slot->tensor = parameter->leaf;
   }
 }
 
+/// By way of the host, so that the trained shards can be one tensor; frozen ones stay where they are.
+void ZeroCoordinator::defragment() {
+  const std::int64_t elements = trained_elements();
+  const DType type = trained_type();
+  for (auto& parameter : parameters)
+    if (parameter->slot->trainable) parameter->resident.reset();
+  tape_.empty_cache();
+  tape_.copy({Copy::Direction::device_to_host, elements * size_of(type)}, tape_.stream);
+  const Tensor flat = tape_.empty({elements}, type, Category::parameter);
+  tape_.copy({Copy::Direction::host_to_device, flat.bytes()}, tape_.stream);
+  for (auto& parameter : parameters)
+    if (parameter->slot->trainable) parameter->resident = flat;
+}
+
 /// deepspeed.zero.Init: a parameter is whole on the device until its module's __init__ returns.
-void ZeroCoordinator::partition_at_construction(Module& module, std::vector<Tensor>& shards, std::vector<Tensor>& duplicates) {
-  for (const auto& child : module.children) partition_at_construction(*child, shards, duplicates);
+void ZeroCoordinator::partition_at_construction(Module& module, std::vector<Tensor>& duplicates) {
+  for (const auto& child : module.children) partition_at_construction(*child, duplicates);
   const LabelScope label(tape_, module.label);
   for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
   std::vector<std::pair<ZeroParameter*, Tensor>> whole;
   for (const auto& slot : module.parameters)
     for (const auto& parameter : parameters)
-      if (parameter->slot == slot) whole.emplace_back(parameter.get(), tape_.empty(slot->sizes, type_, Category::parameter));
+      if (parameter->slot == slot && !is_put_in_later(*slot))
+        whole.emplace_back(parameter.get(), tape_.empty(slot->sizes, slot->type, Category::parameter));
   for (auto& [parameter, tensor] : whole) {
     const bool again = parameter->status == ZeroParameter::Status::available;  // a tied parameter, made a second time
     if (again)
       duplicates.push_back(new_secondary(*parameter));
     else
       keep_secondary(*parameter);
-    (again ? duplicates : shards).push_back(new_shard(*parameter));
+    if (again)
+      duplicates.push_back(new_shard(*parameter));
+    else
+      parameter->resident = new_shard(*parameter);
     parameter->status = ZeroParameter::Status::available;
     tensor.reset();
   }
-  if (&module == &root_)
-    for (auto& parameter : parameters) parameter->status = ZeroParameter::Status::absent;
 }
 
-void ZeroCoordinator::partition_materialized(std::vector<Tensor>& shards) {
+/// get_peft_model behind zero.Init: adapters are made in the type of the layer that they stand beside, then cast to their own, one by one
+/// (cast_adapter_dtype); deepspeed.initialize cuts them up (_convert_to_zero_parameters).
+void ZeroCoordinator::partition_adapters() {
+  std::vector<std::pair<ZeroParameter*, Tensor>> whole;
+  for (const auto& parameter : parameters)
+    if (is_put_in_later(*parameter->slot))
+      whole.emplace_back(parameter.get(), tape_.empty(parameter->slot->sizes, type_, Category::parameter));
+  for (auto& [parameter, tensor] : whole)
+    if (parameter->slot->type != type_) tensor = tape_.empty(parameter->slot->sizes, parameter->slot->type, Category::parameter);
+  for (auto& [parameter, tensor] : whole) {
+    parameter->resident = new_shard(*parameter);
+    tensor.reset();
+  }
+}
+
+void ZeroCoordinator::partition_materialized() {
   for (const auto& parameter : parameters) {
     keep_secondary(*parameter);
-    shards.push_back(new_shard(*parameter));
+    parameter->resident = new_shard(*parameter);
     parameter->slot->tensor.reset();
   }
 }
@@ -144,9 +208,10 @@ void ZeroCoordinator::touch_all() {
   tape_.operator_name = "gradient hooks";
   for (const auto& parameter : parameters) {
     if (!parameter->slot->trainable) continue;
-    Tensor whole = tape_.empty({parameter->shard * settings_.ranks}, type_, Category::communication_buffer);
-    Tensor other = settings_.before_0_17 ? tape_.empty(parameter->slot->sizes, type_) : shard_on_device(*parameter);
-    tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type_}, tape_.stream);
+    const DType type = parameter->slot->type;
+    Tensor whole = tape_.empty({parameter->shard * settings_.ranks}, type, Category::communication_buffer);
+    Tensor other = settings_.before_0_17 ? tape_.empty(parameter->slot->sizes, type) : shard_on_device(*parameter);
+    tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type}, tape_.stream);
     whole.reset();
   }
 }
@@ -154,7 +219,7 @@ void ZeroCoordinator::touch_all() {
 /// param.ds_tensor.to(device): undefined where the shard is on the device anyway.
 Tensor ZeroCoordinator::shard_on_device(const ZeroParameter& parameter) {
   if (!settings_.offload_parameters) return {};
-  Tensor shard = tape_.empty({parameter.shard}, type_, Category::communication_buffer);
+  Tensor shard = tape_.empty({parameter.shard}, parameter.slot->type, Category::communication_buffer);
   tape_.copy({Copy::Direction::host_to_device, shard.bytes()}, tape_.stream);
   return shard;
 }
@@ -163,6 +228,8 @@ Tensor ZeroCoordinator::shard_on_device(const ZeroParameter& parameter) {
 
 void ZeroCoordinator::install_hooks() {
   root_.pre_forward.push_back([this](Module&, std::vector<Tensor*>&) { reset_step(); });
+  if (settings_.adapters)
+    for (int wrapper = 0; wrapper < 2; ++wrapper) attach(root_, {});  // PeftModel and LoraModel, which are called around the network
   attach_below(root_);
 }
 
@@ -175,6 +242,22 @@ void ZeroCoordinator::attach_below(Module& module) {
   }
   attach(module, module.parameters);
   for (const auto& child : module.children) attach_below(*child);
+  if (module.find_child("lora_A"))
+    module.child("base_layer").post_forward.push_back([this, &module](Module&, std::vector<Tensor*>&) { read_adapter(module); });
+}
+
+/// lora.Linear asks for the type of lora_A's weight outside of lora_A's forward. If it is not gathered then, so in the first forward, it is
+/// at once, and is the linear's own from then on, too (ZeROOrderedDict, register_external_parameter).
+void ZeroCoordinator::read_adapter(Module& linear) {
+  ZeroParameter& weight = *states_[&linear.child("lora_A").child("default")].parameters.front();
+  if (tape_.in_backward() || weight.status != ZeroParameter::Status::absent) return;
+  add_once(states_[&linear].parameters, &weight);
+  const DType type = weight.slot->type;
+  const Tensor whole = tape_.empty({weight.shard * settings_.ranks}, type, Category::communication_buffer);
+  const Tensor shard = shard_on_device(weight);
+  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type}, tape_.stream);
+  set_data(weight, whole);
+  weight.status = ZeroParameter::Status::available;
 }
 
 void ZeroCoordinator::attach(Module& module, const std::vector<std::shared_ptr<Parameter>>& slots) {
@@ -213,10 +296,10 @@ void ZeroCoordinator::add_pre_backward(const Module& module, std::vector<Tensor*
 }
 
 /// PostBackwardFunctionModule on the inputs: the module's backward is over when all of their gradients have passed.
-void ZeroCoordinator::add_post_backward(const Module& module, std::vector<Tensor*>& inputs) {
+void ZeroCoordinator::add_post_backward(Module& module, std::vector<Tensor*>& inputs) {
   ModuleState& state = states_[&module];
   state.inputs_remaining = 0;
-  if (state.parameters.empty()) return;
+  if (state.parameters.empty() && !module.find_child("lora_A")) return;
   for (Tensor* input : inputs) {
     if (!input->defined() || !input->requires_grad()) continue;
     ++state.inputs_remaining;
@@ -262,18 +345,26 @@ void ZeroCoordinator::fetch(const Module& module, bool forward) {
   tape_.host(HostWork::unit);
   const char* const operator_before = std::exchange(tape_.operator_name, "gather parameters");
   if (trace_ == Trace::recording) module_order_.push_back(&module);
-  if (!forward && std::find(backward_modules_.begin(), backward_modules_.end(), &module) == backward_modules_.end())
-    backward_modules_.push_back(&module);
+  if (!forward) add_once(backward_modules_, &module);
   ModuleState& state = states_[&module];
   gather(state.parameters);
   for (ZeroParameter* parameter : state.parameters) {
-    if (std::find(parameter->users.begin(), parameter->users.end(), &module) == parameter->users.end()) parameter->users.push_back(&module);
+    add_once(parameter->users, &module);
+    if (forward && tape_.in_backward() && !parameter->slot->trainable) keep_for_backward(*parameter);
     if (parameter->gather) wait(*parameter);
   }
   if (gather_stream_ != kComputeStream) tape_.wait(kComputeStream, gather_stream_);
   if (trace_ == Trace::complete) prefetch(state);
   ++step_;
   tape_.operator_name = operator_before;
+}
+
+/// update_recompute_parameters: a frozen weight has no gradient whose hook would release it once the recomputed layer's backward is over;
+/// the module whose backward runs does.
+void ZeroCoordinator::keep_for_backward(ZeroParameter& parameter) {
+  if (settings_.before_0_17 || backward_modules_.empty()) return;
+  add_once(states_[backward_modules_.back()].recomputed, &parameter);
+  add_once(parameter.users, backward_modules_.back());
 }
 
 /// With stage3_allgather_sequential one element is the most that is gathered ahead, so one parameter.
@@ -336,7 +427,7 @@ void ZeroCoordinator::launch_gather(const std::vector<ZeroParameter*>& absent) {
   if (settings_.ranks == 1) {
     for (ZeroParameter* parameter : absent) {
       const Tensor shard = shard_on_device(*parameter);
-      set_data(*parameter, shard ? shard : flat_);
+      set_data(*parameter, shard ? shard : parameter->resident);
     }
     handle->complete = true;
   } else if (settings_.json.zero_quantized_weights) {
@@ -365,23 +456,34 @@ void ZeroCoordinator::all_reduce_coalesced(const std::vector<ZeroParameter*>& ab
 }
 
 void ZeroCoordinator::gather_one(ZeroParameter& parameter, const std::shared_ptr<ZeroGather>& handle) {
-  const Tensor whole = tape_.empty({parameter.shard * settings_.ranks}, type_, Category::communication_buffer);
+  const DType type = parameter.slot->type;
+  const Tensor whole = tape_.empty({parameter.shard * settings_.ranks}, type, Category::communication_buffer);
   Tensor shard = shard_on_device(parameter);
-  all_gather(whole.bytes(), handle);
+  all_gather(whole.bytes(), type, handle);
   handle->input = std::move(shard);
   set_data(parameter, whole);
 }
 
-/// _all_gather_dtype: the shards of all parameters behind one another, from every rank.
+/// _all_gather_dtype, for 16-bit types before fp32: the shards of all parameters of a type behind one another, from every rank.
 void ZeroCoordinator::gather_coalesced(const std::shared_ptr<ZeroGather>& handle) {
-  std::int64_t elements = 0;
-  for (const ZeroParameter* parameter : handle->parameters) elements += parameter->shard;
-  handle->flat = tape_.empty({elements * settings_.ranks}, type_, Category::communication_buffer);
-  std::vector<Tensor> shards;
-  for (const ZeroParameter* parameter : handle->parameters) shards.push_back(shard_on_device(*parameter));
-  pointwise(tape_, Pointwise::Form::concatenate, {packed(elements, type_)}, {packed(elements, type_)});
-  drop_list(shards);
-  all_gather(handle->flat.bytes(), handle);
+  for (const bool wide : {false, true}) {
+    ZeroGather::Flat flat;
+    std::int64_t elements = 0;
+    for (ZeroParameter* parameter : handle->parameters) {
+      if ((parameter->slot->type == DType::fp32) != wide) continue;
+      flat.parameters.push_back(parameter);
+      elements += parameter->shard;
+    }
+    if (flat.parameters.empty()) continue;
+    const DType type = flat.parameters.front()->slot->type;
+    flat.tensor = tape_.empty({elements * settings_.ranks}, type, Category::communication_buffer);
+    std::vector<Tensor> shards;
+    for (const ZeroParameter* parameter : flat.parameters) shards.push_back(shard_on_device(*parameter));
+    pointwise(tape_, Pointwise::Form::concatenate, {packed(elements, type)}, {packed(elements, type)});
+    drop_list(shards);
+    all_gather(flat.tensor.bytes(), type, handle);
+    handle->flats.push_back(std::move(flat));
+  }
 }
 
 /// The quantized part of _all_gather_sequential and _all_gather_coalesced: bytes and scales are gathered, the latter's input is held.
@@ -390,7 +492,7 @@ void ZeroCoordinator::gather_quantized(const std::shared_ptr<ZeroGather>& handle
   const int ranks = within_node ? std::min(settings_.json.zero_hpz_partition_size, settings_.ranks) : settings_.ranks;
   std::int64_t elements = 0;
   for (const ZeroParameter* parameter : handle->parameters) elements += within_node ? parameter->secondary.elements() : parameter->shard;
-  handle->flat = tape_.empty({elements * ranks}, DType::int8, Category::communication_buffer);
+  handle->bytes = tape_.empty({elements * ranks}, DType::int8, Category::communication_buffer);
   QuantizedWeights quantized;
   {
     std::vector<Tensor> shards;
@@ -406,9 +508,9 @@ void ZeroCoordinator::gather_quantized(const std::shared_ptr<ZeroGather>& handle
   }
   const auto scales = [&] { return tape_.empty({quantized.scales.elements() * ranks}, DType::fp32, Category::communication_buffer); };
   if (several) handle->scales = scales();
-  all_gather(handle->flat.bytes(), handle);
+  all_gather(handle->bytes.bytes(), type_, handle);
   if (!several) handle->scales = scales();
-  all_gather(handle->scales.bytes(), handle);
+  all_gather(handle->scales.bytes(), type_, handle);
   handle->input = std::move(quantized.scales);
 }
 
@@ -420,7 +522,7 @@ void ZeroCoordinator::dequantize(ZeroGather& handle) {
     set_data(parameter, converted(half, type_));
     return;
   }
-  handle.dequantized = dequantize_weights(tape_, handle.flat.elements());
+  handle.dequantized = dequantize_weights(tape_, handle.bytes.elements());
   for (ZeroParameter* parameter : handle.parameters) {
     const Tensor half = tape_.empty(parameter->slot->sizes, DType::fp16, Category::communication_buffer);
     pointwise(half, {&half});
@@ -429,9 +531,9 @@ void ZeroCoordinator::dequantize(ZeroGather& handle) {
 }
 
 /// ProcessGroupNCCL holds a collective's input until it is waited for, or until the next one is launched after its end.
-void ZeroCoordinator::all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle) {
+void ZeroCoordinator::all_gather(std::int64_t bytes, DType type, const std::shared_ptr<ZeroGather>& handle) {
   if (collective_stream_ != tape_.stream) tape_.wait(collective_stream_, tape_.stream);
-  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = bytes, .type = type_}, collective_stream_);
+  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = bytes, .type = type}, collective_stream_);
   if (collective_stream_ != tape_.stream) {
     if (!handle->done) handle->done = take_event();
     tape_.record_event(*handle->done, collective_stream_);
@@ -462,12 +564,13 @@ void ZeroCoordinator::wait(ZeroParameter& parameter) {
   handle->input.reset();
   if (handle->scales && !handle->complete) {
     dequantize(*handle);
-  } else if (handle->flat && !handle->complete) {
-    for (ZeroParameter* member : handle->parameters) {
-      const Tensor whole = tape_.empty(member->slot->sizes, type_, Category::communication_buffer);
-      pointwise(tape_, Pointwise::Form::concatenate, {operand(whole)}, {operand(whole)});
-      set_data(*member, whole);
-    }
+  } else if (!handle->complete) {
+    for (const ZeroGather::Flat& flat : handle->flats)
+      for (ZeroParameter* member : flat.parameters) {
+        const Tensor whole = tape_.empty(member->slot->sizes, member->slot->type, Category::communication_buffer);
+        pointwise(tape_, Pointwise::Form::concatenate, {operand(whole)}, {operand(whole)});
+        set_data(*member, whole);
+      }
   }
   handle->complete = true;
   for (ZeroParameter* member : handle->parameters)
@@ -482,15 +585,17 @@ void ZeroCoordinator::gather_persistent() {
   std::vector<Tensor> shards, gathered;
   for (const ZeroParameter* parameter : wanted) shards.push_back(shard_on_device(*parameter));
   for (const ZeroParameter* parameter : wanted)
-    gathered.push_back(settings_.ranks == 1 ? shards[gathered.size()]
-                                            : tape_.empty({parameter->shard * settings_.ranks}, type_, Category::communication_buffer));
+    gathered.push_back(settings_.ranks == 1
+                           ? shards[gathered.size()]
+                           : tape_.empty({parameter->shard * settings_.ranks}, parameter->slot->type, Category::communication_buffer));
   for (std::size_t i = 0; i < wanted.size(); ++i) {
+    const DType type = wanted[i]->slot->type;
     tape_.collective({.kind = CollectiveKind::all_gather,
                       .group = Group::data_shard,
-                      .bytes = wanted[i]->shard * settings_.ranks * size_of(type_),
-                      .type = type_},
+                      .bytes = wanted[i]->shard * settings_.ranks * size_of(type),
+                      .type = type},
                      tape_.stream);
-    set_data(*wanted[i], gathered[i] ? gathered[i] : flat_);
+    set_data(*wanted[i], gathered[i] ? gathered[i] : wanted[i]->resident);
     wanted[i]->status = ZeroParameter::Status::available;
   }
   for (auto& parameter : parameters) parameter->secondary.reset();
@@ -501,17 +606,24 @@ void ZeroCoordinator::gather_persistent() {
 /// release_sub_module.
 void ZeroCoordinator::release_module(const Module& module, bool forward) {
   ModuleState& state = states_[&module];
-  const std::vector<ZeroParameter*> candidates = trace_ == Trace::complete ? releasable(module, step_) : state.parameters;
-  if (!forward) backward_modules_.erase(std::remove(backward_modules_.begin(), backward_modules_.end(), &module), backward_modules_.end());
-  for (ZeroParameter* parameter : state.parameters) {
-    parameter->users.erase(std::remove(parameter->users.begin(), parameter->users.end(), &module), parameter->users.end());
+  std::vector<ZeroParameter*> all = state.parameters, used = state.parameters;
+  std::vector<ZeroParameter*>& candidates = trace_ == Trace::complete ? releasable(module, step_) : all;
+  if (!forward) {
+    for (ZeroParameter* parameter : std::exchange(state.recomputed, {})) {
+      if (!parameter->persistent) add_once(candidates, parameter);  // of the remembered answer, too
+      add_once(used, parameter);
+    }
+    drop(backward_modules_, &module);
+  }
+  for (ZeroParameter* parameter : used) {
+    drop(parameter->users, &module);
     if (std::find(candidates.begin(), candidates.end(), parameter) != candidates.end()) release(*parameter);
   }
 }
 
 /// __params_to_release, which remembers its answers: neither persistent parameters, nor those that a prefetch has counted on, nor those
 /// that are used again within max_reuse_distance elements.
-const std::vector<ZeroParameter*>& ZeroCoordinator::releasable(const Module& module, std::int64_t step) {
+std::vector<ZeroParameter*>& ZeroCoordinator::releasable(const Module& module, std::int64_t step) {
   const auto [at, is_new] = releasable_.try_emplace({&module, step});
   if (!is_new) return at->second;
   std::vector<ZeroParameter*>& found = at->second;
@@ -534,7 +646,7 @@ void ZeroCoordinator::release(ZeroParameter& parameter) {
   keep_secondary(parameter);
   const Storage& storage = *parameter.leaf.impl()->storage;
   if (storage.resident && storage.stream != tape_.stream) tape_.record_stream(parameter.leaf, tape_.stream);
-  set_data(parameter, nothing_);
+  set_data(parameter, nothing_.at(parameter.slot->type));
   parameter.status = ZeroParameter::Status::absent;
   available_ -= parameter.elements;
 }
@@ -554,8 +666,11 @@ void ZeroCoordinator::release_backward_leftovers() {
   while (!backward_modules_.empty()) {
     const Module* module = backward_modules_.back();
     backward_modules_.pop_back();
-    for (ZeroParameter* parameter : states_[module].parameters) {
-      parameter->users.erase(std::remove(parameter->users.begin(), parameter->users.end(), module), parameter->users.end());
+    ModuleState& state = states_[module];
+    std::vector<ZeroParameter*> used = state.parameters;
+    for (ZeroParameter* parameter : std::exchange(state.recomputed, {})) add_once(used, parameter);
+    for (ZeroParameter* parameter : used) {
+      drop(parameter->users, module);
       if (!parameter->persistent) release(*parameter);
     }
   }

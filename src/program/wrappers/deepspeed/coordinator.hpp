@@ -17,11 +17,13 @@ namespace plimsoll::program {
 
 struct ZeroGather;
 
-/// A parameter of which every rank stores an equal shard. While it is gathered its tensor's storage is the whole parameter.
+/// A parameter of which every rank stores an equal shard. While it is gathered its tensor's storage is the whole parameter. Its type is its
+/// own: adapters put in behind zero.Init keep theirs.
 struct ZeroParameter {
   enum class Status { absent, in_flight, available };
   std::shared_ptr<Parameter> slot;
   Tensor leaf;
+  Tensor resident;   ///< where the rank's shard lies on the device: a trained one's in the flat tensor of them all
   Tensor secondary;  ///< hpZ: a larger shard that the ranks of a node gather from, from the first release to the end of the step
   std::int64_t id = 0, elements = 0, shard = 0;
   bool persistent = false;  ///< small: kept from one optimizer step to the next
@@ -37,7 +39,7 @@ class ZeroCoordinator {
  public:
   ZeroCoordinator(Tape& tape, Module& root, const DeepSpeedSettings& settings);
 
-  /// deepspeed.zero.Init, or partitioning a model that stands on the device; then the shards side by side (`shards`).
+  /// deepspeed.zero.Init, or partitioning a model that stands on the device; then the trained shards side by side.
   void partition();
   /// param.all_gather(); param.partition() of every parameter, as the gradient hooks are made.
   void touch_all();
@@ -53,7 +55,9 @@ class ZeroCoordinator {
 
   std::vector<std::unique_ptr<ZeroParameter>> parameters;  ///< in the order of the model
   std::int64_t shard_elements() const;                     ///< of all of them
-  DType type() const { return type_; }
+  std::int64_t trained_elements() const;                   ///< of the shards of those that are trained
+  DType type() const { return type_; }                     ///< of the model
+  DType trained_type() const;
 
  private:
   struct Use {
@@ -61,14 +65,19 @@ class ZeroCoordinator {
     std::int64_t step;
   };
   struct ModuleState {
-    std::vector<ZeroParameter*> parameters;  ///< its own, of a leaf module all below it, by id
-    int pre_backward_pending = 0;            ///< applied_pre_backward_ref_cnt
-    int inputs_remaining = 0;                ///< ds_grads_remaining
+    std::vector<ZeroParameter*> parameters;  ///< its own, of a leaf module all below it, and external ones, by id
+    std::vector<ZeroParameter*>
+        recomputed;                ///< ds_recompute_parameters: frozen ones that a recomputation gathered, kept until its backward ends
+    int pre_backward_pending = 0;  ///< applied_pre_backward_ref_cnt
+    int inputs_remaining = 0;      ///< ds_grads_remaining
   };
   enum class Trace { invalid, recording, complete };
 
-  void partition_at_construction(Module& module, std::vector<Tensor>& shards, std::vector<Tensor>& duplicates);
-  void partition_materialized(std::vector<Tensor>& shards);
+  bool is_put_in_later(const Parameter& slot) const { return settings_.adapters && slot.trainable; }
+  void partition_at_construction(Module& module, std::vector<Tensor>& duplicates);
+  void partition_adapters();
+  void partition_materialized();
+  void defragment();
   void add_parameter(const std::shared_ptr<Parameter>& slot);
   void mark_persistent_parameters();
   Tensor new_shard(const ZeroParameter& parameter);
@@ -76,10 +85,12 @@ class ZeroCoordinator {
   void keep_secondary(ZeroParameter& parameter);
   void attach_below(Module& module);
   void attach(Module& module, const std::vector<std::shared_ptr<Parameter>>& slots);
+  void read_adapter(Module& linear);
 
   void reset_step();
   void construct_parameter_trace();
   void fetch(const Module& module, bool forward);
+  void keep_for_backward(ZeroParameter& parameter);
   void prefetch(ModuleState& state);
   std::int64_t prefetch_size() const;
   void gather(const std::vector<ZeroParameter*>& wanted);
@@ -90,16 +101,16 @@ class ZeroCoordinator {
   void dequantize(ZeroGather& handle);
   void all_reduce_coalesced(const std::vector<ZeroParameter*>& absent);
   EventId take_event();
-  void all_gather(std::int64_t bytes, const std::shared_ptr<ZeroGather>& handle);
+  void all_gather(std::int64_t bytes, DType type, const std::shared_ptr<ZeroGather>& handle);
   void wait(ZeroParameter& parameter);
   void release_module(const Module& module, bool forward);
-  const std::vector<ZeroParameter*>& releasable(const Module& module, std::int64_t step);
+  std::vector<ZeroParameter*>& releasable(const Module& module, std::int64_t step);
   void release(ZeroParameter& parameter);
   void set_data(ZeroParameter& parameter, const Tensor& data);
   Tensor shard_on_device(const ZeroParameter& parameter);
 
   void add_pre_backward(const Module& module, std::vector<Tensor*>& outputs);
-  void add_post_backward(const Module& module, std::vector<Tensor*>& inputs);
+  void add_post_backward(Module& module, std::vector<Tensor*>& inputs);
 
   Tape& tape_;
   Module& root_;
@@ -107,8 +118,7 @@ class ZeroCoordinator {
   DType type_ = DType::bf16;
   StreamId gather_stream_, collective_stream_;  ///< DeepSpeed's own, and NCCL's beside it
   std::vector<EventId> free_events_;
-  Tensor nothing_;  ///< the data of a parameter that is not gathered
-  Tensor flat_;     ///< all shards, on the device
+  std::map<DType, Tensor> nothing_;  ///< the data of a parameter that is not gathered
   std::unordered_map<const Module*, ModuleState> states_;
 
   Trace trace_ = Trace::invalid;

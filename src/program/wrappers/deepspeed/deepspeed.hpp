@@ -28,6 +28,9 @@ struct DeepSpeedSettings {
   OptimizerImpl implementation = OptimizerImpl::fused;
   /// ZeRO-3's leaf modules (runtime/zero/leaf_module_config.py): gathered, released and reduced as one, their children without hooks.
   std::vector<Module*> leaf_modules = {};
+  /// PEFT has put adapters into the model: what is trained came behind zero.Init, and two modules of PEFT's (PeftModel, LoraModel) call the
+  /// network's.
+  bool adapters = false;
 };
 
 /// deepspeed.runtime.base_optimizer.DeepSpeedOptimizer, with what DeepSpeedEngine does around it.

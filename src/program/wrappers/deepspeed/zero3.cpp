@@ -42,7 +42,7 @@ ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settin
   if (settings_.offload_optimizer) {
     reserve_host_memory_of_states();
   } else {
-    gradients_ = zeros(tape_, {coordinator_.shard_elements()}, accumulation_type());
+    gradients_ = zeros(tape_, {coordinator_.trained_elements()}, accumulation_type());
     Tape::categorize(gradients_, Category::gradient);
   }
   coordinator_.touch_all();
@@ -72,8 +72,8 @@ void ZeroStage3::make_masters() {
       group.optimizer = make_deepspeed_host_optimizer(settings_, tape_, group.elements);
       continue;
     }
-    if (coordinator_.type() != DType::fp32) {  // else the clone alone is made
-      converted_first = tape_.empty({group.elements}, settings_.before_0_17 ? coordinator_.type() : DType::fp32);
+    if (coordinator_.trained_type() != DType::fp32) {  // else the clone alone is made
+      converted_first = tape_.empty({group.elements}, settings_.before_0_17 ? coordinator_.trained_type() : DType::fp32);
       pointwise(converted_first, {&converted_first});
     }
     group.master = tape_.empty({group.elements}, DType::fp32, Category::optimizer_state);
@@ -89,7 +89,7 @@ void ZeroStage3::make_masters() {
 /// are in files there are only the swapper's buffers, locked, and the new moments of one sub-group in the first step.
 void ZeroStage3::reserve_host_memory_of_states() {
   const DeepSpeedOptions::Offload& offload = settings_.json.offload_optimizer;
-  const std::int64_t all = coordinator_.shard_elements();
+  const std::int64_t all = coordinator_.trained_elements();
   std::int64_t in_memory = 0, largest = 0;
   for (const SubGroup& group : groups_) {
     largest = std::max(largest, group.elements);
@@ -103,14 +103,14 @@ void ZeroStage3::reserve_host_memory_of_states() {
   program.host_pageable += Bytes(largest * 8);
 }
 
-/// Offloaded parameters are there twice: one by one, then side by side (PyTorch's host allocator keeps what was freed). Those of NVMe that
-/// fit into max_in_cpu stay on the host, too; the swapper's buffers stand beside them.
+/// Offloaded parameters are there twice, frozen ones once: one by one, then side by side (PyTorch's host allocator keeps what was freed).
+/// Those of NVMe that fit into max_in_cpu stay on the host, too; the swapper's buffers stand beside them.
 void ZeroStage3::reserve_host_memory_of_parameters() {
   const DeepSpeedOptions::Offload& offload = settings_.json.offload_param;
   const DType type = coordinator_.type();
   const std::int64_t all = coordinator_.shard_elements();
   StepProgram& program = tape_.program();
-  program.host_pinned += Bytes(all * size_of(type));
+  program.host_pinned += Bytes(coordinator_.trained_elements() * size_of(coordinator_.trained_type()));
   if (!offload.nvme) {
     (offload.pin_memory.value_or(true) ? program.host_pinned : program.host_pageable) += Bytes(all * size_of(type));
     return;
@@ -206,7 +206,7 @@ std::vector<Tensor> ZeroStage3::reduce_scatter() {
   std::vector<Tensor> whole;  // gradients that did not go through the bucket, in the type that is sent
   std::int64_t elements = 0;
   for (const ZeroParameter* parameter : bucketed_) {
-    whole.push_back(type == coordinator_.type() ? Tensor() : converted(parameter->leaf.grad(), type));
+    whole.push_back(type == coordinator_.trained_type() ? Tensor() : converted(parameter->leaf.grad(), type));
     elements += parameter->shard * settings_.ranks;
   }
   const bool alone = bucketed_.size() == 1 && bucketed_.front()->elements == elements;
@@ -345,7 +345,7 @@ void ZeroStage3::step() {
   micro_step_ = 0;
   tape_.operator_name = "ZeRO step";
   coordinator_.release_all();
-  if (coordinator_.type() == DType::fp16 && !settings_.offload_optimizer) check_overflow();
+  if (coordinator_.trained_type() == DType::fp16 && !settings_.offload_optimizer) check_overflow();
   norm();
   for (SubGroup& group : groups_) update(group);
   offload_norms_.clear();
@@ -399,7 +399,7 @@ void ZeroStage3::norm() {
 
 /// One sub-group: its gradients flattened and in fp32, the optimizer, the weights.
 void ZeroStage3::update(SubGroup& group) {
-  const DType type = coordinator_.type();
+  const DType type = coordinator_.trained_type();
   if (settings_.offload_optimizer) {
     group.optimizer->step();
     cast_on_host(tape_, group.elements, type);

@@ -59,7 +59,7 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
     return std::clamp<std::int64_t>(parameter.elements - parameter.shard * settings_.rank, 0, parameter.shard);
   }
   DType accumulation_type() const { return settings_.accumulate_fp32 ? DType::fp32 : coordinator_.type(); }
-  /// Of the bucket (0.16.9: the weights', whatever is sent).
+  /// Of the bucket (0.16.9: the weights', whatever is sent). What adapters in fp32 put into it becomes 16 bits wide.
   DType bucket_type() const { return settings_.before_0_17 ? coordinator_.type() : sent_type(); }
   /// Of the rank's shards once they are reduced: the accumulation's (0.16.9: the weights').
   DType reduced_type() const { return settings_.before_0_17 ? coordinator_.type() : accumulation_type(); }
