@@ -73,7 +73,8 @@ class Runner {
   static int received(CollectiveKind kind, int part, int ranks) { return kind == CollectiveKind::reduce_scatter ? part : part * ranks; }
   double expected(CollectiveKind kind, int i, int part) const {
     const int ranks = processes_.place().ranks, rank = processes_.place().rank;
-    const double sum = 1000.0 * ranks * (ranks - 1) / 2, owner = static_cast<double>(i / part);  // whose part the element lies in
+    const int part_of = i / part;  // whose part the element lies in
+    const double sum = 1000.0 * ranks * (ranks - 1) / 2, owner = part_of;
     switch (kind) {
       case CollectiveKind::all_reduce:
         return sum + ranks * i;

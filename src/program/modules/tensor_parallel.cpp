@@ -84,7 +84,7 @@ Tensor sliced(const TensorParallel& group, const Tensor& x) {
 Tensor padded_with_zeros(const TensorParallel& group, Tape& tape, const Tensor& x) {
   Dims whole = x.sizes();
   whole[1] *= group.degree;
-  const Tensor base = zeros(tape, whole, x.dtype());
+  Tensor base = zeros(tape, whole, x.dtype());
   if (!group.functional) {
     in_place(base, {&x});
     return base;
