@@ -304,6 +304,11 @@ TEST(Megatron, WhatIsNotModelledIsRefusedByName) {
   }
 }
 
+TEST(Megatron, AnMlpWithBiasesIsRecomputedWithoutEnd) {
+  EXPECT_THROW(lowered(2, R"(, "recompute": "selective", "recompute_modules": ["core_attn", "mlp"])", 4), Error);
+  EXPECT_NO_THROW(lowered(2, R"(, "recompute": "selective", "recompute_modules": ["core_attn"])", 4));
+}
+
 TEST(Megatron, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
   const Model model = gpt(8);
   for (const char* more :
