@@ -33,6 +33,7 @@ struct Reference {
     earlier_pass,
     held_forward,
     held_backward,
+    held_sent,
     prologue,
     epilogue,
     elsewhere
@@ -209,6 +210,7 @@ class Part {
     if (!in_pass && (born.kind == PassKind::receive_input || born.kind == PassKind::backward) && is_of(order_.held().forward))
       return to(To::held_forward, 0);
     if (!in_pass && born.kind == PassKind::receive_gradient && is_of(order_.held().backward)) return to(To::held_backward, 0);
+    if (!in_pass && born.kind == PassKind::backward && is_of(order_.held().sent)) return to(To::held_sent, 0);
     const std::size_t now = in_pass ? pass : order_.size();
     const bool of_micro_batch = is_of_a_micro_batch(born.kind);
     if (in_pass && of_micro_batch && is_of_a_micro_batch(order_.passes()[pass].kind) &&
@@ -432,6 +434,8 @@ class Writer {
         return held(wanted_.held().forward, reference);
       case Reference::To::held_backward:
         return held(wanted_.held().backward, reference);
+      case Reference::To::held_sent:
+        return held(wanted_.held().sent, reference);
       case Reference::To::from_start:
         return of(wanted_.with_rank(reference.kind, reference.chunk, reference.distance), reference.ordinal);
       case Reference::To::earlier_pass:

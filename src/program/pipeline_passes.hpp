@@ -48,6 +48,7 @@ struct PipelinePass {
 /// What a schedule's variables hold until it returns: what was received for these passes, and what they sent.
 struct HeldToTheEnd {
   std::optional<PipelinePass> forward, backward;
+  std::optional<PipelinePass> sent;  ///< what this backward pass sent alone
 };
 
 /// The passes of one part of a program, in order: where each begins, up to the next one's begin; and where the last of them ends.

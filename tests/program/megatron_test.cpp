@@ -199,6 +199,45 @@ TEST(Megatron, EarlierStagesHoldMoreMicroBatches) {
   EXPECT_LT(last.saved, 2 * layers);
 }
 
+TEST(Megatron, TheLastGradientOfTheSteadyStateLivesToTheEndOfItsSchedule) {
+  // Its handle, waited for or not, is a variable of the interleaved schedule, as is that of the last overlapped receive. Behind the last
+  // call there is, beside them, what the last backward pass received, and the input that came last in the warm-up, with its gradient.
+  const StepProgram program = lowered(8, R"(, "data_parallel": "ddp", "pp": 4, "vp": 2, "micro_batches_per_step": 8)", 4, 2);
+  std::map<TensorId, std::int64_t> bytes;
+  std::int64_t hidden_states = 0;
+  for (const Instruction& instruction : program.step) {
+    if (instruction.kind == InstructionKind::alloc) bytes[instruction.id] = instruction.bytes;
+    if (instruction.kind == InstructionKind::collective && program.collectives[instruction.id].peer != Collective::kNoPeer)
+      hidden_states = 0;
+    if (instruction.kind == InstructionKind::phase && instruction.id == static_cast<std::uint32_t>(Phase::optimizer)) break;
+    if (instruction.kind == InstructionKind::free) hidden_states += bytes[instruction.id] == 2 * kBatch * kLength * kHidden;
+  }
+  EXPECT_EQ(hidden_states, 5);
+}
+
+TEST(Megatron, FusedCrossEntropyOverwritesFp32Logits) {
+  // calculate_logits_max widens logits of 16 bits to a copy of their own; those of fp32 it hands on.
+  const Model model = parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 1280, "n_positions": 256,
+                                      "n_embd": 512, "n_head": 8, "n_layer": 1})",
+                                  "gpt", "gpt");
+  const auto fp32_logits = [&](const std::string& precision) {
+    const std::string text =
+        R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw", "layer_spec": "local",
+                                 "attention": "sdpa", "data_parallel": "ddp", "loss": "native fused vocab-parallel cross entropy",
+                                 "precision": ")" +
+        precision + "\"}";
+    const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1));
+    int count = 0;  // forward
+    for (const Instruction& instruction : lower_megatron(model, strategy, 0).step) {
+      if (instruction.kind == InstructionKind::phase && instruction.id == static_cast<std::uint32_t>(Phase::backward)) break;
+      count += instruction.kind == InstructionKind::alloc && instruction.bytes == 4 * kBatch * kLength * 1280;
+    }
+    return count;
+  };
+  EXPECT_EQ(fp32_logits("bf16"), 2);  // the copy and the exponentials
+  EXPECT_EQ(fp32_logits("fp32"), 2);  // the product itself and the exponentials
+}
+
 TEST(Megatron, ThePrecisionAwareOptimizerKeepsWhatBf16LacksOfFp32) {
   // Two bytes of remainder in the place of four of main parameter, over 4 ranks. With gradients in 16 bits no fp32 copy of them either,
   // which otherwise lives from the optimizer's step into the next.
@@ -263,6 +302,11 @@ TEST(Megatron, WhatIsNotModelledIsRefusedByName) {
       EXPECT_NE(error.code(), ErrorCode::internal) << more << ": " << error.what();
     }
   }
+}
+
+TEST(Megatron, AnMlpWithBiasesIsRecomputedWithoutEnd) {
+  EXPECT_THROW(lowered(2, R"(, "recompute": "selective", "recompute_modules": ["core_attn", "mlp"])", 4), Error);
+  EXPECT_NO_THROW(lowered(2, R"(, "recompute": "selective", "recompute_modules": ["core_attn"])", 4));
 }
 
 TEST(Megatron, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {

@@ -95,7 +95,7 @@ class InterleavedPasses {
     return own;
   }
   void keep_sent(const MicroBatch& of) {
-    if (sent_ && *sent_ != held_) add(PassKind::release_sent, *sent_);
+    if (sent_ && *sent_ != held_ && *sent_ != sent_last_) add(PassKind::release_sent, *sent_);
     sent_ = of;
   }
 
@@ -115,7 +115,11 @@ class InterleavedPasses {
     forward(k + warm_up_);
     if (k < steady_ - 1) receive_input(k + warm_up_ + 1);
     const MicroBatch own = backward(k, true), gradient = receive_gradient(k + 1);
-    if (k == steady_ - 1) order_.held.backward = {PassKind::backward, gradient.chunk, gradient.number};
+    if (k == steady_ - 1) {
+      order_.held.backward = {PassKind::backward, gradient.chunk, gradient.number};
+      order_.held.sent = {PassKind::backward, own.chunk, own.number};
+      sent_last_ = own;
+    }
     keep_sent(own);
   }
 
@@ -131,7 +135,7 @@ class InterleavedPasses {
   std::vector<std::int64_t> run_, done_, inputs_, gradients_;  ///< by chunk
   std::int64_t passes_, warm_up_, steady_;
   MicroBatch forward_;
-  std::optional<MicroBatch> held_, sent_, received_;
+  std::optional<MicroBatch> held_, sent_, sent_last_, received_;
   PassOrder order_;
 };
 

@@ -218,7 +218,7 @@ class Step : MegatronPasses {
 
   /// A variable of the schedule takes what goes back next; what it held, of the backward pass before, it lets go.
   void keep_sent(Tensor& variable, Tensor sent, const MicroBatch& of) {
-    if (sent_ && *sent_ != held_) mark(PassKind::release_sent, *sent_);
+    if (sent_ && *sent_ != held_ && *sent_ != sent_last_) mark(PassKind::release_sent, *sent_);
     sent_ = of;
     variable = std::move(sent);
   }
@@ -257,8 +257,10 @@ class Step : MegatronPasses {
     std::vector<Queues> queues;
     std::vector<std::int64_t> run, done, inputs, gradients;  ///< by chunk: passes in both directions, and what was received for them
     Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
-    Tensor awaited;      ///< what the last overlapped receive put down: its handle, which the cool-down waits for, holds it to the end
-    MicroBatch forward;  ///< the last pass forward
+    // The last overlapped call's handles live to the end, and each holds its tensor, waited for or not.
+    Tensor awaited;                      ///< what it received
+    Tensor sent;                         ///< what it sent back
+    MicroBatch forward;                  ///< the last pass forward
     std::optional<MicroBatch> received;  ///< whose the received gradient is
   };
 
@@ -320,10 +322,17 @@ class Step : MegatronPasses {
       if (k == steady - 1 && rank_.marks) rank_.marks->held.backward = {PassKind::backward, of.chunk, of.number};
     }
     all.backward_buffer = p2p_.exchange(StageTransfers::kToPrevious, gradient, StageTransfers::kFromNext, back.receives);
-    if (back.receives && k == steady - 1) all.awaited = all.backward_buffer;
+    if (k == steady - 1) hold_exchanged(all, gradient, back.receives, backward);
     if (back.receives) all.queues[back.chunk].gradients.push_back(std::move(all.backward_buffer));
     all.output = std::move(forward_output);
     keep_sent(all.input_gradient, std::move(gradient), backward);
+  }
+
+  void hold_exchanged(Interleaved& all, const Tensor& sent, bool receives, const MicroBatch& of) {
+    if (receives) all.awaited = all.backward_buffer;
+    all.sent = sent;
+    sent_last_ = of;
+    if (rank_.marks) rank_.marks->held.sent = {PassKind::backward, of.chunk, of.number};
   }
 
   MicroBatch backward_of(const Interleaved& all, std::int64_t pass) const {
@@ -398,6 +407,7 @@ class Step : MegatronPasses {
 
   StageTransfers p2p_;
   std::optional<MicroBatch> held_, sent_;  ///< whose received input is held to the end; whose gradient was sent back last
+  std::optional<MicroBatch> sent_last_;    ///< whose gradient the steady state sent back last
 };
 
 }  // namespace

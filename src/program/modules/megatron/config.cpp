@@ -7,6 +7,7 @@
 #include "framework/megatron.hpp"
 #include "plimsoll/error.hpp"
 #include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/recompute.hpp"
 
 namespace plimsoll::program {
 
@@ -66,6 +67,11 @@ void check_layer(const Block& block, const Strategy& strategy) {
     no(!swiglu && !gelu && !squared_relu, "an MLP other than silu-gated, gelu with biases or squared relu without them");
     no(swiglu && !*strategy.megatron.bias_swiglu_fusion && (block.mlp->bias || strategy.fp8_activations),
        "a silu-gated MLP with biases or inputs in 8 bits, without bias_swiglu_fusion,");
+    // CheckpointFunction.forward returns the last linear's own bias, of which the checkpoint becomes the gradient function: backward runs
+    // the region again, whose bias leads back to the checkpoint.
+    if (!te && block.mlp->bias && recomputes(strategy.recompute, "mlp"))
+      fail("Megatron-core recomputes a local layer's MLP without end where it has biases: their gradient asks for the same recomputation",
+           "recompute_modules", "leave mlp out, or recompute whole layers");
   }
 }
 

@@ -110,7 +110,8 @@ Tensor fused_vocab_parallel_cross_entropy(MegatronRuntime& runtime, const Tensor
   PythonFunction op("fused_vocab_parallel_cross_entropy", {&logits});
   Tape& tape = op.tape();
   const std::int64_t rows = target.elements();
-  const Tensor scores = tape.empty(logits.sizes(), DType::fp32);
+  // calculate_logits_max widens them; logits that are fp32 already are overwritten where they lie.
+  const Tensor scores = logits.dtype() == DType::fp32 ? logits.detach() : tape.empty(logits.sizes(), DType::fp32);
   Tensor outside, index, loss;
   {
     const Tensor most = elementwise(tape, {&target}, DType::fp32);
