@@ -32,8 +32,8 @@ OWN = {
     "allocator-qlora": "transformers with 4-bit weights of bitsandbytes",
     "allocator-diffusers": "diffusers: FLUX, Stable Diffusion 3, DiT",
     "allocator-images": "residual networks",
-    "silicon-h100-unseen": "such steps predicted before they were measured: 15 model types",
     "silicon-h100": "training steps on one H100: 17 model types, eager and compiled, DDP, FSDP2, LoRA",
+    "silicon-h100-unseen": "such steps predicted before they were measured: 15 model types",
 }
 PUBLISHED = {
     "torchtune": "torchtune's published runs",
