@@ -143,8 +143,8 @@ class CuBlas : public GemmLibrary {
 };
 
 template <class Library>
-std::unique_ptr<GemmLibrary> open(const std::vector<std::string>& candidates, const char* variable) {
-  auto library = std::make_unique<DynamicLibrary>(candidates, variable);
+std::unique_ptr<GemmLibrary> open(std::string_view name) {
+  auto library = std::make_unique<DynamicLibrary>(place_of(name));
   if (!library->loaded()) return nullptr;
   auto opened = std::make_unique<Library>(std::move(library));
   if (!opened->complete()) return nullptr;
@@ -153,7 +153,7 @@ std::unique_ptr<GemmLibrary> open(const std::vector<std::string>& candidates, co
 
 }  // namespace
 
-std::unique_ptr<GemmLibrary> open_rocblas() { return open<RocBlas>(rocm_candidates("librocblas.so", 8, 0), "PLIMSOLL_ROCBLAS_LIBRARY"); }
-std::unique_ptr<GemmLibrary> open_cublas() { return open<CuBlas>(cublas_candidates("libcublas.so"), "PLIMSOLL_CUBLAS_LIBRARY"); }
+std::unique_ptr<GemmLibrary> open_rocblas() { return open<RocBlas>("rocblas"); }
+std::unique_ptr<GemmLibrary> open_cublas() { return open<CuBlas>("cublas"); }
 
 }  // namespace plimsoll::calibrate

@@ -181,9 +181,8 @@ class LtLibrary : public GemmLibrary {
   std::map<std::tuple<DType, Arithmetic, bool, bool, std::array<std::int64_t, 7>>, Plan> plans_;
 };
 
-std::unique_ptr<GemmLibrary> open(const std::vector<std::string>& candidates, const char* variable, GpuDriver& driver,
-                                  const Dialect& dialect) {
-  auto library = std::make_unique<DynamicLibrary>(candidates, variable);
+std::unique_ptr<GemmLibrary> open(GpuDriver& driver, const Dialect& dialect) {
+  auto library = std::make_unique<DynamicLibrary>(place_of(dialect.name));
   if (!library->loaded()) return nullptr;
   auto opened = std::make_unique<LtLibrary>(std::move(library), driver, dialect);
   if (!opened->start()) return nullptr;
@@ -195,14 +194,12 @@ std::unique_ptr<GemmLibrary> open(const std::vector<std::string>& candidates, co
 std::unique_ptr<GemmLibrary> open_hipblaslt(GpuDriver& driver, Target target) {
   constexpr int kFnuz = 1000, kOcp = 28;  // HIP_R_8F_E4M3_FNUZ, HIP_R_8F_E4M3
   const int fp8 = target == Target::gfx90a ? -1 : fp8_format(target) == Fp8Format::e4m3_fnuz ? kFnuz : kOcp;
-  return open(rocm_candidates("libhipblaslt.so", 2, 0), "PLIMSOLL_HIPBLASLT_LIBRARY", driver,
-              {"hipblaslt", "hipblasLt", 0, 1, 112, 2, 7, 6, 0, 1, fp8, 24, std::size_t{76} << 20});
+  return open(driver, {"hipblaslt", "hipblasLt", 0, 1, 112, 2, 7, 6, 0, 1, fp8, 24, std::size_t{76} << 20});
 }
 
 std::unique_ptr<GemmLibrary> open_cublaslt(GpuDriver& driver, Target target) {
   const int fp8 = target == Target::sm_80 ? -1 : 28;  // CUDA_R_8F_E4M3
-  return open(cublas_candidates("libcublasLt.so"), "PLIMSOLL_CUBLASLT_LIBRARY", driver,
-              {"cublaslt", "cublasLt", 3, 4, 1, 68, 70, 77, 5, 6, fp8, 64, std::size_t{32} << 20});
+  return open(driver, {"cublaslt", "cublasLt", 3, 4, 1, 68, 70, 77, 5, 6, fp8, 64, std::size_t{32} << 20});
 }
 
 }  // namespace plimsoll::calibrate

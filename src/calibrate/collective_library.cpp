@@ -77,9 +77,8 @@ class Nccl : public DeviceCollectives {
 std::unique_ptr<DeviceCollectives> open_device_collectives(const std::string& backend, Processes& processes,
                                                            const plimsoll_mpi_group& group) {
   const bool amd = backend == "hip";
-  auto library = std::make_unique<DynamicLibrary>(amd ? rocm_candidates("librccl.so", 2, 1) : cuda_candidates("libnccl.so", 2, 2),
-                                                  amd ? "PLIMSOLL_RCCL_LIBRARY" : "PLIMSOLL_NCCL_LIBRARY");
   const std::string name = amd ? "rccl" : "nccl";
+  auto library = std::make_unique<DynamicLibrary>(place_of(name));
   if (!library->loaded()) fail("no " + name + ": " + library->reason(), "--collectives", "--backend cpu measures MPI over host memory");
   return std::make_unique<Nccl>(name, std::move(library), processes, group);
 }

@@ -100,8 +100,7 @@ bool Library::find_calls(std::string& missing) {
 }
 
 std::unique_ptr<Library> Library::load(std::string& why_not) {
-  auto library =
-      std::make_unique<DynamicLibrary>(cudnn_candidates(), "PLIMSOLL_CUDNN_LIBRARY");
+  auto library = std::make_unique<DynamicLibrary>(place_of("cudnn"));
   if (!library->loaded()) {
     why_not = library->reason();
     return nullptr;

@@ -197,22 +197,15 @@ void ask_nvml(const std::string& pci_address, std::size_t index, SeenDevice& dev
 
 /// What calibrate and replay call beside the driver: as far as it loads, since who opens a handle takes memory of the device.
 void try_libraries(const std::string& backend, Examination& seen) {
-  const auto look = [&](const std::string& name, const std::vector<std::string>& candidates, const char* variable, const char* without) {
-    const DynamicLibrary library(candidates, variable);
+  const auto look = [&](const char* name, const char* without) {
+    const DynamicLibrary library(place_of(name));
     seen.backends.push_back({name, library.loaded(), library.loaded() ? library.name() : fmt::format("not found: {}", without)});
   };
-  const char *products = "products by another library or our own kernels", *attention = "attention by our own kernels",
-             *collectives = "no collectives";
-  if (backend == "hip") {
-    look("hipblaslt", rocm_candidates("libhipblaslt.so", 2, 0), "PLIMSOLL_HIPBLASLT_LIBRARY", products);
-    look("rocblas", rocm_candidates("librocblas.so", 8, 0), "PLIMSOLL_ROCBLAS_LIBRARY", products);
-    look("rccl", rocm_candidates("librccl.so", 2, 1), "PLIMSOLL_RCCL_LIBRARY", collectives);
-  } else {
-    look("cublaslt", cublas_candidates("libcublasLt.so"), "PLIMSOLL_CUBLASLT_LIBRARY", products);
-    look("cublas", cublas_candidates("libcublas.so"), "PLIMSOLL_CUBLAS_LIBRARY", products);
-    look("cudnn", cudnn_candidates(), "PLIMSOLL_CUDNN_LIBRARY", attention);
-    look("nccl", cuda_candidates("libnccl.so", 2, 2), "PLIMSOLL_NCCL_LIBRARY", collectives);
-  }
+  const bool amd = backend == "hip";
+  for (const char* products : {amd ? "hipblaslt" : "cublaslt", amd ? "rocblas" : "cublas"})
+    look(products, "products by another library or our own kernels");
+  if (!amd) look("cudnn", "attention by our own kernels");
+  look(amd ? "rccl" : "nccl", "no collectives");
 }
 
 void try_gpu(const std::string& name, FoundDriver found, Examination& seen) {

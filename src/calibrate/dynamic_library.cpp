@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include "plimsoll/error.hpp"
+
 namespace plimsoll::calibrate {
 namespace {
 
@@ -79,10 +81,16 @@ std::vector<std::string> wheel_candidates(std::vector<std::string> names, const 
   return names;
 }
 
-std::vector<std::string> cublas_candidates(const std::string& stem) {
-  return wheel_candidates(cuda_candidates(stem, 14, 11), stem + ".1?", {"cublas", "cu1?"});
+LibraryPlace place_of(std::string_view library) {
+  const auto cublas = [](const std::string& stem) { return wheel_candidates(cuda_candidates(stem, 14, 11), stem + ".1?", {"cublas", "cu1?"}); };
+  if (library == "hipblaslt") return {rocm_candidates("libhipblaslt.so", 2, 0), "PLIMSOLL_HIPBLASLT_LIBRARY"};
+  if (library == "rocblas") return {rocm_candidates("librocblas.so", 8, 0), "PLIMSOLL_ROCBLAS_LIBRARY"};
+  if (library == "rccl") return {rocm_candidates("librccl.so", 2, 1), "PLIMSOLL_RCCL_LIBRARY"};
+  if (library == "cublaslt") return {cublas("libcublasLt.so"), "PLIMSOLL_CUBLASLT_LIBRARY"};
+  if (library == "cublas") return {cublas("libcublas.so"), "PLIMSOLL_CUBLAS_LIBRARY"};
+  if (library == "cudnn") return {wheel_candidates({"libcudnn.so.9"}, "libcudnn.so.9", {"cudnn"}), "PLIMSOLL_CUDNN_LIBRARY"};
+  if (library == "nccl") return {cuda_candidates("libnccl.so", 2, 2), "PLIMSOLL_NCCL_LIBRARY"};
+  throw Error(ErrorCode::internal, "no place is known of " + std::string(library));
 }
-
-std::vector<std::string> cudnn_candidates() { return wheel_candidates({"libcudnn.so.9"}, "libcudnn.so.9", {"cudnn"}); }
 
 }  // namespace plimsoll::calibrate

@@ -3,9 +3,16 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace plimsoll::calibrate {
+
+/// Where a library is looked for, and the environment variable that names it instead.
+struct LibraryPlace {
+  std::vector<std::string> candidates;
+  const char* variable;
+};
 
 class DynamicLibrary {
  public:
@@ -14,6 +21,7 @@ class DynamicLibrary {
 
   /// Opens the first that loads; `variable` names an environment variable that, where set, is the only candidate.
   DynamicLibrary(const std::vector<std::string>& candidates, const char* variable, Symbols symbols = Symbols::hidden);
+  explicit DynamicLibrary(const LibraryPlace& place) : DynamicLibrary(place.candidates, place.variable) {}
   ~DynamicLibrary();
   DynamicLibrary(const DynamicLibrary&) = delete;
   DynamicLibrary& operator=(const DynamicLibrary&) = delete;
@@ -45,10 +53,7 @@ std::vector<std::string> cuda_candidates(const std::string& stem, int newest, in
 /// that is active ($VIRTUAL_ENV, $CONDA_PREFIX), of the user and of the system.
 std::vector<std::string> wheel_candidates(std::vector<std::string> names, const std::string& pattern,
                                           const std::vector<std::string>& folders);
-/// libcublas or libcublasLt of CUDA 11 and later: the loader's, or that of nvidia-cublas-cu12 (nvidia/cublas) or nvidia-cublas
-/// (nvidia/cu13).
-std::vector<std::string> cublas_candidates(const std::string& stem);
-/// libcudnn of cuDNN 9: the loader's, or that of nvidia-cudnn-cu12 and -cu13.
-std::vector<std::string> cudnn_candidates();
+/// Of "hipblaslt", "rocblas", "rccl", "cublaslt", "cublas", "cudnn" (9), "nccl"; cuBLAS (of CUDA 11 and later) and cuDNN in NVIDIA's wheels too.
+LibraryPlace place_of(std::string_view library);
 
 }  // namespace plimsoll::calibrate

@@ -238,7 +238,7 @@ double predicted(const Sample& sample, const Cluster& cluster) {
 }  // namespace
 
 bool has_rate(const Sample& sample, const Accelerator& device) {
-  if (sample.kind != SampleKind::gemm && sample.kind != SampleKind::attention && sample.kind != SampleKind::attention_backward) return true;
+  if (sample.kind != SampleKind::gemm && !is_attention(sample)) return true;
   return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return name_of(rate.type) == sample.type; });
 }
 
@@ -246,10 +246,6 @@ std::vector<FitResidual> residuals_of(const std::map<std::string, std::vector<do
   std::vector<FitResidual> residuals;
   for (const auto& [what, list] : errors) residuals.push_back({what, list.size(), median(list), quantile(list, 0.9), quantile(list, 1)});
   return residuals;
-}
-
-bool is_attention(const Sample& sample) {
-  return sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
 }
 
 /// What is priced at the boost clock: attention here, products as `fitted_products` has them already.

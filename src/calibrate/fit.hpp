@@ -22,6 +22,9 @@ Sourced<T> calibrated(T value) {
 /// The samples of one kind, in order.
 std::vector<Sample> of_kind(const std::vector<Sample>& samples, SampleKind kind);
 
+/// Whether a sample is of attention, forward or backward.
+bool is_attention(const Sample& sample);
+
 /// At the boost clock, of which the constants of products and attention are, and from which the limit of a board's power takes
 /// (product_cost.hpp): the fastest of a kernel that ran alone on a board whose power was read. In a row products draw all of it and fall
 /// to a clock that few steps see. In a step the time is the step's.

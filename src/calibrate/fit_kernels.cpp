@@ -95,8 +95,7 @@ bool is_short_pass(const Sample& sample) {
 
 /// Timed by kernels of ours, not by a library's.
 bool is_own(const Sample& sample) {
-  const bool attends = sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
-  return attends && sample.kernel.rfind("attention", 0) == 0;
+  return is_attention(sample) && sample.kernel.rfind("attention", 0) == 0;
 }
 
 Sourced<double> attention_share(const std::vector<Sample>& samples, const Accelerator& device) {
@@ -111,9 +110,12 @@ Sourced<double> attention_share(const std::vector<Sample>& samples, const Accele
 
 }  // namespace
 
+bool is_attention(const Sample& sample) {
+  return sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
+}
+
 std::optional<Attention> library_pass(const Sample& sample) {
-  const bool attends = sample.kind == SampleKind::attention || sample.kind == SampleKind::attention_backward;
-  if (!attends || sample.work || sample.kernel != name_of(AttentionLibrary::cudnn)) return {};
+  if (!is_attention(sample) || sample.work || sample.kernel != name_of(AttentionLibrary::cudnn)) return {};
   Attention main;
   main.library = AttentionLibrary::cudnn;
   main.part = sample.kind == SampleKind::attention ? Attention::Part::forward : Attention::Part::backward;

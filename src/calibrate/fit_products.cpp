@@ -10,6 +10,7 @@
 #include <optional>
 #include <tuple>
 
+#include "calibrate/backend.hpp"
 #include "calibrate/fit.hpp"
 #include "calibrate/least_squares.hpp"
 #include "calibrate/statistics.hpp"
@@ -332,8 +333,8 @@ bool is_fitted(const Sample& sample, const Accelerator& device) {
 
 /// Bytes, up to 16, of which the leading dimensions of matrices without gaps are multiples.
 std::int16_t alignment_of(const Product& product) {
-  const std::int64_t leading_a = product.transpose_a ? product.k : product.m, leading_b = product.transpose_b ? product.n : product.k;
-  const std::int64_t all = (leading_a | leading_b) * size_of(product.a) | product.m * size_of(product.result);
+  const GemmCall call = gemm_call(product);
+  const std::int64_t all = (call.leading_a() | call.leading_b()) * size_of(product.a) | product.m * size_of(product.result);
   return static_cast<std::int16_t>(std::min<std::int64_t>(all & -all, 16));
 }
 

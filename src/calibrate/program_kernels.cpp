@@ -225,8 +225,7 @@ Operands operands_of(const plimsoll::Kernel& kernel, Backend& backend) {
     const GemmPlace place(*product, device);
     return {product->batch * (place.a + place.b), product->batch * place.d};
   }
-  if (kernel.kind() == ProgramKind::convolution &&
-      kernel.flops() > 0)  // those without arithmetic lay windows out for the product behind them
+  if (kernel.kind() == ProgramKind::convolution && kernel.flops() > 0)  // those without arithmetic lay windows out for the product behind them
     refuse("depthwise convolutions have no calibration kernel", "replay", "convolutions of all channels run as windows and a product");
   if (runs_within_another(kernel)) return {};
   if (const Attention* fused = main_attention(kernel)) {

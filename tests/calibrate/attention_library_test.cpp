@@ -181,7 +181,7 @@ TEST(CudnnAttention, TheWheelOfTheActiveEnvironmentIsLookedAtAfterTheLoadersPath
   std::ofstream(toolkit / "libcublas.so.13") << "no library";
   const Environment environment({{"VIRTUAL_ENV", root.string()}});
   const std::vector<std::string> candidates = wheel_candidates({"libcudnn.so.9"}, "libcudnn.so.9", {"cudnn"});
-  const std::vector<std::string> blas = cublas_candidates("libcublas.so");
+  const std::vector<std::string> blas = place_of("cublas").candidates;
   std::filesystem::remove_all(root);
   ASSERT_GE(candidates.size(), 2u);
   EXPECT_EQ(candidates[0], "libcudnn.so.9");
