@@ -1,7 +1,8 @@
 # plimsoll_room(NAME [COLD]): the static library plimsoll_NAME of all src/NAME/*.cpp. Each room links the room declared before it,
 # so an include that goes against the order of the rooms does not link. A folder of a room with a CMakeLists.txt of its own is built by
 # that file instead: it holds code for another machine (a stand-in device's libraries, device kernels).
-# COLD: a room that reads and prints. A build from nothing (PLIMSOLL_UNITY) takes -O1 for it, which is a quarter of its time less.
+# COLD: a room that is as fast at -O1, for what its time goes through is hot (below). A build from nothing (PLIMSOLL_UNITY) takes that, a quarter
+# of its time less.
 set(PLIMSOLL_ROOMS "" CACHE INTERNAL "")
 set(PLIMSOLL_COLD_ROOM "" CACHE INTERNAL "")   # the first, whose precompiled header the others take: it must be compiled as they are
 
