@@ -68,7 +68,7 @@ ProductPlan plan_product(const Product& product, const Accelerator& device, cons
 Seconds price(const Product& product, const Accelerator& device, const Surroundings& around = {});
 
 /// The product that does one pass of a convolution without unfolding its image. Channels of the image are padded to 16 bytes, which
-/// the loads of matrix units need.
+/// the loads of matrix units need; where the filter's places are walked one by one (all but the weight's gradient), to 64 bytes, a step.
 Product as_product(const Convolution& convolution);
 
 /// The time of that product at the share of a product's rate that the pass reaches (ConvolutionShares).

@@ -419,6 +419,7 @@ struct Strategy {
   /// Whether scaled_dot_product_attention takes cuDNN's kernels before its own (torch.backends.cuda.enable_cudnn_sdp); resolved: where the
   /// release and the device prefer them.
   std::optional<bool> cudnn_attention;
+  bool cudnn = true;          ///< convolutions by cuDNN, on AMD by MIOpen (torch.backends.cudnn.enabled), else by ATen's own kernels
   bool liger_kernel = false;  ///< Liger's modules in the place of transformers' (TrainingArguments.use_liger_kernel)
   AllocatorSettings allocator;
 

@@ -18,8 +18,13 @@ const Sourced<double>& share_of(Convolution::Pass pass, const ConvolutionShares&
   return shares.forward;
 }
 
-std::int64_t padded(std::int64_t channels, DType type) {
-  const std::int64_t step = 16 / size_of(type);
+constexpr std::int64_t kVector = 16;  ///< bytes of neighbouring channels that are read at once
+/// Channels that a step of the product takes, in bytes: the threadblock's k (32 of 16 bits). Where the filter's places are walked one by
+/// one, the last step of each is taken whole (CUTLASS, conv/threadblock/conv2d_fprop_activation_tile_access_iterator_optimized.h).
+constexpr std::int64_t kStep = 64;
+
+std::int64_t padded(std::int64_t channels, DType type, std::int64_t bytes) {
+  const std::int64_t step = bytes / size_of(type);
   return (channels + step - 1) / step * step;
 }
 
@@ -28,20 +33,20 @@ std::int64_t padded(std::int64_t channels, DType type) {
 Product as_product(const Convolution& convolution) {
   Product product;
   const std::int64_t out = convolution.out / convolution.groups, places = convolution.batch * convolution.result;
-  const std::int64_t in = padded(convolution.in / convolution.groups, convolution.type);
+  const std::int64_t in = convolution.in / convolution.groups, vectors_in = padded(in, convolution.type, kVector);
   product.a = product.b = product.result = convolution.type;
   product.batch = convolution.groups;
   switch (convolution.pass) {
     case Convolution::Pass::forward:
-      product.m = out, product.n = places, product.k = in * convolution.window;
+      product.m = out, product.n = places, product.k = padded(in, convolution.type, kStep) * convolution.window;
       product.transpose_a = true;
       break;
     case Convolution::Pass::input_gradient:  // a place of the image is under window · result / image places of the filter
-      product.m = in, product.n = convolution.batch * convolution.image;
-      product.k = std::max<std::int64_t>(1, out * convolution.window * convolution.result / convolution.image);
+      product.m = vectors_in, product.n = convolution.batch * convolution.image;
+      product.k = std::max<std::int64_t>(1, padded(out, convolution.type, kStep) * convolution.window * convolution.result / convolution.image);
       break;
     case Convolution::Pass::weight_gradient:
-      product.m = in * convolution.window, product.n = out, product.k = places;
+      product.m = vectors_in * convolution.window, product.n = out, product.k = places;
       product.transpose_b = true;
       break;
   }

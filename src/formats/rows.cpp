@@ -143,7 +143,9 @@ void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
 void take_conventions_without_device(const JsonValue& json, MeasuredRow& row) {
   const JsonValue hardware = json["hardware"];
   const bool without = hardware.has("gpu") && hardware["gpu"].text() == "stub-sm90";
-  if (without && !row.strategy.cudnn_attention) row.strategy.cudnn_attention = false;
+  if (!without) return;
+  if (!row.strategy.cudnn_attention) row.strategy.cudnn_attention = false;
+  row.strategy.cudnn = false;
 }
 
 /// Megatron's router options may stand with the model.

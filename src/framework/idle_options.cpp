@@ -193,6 +193,9 @@ const std::vector<Rule>& rules_of_kernels() {
                 r.runs({ModelCode::transformers, ModelCode::diffusers});
        },
        "outside of transformers and diffusers with attention sdpa"},
+      {{"cudnn"},
+       [](const Run& r) { return r.s.task == Strategy::Task::image || r.s.task == Strategy::Task::diffusion; },
+       "outside of image classification and diffusion: nothing else convolves images"},
       {{"masked_softmax_fusion"},
        [](const Run& r) { return r.s.attention == AttentionKernel::unfused || r.s.attention == AttentionKernel::eager; },
        "by fused attention"},

@@ -453,6 +453,7 @@ class Tape {
   bool tf32 = false;                           ///< products of fp32 operands are rounded to tf32 (torch.backends.cuda.matmul.allow_tf32)
   TorchRelease torch;
   bool cudnn_attention = false;  ///< scaled_dot_product_attention may take cuDNN's kernels, before all others
+  bool cudnn = false;            ///< convolutions run in cuDNN or MIOpen, else in ATen's own kernels
   int multiprocessors = 132;
   int threads_per_multiprocessor = 2048;
 

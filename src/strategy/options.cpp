@@ -483,6 +483,7 @@ const std::vector<Entry>& kernel_entries() {
       {"tf32", "true, false", "fp32 products in tf32 (torch.backends.cuda.matmul.allow_tf32)", [](Setting& x) { x.flag(x.s.tf32); }},
       {"cudnn_attention", "true, false", "cuDNN's kernels in scaled_dot_product_attention (torch.backends.cuda.enable_cudnn_sdp)",
        [](Setting& x) { x.flag(x.s.cudnn_attention); }},
+      {"cudnn", "true, false", "convolutions by the vendor's library (torch.backends.cudnn.enabled)", [](Setting& x) { x.flag(x.s.cudnn); }},
       {"liger_kernel", "true, false", "Liger's modules in transformers (use_liger_kernel)", [](Setting& x) { x.flag(x.s.liger_kernel); }},
       {"loss_chunks", "chunks", "of chunked-ce", [](Setting& x) { x.count(x.s.loss_chunks); }},
       {"loss_parallel", "true, false", "torchtitan: logits stay cut over tp", [](Setting& x) { x.flag(x.s.loss_parallel); }},

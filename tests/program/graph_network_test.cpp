@@ -12,9 +12,10 @@
 namespace plimsoll {
 namespace {
 
+/// Convolutions by ATen's own kernels, unless `more` says otherwise.
 Strategy strategy_of(const std::string& more = "") {
   return parse_strategy(
-      R"({"micro_batch": 2, "seq_len": 1, "param_dtype": "fp32", "precision": "fp32", "optimizer": "sgd", "recompute": "none")" + more +
+      R"({"micro_batch": 2, "seq_len": 1, "param_dtype": "fp32", "precision": "fp32", "optimizer": "sgd", "recompute": "none", "cudnn": false)" + more +
           "}",
       "strategy");
 }
@@ -70,6 +71,23 @@ TEST(GraphNetworks, ConvolutionsUnfoldUnlessDepthwise) {
   };
   EXPECT_EQ(allocations_of(lowered(""), 27'648), 2);  // forward, and the weight's gradient
   EXPECT_EQ(allocations_of(lowered(R"(, "groups": 3)"), 27'648), 0);
+}
+
+// cuDNN's workspace, forward and for the weight's gradient: the image of 3 channels filled up to 4, 2 x 256 x 4 fp32 = 8,192 bytes; the
+// result of 9 maps, or its gradient, to 12, 2 x 256 x 12 fp32 = 24,576 bytes; 9 filters of 9 places, 4 channels, 1,296 bytes; for the
+// gradient 32 parts of such filters (a tile of one of 132 multiprocessors each), 41,472 bytes. Columns are not made.
+TEST(GraphNetworks, CudnnCopiesWhatItConvolves) {
+  Strategy strategy = strategy_of();
+  strategy.cudnn = true;
+  const Model model = parse_model(R"({"plimsoll-graph": 1, "input": {"image": [3, 16, 16]}, "blocks": [{"name": "net", "operators": [
+      {"name": "conv", "kind": "convolution", "channels": 9, "kernel": 3, "padding": 1, "bias": false},
+      {"name": "pool", "kind": "pool", "function": "global"}]}]})",
+                                  "graph", "graph");
+  const StepProgram program = program::lower_hf_eager(model, strategy);
+  EXPECT_EQ(allocations_of(program, 34'064), 1);
+  EXPECT_EQ(allocations_of(program, 75'536), 1);
+  EXPECT_EQ(allocations_of(program, 27'648), 0);
+  EXPECT_NO_THROW(program::lower_hf_eager(classifier("[4, 16, 16]", R"(, "groups": 2)", ""), strategy));
 }
 
 TEST(GraphNetworks, WhatIsNotModelledIsRefused) {

@@ -108,13 +108,13 @@ Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, bool scaled);
 /// torch.matmul of tensors of equal rank ≥ 3, batched.
 Tensor matmul(const Tensor& a, const Tensor& b);
 
-// ---- images (ops_image.cpp) ---------------------------------------------------------------------------------------------
-// As ATen's own kernels do without cuDNN, whose workspaces depend on the algorithm that it chooses on the device.
+// ---- images (convolution.cpp, image.cpp) ---------------------------------------------------------------------------------
 struct ConvolutionArguments {
   std::int64_t stride = 1, padding = 0, groups = 1;
 };
-/// F.conv2d of x [batch, channels, height, width], weight [out, channels / groups, kernel, kernel]: images one by one, unfolded into
-/// columns and multiplied (slow_conv2d), or a kernel of its own where every channel is a group (conv_depthwise2d).
+/// F.conv2d of x [batch, channels, height, width], weight [out, channels / groups, kernel, kernel]: cuDNN's where the tape has it; else
+/// images one by one, unfolded into columns and multiplied (slow_conv2d). A kernel of its own where every channel is a group
+/// (conv_depthwise2d).
 Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionArguments& arguments);
 /// F.batch_norm in training; running statistics are updated in place.
 Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);

@@ -189,6 +189,7 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
   tape.torch = {torch_release(strategy)};
   tape.tf32 = strategy.tf32;
   tape.cudnn_attention = strategy.cudnn_attention.value_or(false);
+  tape.cudnn = strategy.cudnn;
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
   if (strategy.lora) {
     const bool whole = strategy.data_parallel == DataParallel::none || strategy.data_parallel == DataParallel::ddp;
