@@ -1,6 +1,7 @@
 /// Convolutions of images: cuDNN's (aten/src/ATen/native/cudnn/ConvShared.cpp), and those of ATen without it
 /// (aten/src/ATen/native/cuda/ConvolutionMM2d.cu, DepthwiseConv2d.cu).
 #include "plimsoll/error.hpp"
+#include "program/convolution_workspace.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -117,79 +118,63 @@ Tensor depthwise_convolution(const Tensor& x, const Tensor& weight, const Tensor
 }
 
 // ---- cuDNN, on AMD MIOpen ----------------------------------------------------------------------------------------------------------
-// Matrix units want channels next to each other, in multiples of 16 bytes. Of contiguous images the library makes such copies in its
-// workspace, image, filter and result, around a kernel that multiplies (seen in a trace of a ViT on an H100).
 
-constexpr std::int64_t kVectorBytes = 16;
+/// A pass of the library's: its workspace, in one block, and the kernels around the one that multiplies.
+class LibraryPass {
+ public:
+  LibraryPass(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type)
+      : copies(convolution_copies({c.batch, c.channels, c.image_places, c.in, c.kernel * c.kernel, c.out, c.places(), c.groups, size_of(type)},
+                                  pass == Convolution::Pass::weight_gradient, tape.multiprocessors)),
+        tape_(tape),
+        kernel_(c.pass(pass, type, true)),
+        workspace_(tape.empty({copies.bytes()}, DType::uint8, Category::workspace)) {}
 
-/// A tensor [outer, channels, places] as the library's kernels want it: [outer, places, channels], channels filled up.
-struct ChannelsLast {
-  ChannelsLast(const Tensor& x, std::int64_t outer, std::int64_t channels) : type(x.dtype()), elements(x.elements()) {
-    const std::int64_t step = kVectorBytes / size_of(type);
-    const std::int64_t padded = (channels + step - 1) / step * step;
-    filled = elements / channels * padded;
-    row = filled / outer;
-  }
-  std::int64_t bytes() const { return filled * size_of(type); }
   /// nchwToNhwcKernel; what fills channels up is zero.
-  void pack(Tape& tape) const {
-    if (filled != elements) set_to_zero(tape, bytes());
-    gather(tape, Gather::Function::permute, filled, {{elements, type, Walk::strided}}, {packed(filled, type)});
+  void pack(const ChannelsLastCopy& copy) const {
+    if (copy.filled != copy.elements) set_to_zero(copy.filled * copies.element_bytes);
+    gather(tape_, Gather::Function::permute, copy.filled, {{copy.elements, kernel_.type, Walk::strided}}, {packed(copy.filled, kernel_.type)});
+  }
+  void multiply() const {
+    if (copies.sums > 0) set_to_zero(copies.bytes_of_sums());
+    tape_.kernel({kernel_});
+    if (copies.sums > 0)  // ReduceSplitK
+      pointwise(tape_, Pointwise::Form::fused, {packed(copies.sums, DType::fp32)}, {packed(copies.filter.filled, kernel_.type)});
   }
   /// nhwcToNchwKernel.
-  void unpack(Tape& tape) const {
-    gather(tape, Gather::Function::permute, elements, {{elements, type, Walk::strided}}, {packed(elements, type)});
+  void unpack(const ChannelsLastCopy& copy) const {
+    gather(tape_, Gather::Function::permute, copy.elements, {{copy.elements, kernel_.type, Walk::strided}},
+           {packed(copy.elements, kernel_.type)});
   }
-  static void set_to_zero(Tape& tape, std::int64_t bytes) { tape.copy({Copy::Direction::set, bytes}, tape.stream); }
 
-  DType type;
-  std::int64_t elements, filled = 0;
-  std::int64_t row = 0;  ///< elements of each of `outer`
+  const ConvolutionCopies copies;
+
+ private:
+  void set_to_zero(std::int64_t bytes) const { tape_.copy({Copy::Direction::set, bytes}, tape_.stream); }
+
+  Tape& tape_;
+  Convolution kernel_;
+  Tensor workspace_;
 };
 
-/// One block for all of a pass's copies.
-Tensor workspace_of(Tape& tape, std::initializer_list<ChannelsLast> copies, std::int64_t more = 0) {
-  for (const ChannelsLast& copy : copies) more += copy.bytes();
-  return tape.empty({more}, DType::uint8, Category::workspace);
-}
-
-/// The parts that the product of a weight's gradient is cut into, so that the device has two tiles of 256 x 64 for each multiprocessor
-/// (inferred from one launch). `columns`: filled-up channels of one filter, all places.
-std::int64_t parts_of_weight_gradient(const Tape& tape, const Unfolding& c, std::int64_t columns) {
-  constexpr std::int64_t kRows = 256, kColumns = 64, kMost = 32;
-  const auto tiles_along = [](std::int64_t size, std::int64_t tile) { return (size + tile - 1) / tile; };
-  const std::int64_t tiles = c.groups * tiles_along(columns, kRows) * tiles_along(c.out / c.groups, kColumns);
-  std::int64_t parts = 1;
-  while (parts < kMost && parts * tiles < std::int64_t{2} * tape.multiprocessors) parts *= 2;
-  return parts;
-}
-
 /// raw_cudnn_convolution_backward_input.
-Tensor library_input_gradient(BackwardCall& b, const Unfolding& c, const Tensor& grad) {
-  Tensor gradient = b.tape.empty(b.saved(0).sizes(), grad.dtype());
-  const ChannelsLast result(grad, c.batch, c.out), filter(b.saved(1), c.out, c.in), image(gradient, c.batch, c.channels);
-  const Tensor workspace = workspace_of(b.tape, {result, filter, image});
-  result.pack(b.tape);
-  filter.pack(b.tape);
-  b.tape.kernel({c.pass(Convolution::Pass::input_gradient, grad.dtype(), true)});
-  image.unpack(b.tape);
+Tensor library_input_gradient(BackwardCall& b, const Unfolding& c, DType type) {
+  Tensor gradient = b.tape.empty(b.saved(0).sizes(), type);
+  const LibraryPass pass(b.tape, c, Convolution::Pass::input_gradient, type);
+  pass.pack(pass.copies.result);
+  pass.pack(pass.copies.filter);
+  pass.multiply();
+  pass.unpack(pass.copies.image);
   return gradient;
 }
 
 /// raw_cudnn_convolution_backward_weight.
-Tensor library_weight_gradient(BackwardCall& b, const Unfolding& c, const Tensor& grad) {
-  Tensor gradient = b.tape.empty(b.saved(1).sizes(), grad.dtype());
-  const ChannelsLast image(b.saved(0), c.batch, c.channels), result(grad, c.batch, c.out), filter(gradient, c.out, c.in);
-  const std::int64_t parts = parts_of_weight_gradient(b.tape, c, filter.row), sums = parts > 1 ? parts * filter.filled : 0;
-  const std::int64_t bytes_of_sums = sums * size_of(DType::fp32);
-  const Tensor workspace = workspace_of(b.tape, {image, result, filter}, bytes_of_sums);
-  image.pack(b.tape);
-  result.pack(b.tape);
-  if (sums > 0) ChannelsLast::set_to_zero(b.tape, bytes_of_sums);
-  b.tape.kernel({c.pass(Convolution::Pass::weight_gradient, grad.dtype(), true)});
-  if (sums > 0)  // ReduceSplitK
-    pointwise(b.tape, Pointwise::Form::fused, {packed(sums, DType::fp32)}, {packed(filter.filled, filter.type)});
-  filter.unpack(b.tape);
+Tensor library_weight_gradient(BackwardCall& b, const Unfolding& c, DType type) {
+  Tensor gradient = b.tape.empty(b.saved(1).sizes(), type);
+  const LibraryPass pass(b.tape, c, Convolution::Pass::weight_gradient, type);
+  pass.pack(pass.copies.image);
+  pass.pack(pass.copies.result);
+  pass.multiply();
+  pass.unpack(pass.copies.filter);
   return gradient;
 }
 
@@ -199,12 +184,11 @@ Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& 
   op.save(weight);
   Tensor y = op.output(c.output(), x.dtype());
   {
-    const ChannelsLast image(x, c.batch, c.channels), filter(weight, c.out, c.in), result(y, c.batch, c.out);
-    const Tensor workspace = workspace_of(op.tape(), {image, filter, result});
-    image.pack(op.tape());
-    filter.pack(op.tape());
-    op.tape().kernel({c.pass(Convolution::Pass::forward, x.dtype(), true)});
-    result.unpack(op.tape());
+    const LibraryPass pass(op.tape(), c, Convolution::Pass::forward, x.dtype());
+    pass.pack(pass.copies.image);
+    pass.pack(pass.copies.filter);
+    pass.multiply();
+    pass.unpack(pass.copies.result);
   }
   if (bias) {  // output.add_(reshape_bias(dim, bias))
     const Tensor channels = op.tape().view(bias, {1, c.out, 1, 1}, {0, 1, 0, 0});
@@ -212,8 +196,8 @@ Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& 
   }
   return op.done(y, [c](BackwardCall& b) {  // cudnn_convolution_backward: input, weight; then the bias's sum
     const Tensor grad = contiguous(b.grad());
-    if (b.needs(0)) b.give(0, library_input_gradient(b, c, grad));
-    if (b.needs(1)) b.give(1, library_weight_gradient(b, c, grad));
+    if (b.needs(0)) b.give(0, library_input_gradient(b, c, grad.dtype()));
+    if (b.needs(1)) b.give(1, library_weight_gradient(b, c, grad.dtype()));
     if (b.needs(2)) b.give(2, sum(grad, {0, 2, 3}, false));
   });
 }

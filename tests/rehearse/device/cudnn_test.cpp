@@ -136,6 +136,8 @@ TEST_F(Dnn, BackwardAttentionKeepsTheGradientsOfSharedHeads) {
   EXPECT_EQ(calls[0].second, (std::vector<std::int64_t>{2, 8, 512, 64, 2, 2, 512, 64, 64, 3}));
 }
 
+// Copies with channels last, filled up to 8 of 16 bits: 8 images of 224 x 224 and 8 channels, 64 filters of 7 x 7 and 8, 8 results of
+// 112 x 112 and 64.
 TEST_F(Dnn, RecordsConvolutions) {
   const Handle x = tensor({8, 3, 224, 224}), w = tensor({64, 3, 7, 7}), y = tensor({8, 64, 112, 112}), op = make(kConvolutionForward);
   set(op, 704, kDescriptor, 1, &x);
@@ -143,7 +145,7 @@ TEST_F(Dnn, RecordsConvolutions) {
   set(op, 705, kDescriptor, 1, &y);
   finish(op);
   const Recorded recorded;
-  run({op});
+  run({op}, 2 * (8 * 224 * 224 * 8 + 64 * 7 * 7 * 8 + 8 * 112 * 112 * 64));
   const auto calls = recorded.of_tail<record::LibraryCall, std::int64_t>(record::Kind::library_call);
   ASSERT_EQ(calls.size(), 1u);
   EXPECT_EQ(recorded.name(calls[0].first.name), "cudnn.convolution_forward rank, image, filter, result dimensions");

@@ -52,6 +52,7 @@ enum Name {
   kGraphEngines = 802,
   kTensorType = 901,
   kTensorDimensions = 902,
+  kTensorStrides = 903,
   kEngineGraph = 1300,
   kEngineIndex = 1301,
   kMatmulA = 1520,

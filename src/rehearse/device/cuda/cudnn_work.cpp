@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <optional>
 
+#include "program/convolution_workspace.hpp"
+#include "rehearse/device/core/settings.hpp"
+
 namespace plimsoll::device::cuda {
 namespace {
 
@@ -34,6 +37,21 @@ void add_convolution(const Contents& op, int x, int w, int y, const char* name, 
   work->type = type_of(op.child(x));
   append(&work->numbers, {static_cast<std::int64_t>(image.size())});
   for (int part : {x, w, y}) append(&work->numbers, dimensions(op.child(part)));
+}
+
+/// What a convolution of contiguous images keeps; of images with channels last no more is known than that nothing has to be copied.
+std::int64_t convolution_workspace(const Contents& op, int x, int w, int y, bool weight_gradient) {
+  constexpr std::size_t kImages = 4;
+  const Shared tensor = op.child(x);
+  const Dimensions image = dimensions(tensor), filter = dimensions(op.child(w)), result = dimensions(op.child(y));
+  if (image.size() != kImages || filter.size() != kImages || result.size() != kImages || product_of(filter) <= 0) return 0;
+  const std::vector<std::int64_t> strides = tensor->get<std::int64_t>(kTensorStrides);
+  const bool channels_last = strides.size() == kImages && image[1] > 1 && strides[1] == 1;
+  const std::int64_t element_bytes = type_of(tensor) == record::Type::f32 ? 4 : 2;
+  if (channels_last) return 0;
+  const program::ConvolutionSizes sizes{image[0],  image[1],  image[2] * image[3],   filter[1],    filter[2] * filter[3],
+                                        filter[0], result[2] * result[3], std::max<std::int64_t>(image[1] / filter[1], 1), element_bytes};
+  return program::convolution_copies(sizes, weight_gradient, settings().processors).bytes();
 }
 
 /// Queries [b, h, s, d] and keys.
@@ -142,8 +160,14 @@ Work work_of(const Contents& graph) {
 
 std::int64_t workspace_of(const Contents& graph) {
   constexpr std::int64_t kTileCounter = 4, kHalfPrecision = 2;
-  const auto attention = composed_attention(graph);
-  return attention ? kTileCounter + attention->shared_gradients * kHalfPrecision : 0;
+  if (const auto attention = composed_attention(graph)) return kTileCounter + attention->shared_gradients * kHalfPrecision;
+  for (const Shared& op : graph.children(kGraphOperations)) {
+    if (op == nullptr) continue;
+    if (op->kind == kConvolutionForward) return convolution_workspace(*op, kConvForwardX, kConvForwardW, kConvForwardY, false);
+    if (op->kind == kConvolutionData) return convolution_workspace(*op, kConvDataX, kConvDataW, kConvDataY, false);
+    if (op->kind == kConvolutionFilter) return convolution_workspace(*op, kConvFilterX, kConvFilterW, kConvFilterY, true);
+  }
+  return 0;
 }
 
 }  // namespace plimsoll::device::cuda
