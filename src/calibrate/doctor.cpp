@@ -199,7 +199,7 @@ void ask_nvml(const std::string& pci_address, std::size_t index, SeenDevice& dev
 void try_libraries(const std::string& backend, Examination& seen) {
   const auto look = [&](const char* name, const char* without) {
     const DynamicLibrary library(place_of(name));
-    seen.backends.push_back({name, library.loaded(), library.loaded() ? library.name() : fmt::format("not found: {}", without)});
+    seen.backends.push_back({name, library.loaded(), library.loaded() ? library.name() : std::string(without)});
   };
   const bool amd = backend == "hip";
   for (const char* products : {amd ? "hipblaslt" : "cublaslt", amd ? "rocblas" : "cublas"})

@@ -226,7 +226,8 @@ Operands operands_of(const plimsoll::Kernel& kernel, Backend& backend) {
     return {product->batch * (place.a + place.b), product->batch * place.d};
   }
   if (kernel.kind() == ProgramKind::convolution && kernel.flops() > 0)  // those without arithmetic lay windows out for the product behind them
-    refuse("depthwise convolutions have no calibration kernel", "replay", "convolutions of all channels run as windows and a product");
+    refuse("convolutions of a library, and depthwise ones, have no calibration kernel", "replay",
+           "cudnn false runs those of all channels as windows and a product, as PyTorch does without cuDNN");
   if (runs_within_another(kernel)) return {};
   if (const Attention* fused = main_attention(kernel)) {
     if (why_own_attention(*fused, backend).empty()) return LibraryAttention(*fused).operands();

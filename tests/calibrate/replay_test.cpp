@@ -294,7 +294,7 @@ TEST_F(ReplayTest, ADeviceThatFailsOnTheWayIsAnError) {
 
 TEST_F(ReplayTest, ConvolutionsLayWindowsOutAndMultiply) {
   model_ = load_model("resnet-18");
-  for (const auto& [key, value] : {std::pair{"precision", "fp32"}, {"micro_batch", "1"}}) set_option(strategy_, key, value);
+  for (const auto& [key, value] : {std::pair{"precision", "fp32"}, {"micro_batch", "1"}, {"cudnn", "false"}}) set_option(strategy_, key, value);
   strategy_.seq_len = 0;  // images have a size
   ReplayOptions options;
   options.backend = "cpu";

@@ -29,6 +29,13 @@ const nlohmann::json& rows() {
   return all;
 }
 
+/// A CUDA runtime without a GPU has no cuDNN.
+Strategy strategy_of(const nlohmann::json& row, const std::string& name) {
+  Strategy strategy = parse_strategy(row.at("training").dump(), name);
+  strategy.cudnn = false;
+  return strategy;
+}
+
 class TransformersRow : public ::testing::TestWithParam<std::size_t> {
  protected:
   const nlohmann::json& row() const { return rows().at(GetParam()); }
@@ -38,7 +45,7 @@ class TransformersRow : public ::testing::TestWithParam<std::size_t> {
 
 TEST_P(TransformersRow, AgreesWithPyTorch) {
   const Model model = parse_model(row().at("config").dump(), name(), name());
-  const Strategy strategy = parse_strategy(row().at("training").dump(), name());
+  const Strategy strategy = strategy_of(row(), name());
   const StepProgram program = program::lower_hf_eager(model, strategy);
   PlayMemoryOptions options;
   options.allocator = strategy.allocator;
@@ -53,7 +60,7 @@ TEST_P(TransformersRow, AgreesWithPyTorch) {
 // A step is played over and over: what it frees it has allocated itself, and it gives everything back.
 TEST_P(TransformersRow, TheStepLeavesWhatItFound) {
   const Model model = parse_model(row().at("config").dump(), name(), name());
-  const Strategy strategy = parse_strategy(row().at("training").dump(), name());
+  const Strategy strategy = strategy_of(row(), name());
   const StepProgram program = program::lower_hf_eager(model, strategy);
   std::int64_t allocs = 0, frees = 0;
   for (const Instruction& instruction : program.step) {
