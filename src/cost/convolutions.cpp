@@ -24,8 +24,7 @@ constexpr std::int64_t kVector = 16;  ///< bytes of neighbouring channels that a
 constexpr std::int64_t kStep = 64;
 
 std::int64_t padded(std::int64_t channels, DType type, std::int64_t bytes) {
-  const std::int64_t step = bytes / size_of(type);
-  return (channels + step - 1) / step * step;
+  return round_up(channels, bytes / size_of(type));
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 /// What cuDNN keeps beside a convolution of contiguous images. Matrix units want the channels of a place next to each other, in multiples of
 /// 16 bytes: of image, filter and result the library makes such copies in its workspace, around a kernel that multiplies (a trace of a ViT
-/// on an H100; the reserved bytes of two such steps follow to the byte). The stand-in for cuDNN includes this file alone.
+/// on an H100; the reserved bytes of two such steps follow to the byte). The stand-in for cuDNN asks for the same.
 #pragma once
 
 #include <cstdint>
+
+#include "plimsoll/units.hpp"
 
 namespace plimsoll::program {
 
@@ -15,7 +17,7 @@ struct ChannelsLastCopy {
 inline ChannelsLastCopy channels_last_copy(std::int64_t outer, std::int64_t channels, std::int64_t places, std::int64_t element_bytes) {
   constexpr std::int64_t kVectorBytes = 16;
   const std::int64_t step = element_bytes < kVectorBytes ? kVectorBytes / element_bytes : 1;
-  return {outer * channels * places, outer * places * ((channels + step - 1) / step * step)};
+  return {outer * channels * places, outer * places * round_up(channels, step)};
 }
 
 /// Image [batch, channels, image], filter [out, in, window], result [batch, out, places].
@@ -36,7 +38,7 @@ struct ConvolutionCopies {
 /// (inferred from one launch). `columns`: filled-up channels of one filter, all places.
 inline std::int64_t parts_of_weight_gradient(const ConvolutionSizes& c, std::int64_t columns, std::int64_t multiprocessors) {
   constexpr std::int64_t kRows = 256, kColumns = 64, kMost = 32;
-  const std::int64_t tiles = c.groups * ((columns + kRows - 1) / kRows) * ((c.out / c.groups + kColumns - 1) / kColumns);
+  const std::int64_t tiles = c.groups * ceil_div(columns, kRows) * ceil_div(c.out / c.groups, kColumns);
   std::int64_t parts = 1;
   while (parts < kMost && parts * tiles < 2 * multiprocessors) parts *= 2;
   return parts;

@@ -97,85 +97,63 @@ Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor&
   });
 }
 
+/// Launches one pass; where its result lies is the caller's.
+using Pass = void (*)(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type);
+
+/// The gradients of the image, the weight and, a sum of the result's, the bias.
+void passes_backward(BackwardCall& b, const Unfolding& c, Pass run) {
+  const Tensor grad = contiguous(b.grad());
+  const auto gradient_of = [&](std::size_t saved, Convolution::Pass pass) {
+    Tensor gradient = b.tape.empty(b.saved(saved).sizes(), grad.dtype());
+    run(b.tape, c, pass, grad.dtype());
+    b.give(saved, std::move(gradient));
+  };
+  if (b.needs(0)) gradient_of(0, Convolution::Pass::input_gradient);
+  if (b.needs(1)) gradient_of(1, Convolution::Pass::weight_gradient);
+  if (b.needs(2)) b.give(2, sum(grad, {0, 2, 3}, false));
+}
+
+void run_by_channel(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type) { tape.kernel({c.pass(pass, type, false)}); }
+
 Tensor depthwise_convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Unfolding& c) {
   Op op("conv_depthwise2d", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
   Tensor y = op.output(c.output(), x.dtype());
-  op.tape().kernel({c.pass(Convolution::Pass::forward, x.dtype(), false)});
-  return op.done(y, [c](BackwardCall& b) {
-    const Tensor& input = b.saved(0);
-    const Tensor grad = contiguous(b.grad());
-    const auto gradient_of = [&](std::size_t saved, Convolution::Pass pass) {
-      Tensor gradient = b.tape.empty(b.saved(saved).sizes(), input.dtype());
-      b.tape.kernel({c.pass(pass, input.dtype(), false)});
-      b.give(saved, std::move(gradient));
-    };
-    if (b.needs(0)) gradient_of(0, Convolution::Pass::input_gradient);
-    if (b.needs(1)) gradient_of(1, Convolution::Pass::weight_gradient);
-    if (b.needs(2)) b.give(2, sum(grad, {0, 2, 3}, false));
-  });
+  run_by_channel(op.tape(), c, Convolution::Pass::forward, x.dtype());
+  return op.done(y, [c](BackwardCall& b) { passes_backward(b, c, run_by_channel); });
 }
 
 // ---- cuDNN, on AMD MIOpen ----------------------------------------------------------------------------------------------------------
 
-/// A pass of the library's: its workspace, in one block, and the kernels around the one that multiplies.
-class LibraryPass {
- public:
-  LibraryPass(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type)
-      : copies(convolution_copies({c.batch, c.channels, c.image_places, c.in, c.kernel * c.kernel, c.out, c.places(), c.groups, size_of(type)},
-                                  pass == Convolution::Pass::weight_gradient, tape.multiprocessors)),
-        tape_(tape),
-        kernel_(c.pass(pass, type, true)),
-        workspace_(tape.empty({copies.bytes()}, DType::uint8, Category::workspace)) {}
+void set_to_zero(Tape& tape, std::int64_t bytes) { tape.copy({Copy::Direction::set, bytes}, tape.stream); }
 
-  /// nchwToNhwcKernel; what fills channels up is zero.
-  void pack(const ChannelsLastCopy& copy) const {
-    if (copy.filled != copy.elements) set_to_zero(copy.filled * copies.element_bytes);
-    gather(tape_, Gather::Function::permute, copy.filled, {{copy.elements, kernel_.type, Walk::strided}}, {packed(copy.filled, kernel_.type)});
-  }
-  void multiply() const {
-    if (copies.sums > 0) set_to_zero(copies.bytes_of_sums());
-    tape_.kernel({kernel_});
-    if (copies.sums > 0)  // ReduceSplitK
-      pointwise(tape_, Pointwise::Form::fused, {packed(copies.sums, DType::fp32)}, {packed(copies.filter.filled, kernel_.type)});
-  }
-  /// nhwcToNchwKernel.
-  void unpack(const ChannelsLastCopy& copy) const {
-    gather(tape_, Gather::Function::permute, copy.elements, {{copy.elements, kernel_.type, Walk::strided}},
-           {packed(copy.elements, kernel_.type)});
-  }
-
-  const ConvolutionCopies copies;
-
- private:
-  void set_to_zero(std::int64_t bytes) const { tape_.copy({Copy::Direction::set, bytes}, tape_.stream); }
-
-  Tape& tape_;
-  Convolution kernel_;
-  Tensor workspace_;
-};
-
-/// raw_cudnn_convolution_backward_input.
-Tensor library_input_gradient(BackwardCall& b, const Unfolding& c, DType type) {
-  Tensor gradient = b.tape.empty(b.saved(0).sizes(), type);
-  const LibraryPass pass(b.tape, c, Convolution::Pass::input_gradient, type);
-  pass.pack(pass.copies.result);
-  pass.pack(pass.copies.filter);
-  pass.multiply();
-  pass.unpack(pass.copies.image);
-  return gradient;
+/// nchwToNhwcKernel; what fills channels up is zero.
+void pack(Tape& tape, const ChannelsLastCopy& copy, DType type) {
+  if (copy.filled != copy.elements) set_to_zero(tape, copy.filled * size_of(type));
+  gather(tape, Gather::Function::permute, copy.filled, {{copy.elements, type, Walk::strided}}, {packed(copy.filled, type)});
 }
 
-/// raw_cudnn_convolution_backward_weight.
-Tensor library_weight_gradient(BackwardCall& b, const Unfolding& c, DType type) {
-  Tensor gradient = b.tape.empty(b.saved(1).sizes(), type);
-  const LibraryPass pass(b.tape, c, Convolution::Pass::weight_gradient, type);
-  pass.pack(pass.copies.image);
-  pass.pack(pass.copies.result);
-  pass.multiply();
-  pass.unpack(pass.copies.filter);
-  return gradient;
+/// nhwcToNchwKernel.
+void unpack(Tape& tape, const ChannelsLastCopy& copy, DType type) {
+  gather(tape, Gather::Function::permute, copy.elements, {{copy.elements, type, Walk::strided}}, {packed(copy.elements, type)});
+}
+
+/// raw_cudnn_convolution_forward_out, …_backward_input_out, …_backward_weight_out: of image, filter and result two are read, the third is
+/// made.
+void run_library(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type) {
+  const bool forward = pass == Convolution::Pass::forward, weight_gradient = pass == Convolution::Pass::weight_gradient;
+  const ConvolutionCopies copies = convolution_copies(
+      {c.batch, c.channels, c.image_places, c.in, c.kernel * c.kernel, c.out, c.places(), c.groups, size_of(type)}, weight_gradient,
+      tape.multiprocessors);
+  const Tensor workspace = tape.empty({copies.bytes()}, DType::uint8, Category::workspace);
+  pack(tape, forward || weight_gradient ? copies.image : copies.result, type);
+  pack(tape, weight_gradient ? copies.result : copies.filter, type);
+  if (copies.sums > 0) set_to_zero(tape, copies.bytes_of_sums());
+  tape.kernel({c.pass(pass, type, true)});
+  if (copies.sums > 0)  // ReduceSplitK
+    pointwise(tape, Pointwise::Form::fused, {packed(copies.sums, DType::fp32)}, {packed(copies.filter.filled, type)});
+  unpack(tape, forward ? copies.result : weight_gradient ? copies.filter : copies.image, type);
 }
 
 Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Unfolding& c) {
@@ -183,23 +161,12 @@ Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& 
   op.save(x);
   op.save(weight);
   Tensor y = op.output(c.output(), x.dtype());
-  {
-    const LibraryPass pass(op.tape(), c, Convolution::Pass::forward, x.dtype());
-    pass.pack(pass.copies.image);
-    pass.pack(pass.copies.filter);
-    pass.multiply();
-    pass.unpack(pass.copies.result);
-  }
+  run_library(op.tape(), c, Convolution::Pass::forward, x.dtype());
   if (bias) {  // output.add_(reshape_bias(dim, bias))
     const Tensor channels = op.tape().view(bias, {1, c.out, 1, 1}, {0, 1, 0, 0});
     in_place(y, {&y, &channels});
   }
-  return op.done(y, [c](BackwardCall& b) {  // cudnn_convolution_backward: input, weight; then the bias's sum
-    const Tensor grad = contiguous(b.grad());
-    if (b.needs(0)) b.give(0, library_input_gradient(b, c, grad.dtype()));
-    if (b.needs(1)) b.give(1, library_weight_gradient(b, c, grad.dtype()));
-    if (b.needs(2)) b.give(2, sum(grad, {0, 2, 3}, false));
-  });
+  return op.done(y, [c](BackwardCall& b) { passes_backward(b, c, run_library); });
 }
 
 }  // namespace
