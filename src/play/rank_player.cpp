@@ -87,7 +87,7 @@ inline bool RankPlayer::play(const Item& item) {
     case What::wait:
       return wait(item);
     case What::host:
-      host_ = {host_.time + item.seconds, item.cause};
+      host_ = after(host_, host_.time + item.seconds, item.cause);
       return true;
     case What::synchronize:
       return synchronize(item);
@@ -97,8 +97,8 @@ inline bool RankPlayer::play(const Item& item) {
 
 /// When the host has issued the item: it is at most a full queue ahead of the device.
 inline double RankPlayer::issued(const Item& item) {
-  host_.time = std::max(host_.time + item.issue, launches_[oldest_launch_]);
-  if (item.issue > 0 && host_.cause != Cause::host_optimizer) host_.cause = Cause::host;  // late through its optimizer, it stays so
+  if (item.issue > 0) host_ = after(host_, host_.time + item.issue, Cause::host);
+  host_.time = std::max(host_.time, launches_[oldest_launch_]);
   return host_.time;
 }
 
@@ -110,9 +110,10 @@ inline void RankPlayer::launch(double start) {
 
 /// The earliest start of work on the stream.
 inline RankPlayer::Moment RankPlayer::ready(const Stream& stream, double issue) const {
-  Moment moment{stream.last.time + (stream.last.time > 0 ? pricing_.gap.value : 0), stream.last.cause};
+  Moment moment = stream.last;
+  if (moment.time > 0) moment.time += pricing_.gap.value;
   if (stream.held.time > moment.time) moment = stream.held;
-  if (issue > moment.time) moment = {issue, host_.cause};
+  if (issue > moment.time) moment = {issue, host_.cause, host_.link};
   return moment;
 }
 
@@ -123,7 +124,7 @@ inline bool RankPlayer::run(const Item& item) {
   const bool computes = item.stream == kComputeStream && item.what == What::kernel;
   const double end = computes ? slowed(start.time, item) : start.time + item.seconds;
   if (item.stream == kComputeStream) count(start, end, item.cause);
-  stream.last = {end, item.cause};
+  stream.last = after(start, end, item.cause);
   launch(start.time);
   occupy(item.stream, item, start.time, end);
   return true;
@@ -140,14 +141,14 @@ bool RankPlayer::meet(const Item& item) {
   if (item.what == What::send) {
     meetings_.send(rank_, item.id, start.time);
     if (item.stream == kComputeStream) count(start, start.time + item.seconds, item.cause);
-    if (stream.open.empty()) stream.last = {start.time + item.seconds, item.cause};
+    if (stream.open.empty()) stream.last = after(start, start.time + item.seconds, item.cause);
     occupy(item.stream, item, start.time, start.time + item.seconds);
     return true;
   }
   const MeetingId meeting = item.what == What::receive ? meetings_.receive(item.id, rank_, start.time)
                                                        : meetings_.meet(item.id, met_[item.id]++, start.time);
   stream.closed = false;
-  stream.open.push_back({meeting, start.time, item.seconds, item.instruction, item.cause});
+  stream.open.push_back({meeting, start, item.seconds, item.instruction, item.cause});
   return true;
 }
 
@@ -158,12 +159,9 @@ bool RankPlayer::settle(StreamId id) {
     if (!meetings_.complete(open.meeting)) return false;
   for (const Open& open : stream.open) {
     const double ready = meetings_.ready(open.meeting), end = ready + open.seconds;
-    const bool late = ready - open.ready > open.seconds;
-    if (id == kComputeStream) {
-      count({open.ready, open.cause}, open.ready, open.cause);
-      count({ready, Cause::bubble}, end, open.cause);
-    }
-    if (end > stream.last.time) stream.last = {end, late ? Cause::bubble : open.cause};
+    const Moment met = ready > open.start.time ? after(open.start, ready, Cause::bubble) : open.start;
+    if (id == kComputeStream) count(met, end, open.cause);
+    if (end > stream.last.time) stream.last = after(met, end, open.cause);
     Item item;
     item.instruction = open.instruction;
     item.what = What::receive;
@@ -209,11 +207,8 @@ bool RankPlayer::synchronize(const Item& item) {
   Moment done = own.held.time > own.last.time ? own.held : own.last;
   for (const Stream& stream : streams_)
     if (!alone && stream.last.time > done.time) done = stream.last;
-  if (done.time > host_.time) {
-    awaited_ = done;
-    host_ = {done.time, Cause::host};
-  }
-  host_.time += pricing_.host.wakes.value;
+  if (done.time > host_.time) host_ = done;
+  host_ = after(host_, host_.time + pricing_.host.wakes.value, Cause::host);
   return true;
 }
 
@@ -241,18 +236,33 @@ inline void RankPlayer::occupy(StreamId id, const Item& item, double start, doub
   if (id != kComputeStream && communicates && end > start) beside_.push_back({start, end});
 }
 
-/// The compute stream waited until `start`, for what it says, and then did something else. A host that had waited itself is late because of
-/// what it waited for.
-inline void RankPlayer::count(Moment start, double end, Cause cause) {
-  if (start.cause == Cause::host && awaited_.time > counted_ && start.time > counted_) {
-    const double until = std::min(start.time, awaited_.time);
-    parts_[static_cast<std::size_t>(awaited_.cause)] += until - counted_;
-    counted_ = until;
+/// What lasts from one moment to another. What is counted already asks for no link: nobody asks what kept it.
+inline RankPlayer::Moment RankPlayer::after(const Moment& before, double time, Cause cause) {
+  if (before.time <= counted_) return {time, cause, kNoLink};
+  if (before.cause == cause) return {time, cause, before.link};
+  links_[next_link_ % kLinks] = before;
+  return {time, cause, next_link_++};
+}
+
+/// Counts the time from `since` until a moment as what kept it from being earlier, that from being earlier, and so on.
+void RankPlayer::blame(Moment until, double since, Parts& parts) const {
+  while (until.time > since) {
+    const bool known = until.link != kNoLink && until.link + kLinks >= next_link_;
+    const Moment before = known ? links_[until.link % kLinks] : Moment{since};
+    const double began = std::max(since, before.time);
+    parts[static_cast<std::size_t>(until.cause)] += std::max(0.0, until.time - began);
+    until = {std::min(began, until.time), before.cause, before.link};
   }
-  const double gap = std::min(pricing_.gap.value, std::max(0.0, start.time - counted_));
-  const bool waited = start.time - counted_ > pricing_.gap.value;
-  parts_[static_cast<std::size_t>(waited ? start.cause : cause)] += std::max(0.0, start.time - counted_ - gap);
-  parts_[static_cast<std::size_t>(cause)] += gap + std::max(0.0, end - std::max(start.time, counted_));
+}
+
+/// The compute stream waited until `start`, for what it says, and then did something else.
+inline void RankPlayer::count(Moment start, double end, Cause cause) {
+  const double gap = pricing_.gap.value;
+  if (start.time - counted_ > gap) {
+    blame(start, counted_ + gap, parts_);
+    counted_ = start.time - gap;
+  }
+  parts_[static_cast<std::size_t>(cause)] += std::max(0.0, end - counted_);
   counted_ = std::max(counted_, end);
 }
 
@@ -340,7 +350,7 @@ Timeline RankPlayer::timeline(double slowest) const {
   const double own = seconds(), computed = counted_ - began_[kComputeStream];
   for (std::size_t i = 0; i < streams_.size(); ++i)
     if (own > computed && streams_[i].last.time - began_[i] >= own) {
-      parts[static_cast<std::size_t>(streams_[i].last.cause)] += own - computed;
+      blame(streams_[i].last, streams_[i].last.time - (own - computed), parts);
       break;
     }
   const auto part = [&](Cause cause) { return Seconds(parts[static_cast<std::size_t>(cause)]); };

@@ -68,15 +68,19 @@ class RankPlayer {
   Timeline timeline(double slowest) const;
 
  private:
-  /// A moment, and what kept it from being earlier.
+  using LinkId = std::uint32_t;
+  static constexpr LinkId kNoLink = 0;
+  /// A moment, and what kept it from being earlier: that took from the moment behind its link until then.
   struct Moment {
     double time = 0;
     Cause cause = Cause::nothing;
+    LinkId link = kNoLink;
   };
   /// Work that ends when another rank lets it.
   struct Open {
     MeetingId meeting;
-    double ready, seconds;
+    Moment start;
+    double seconds;
     std::uint32_t instruction;
     Cause cause;
   };
@@ -115,6 +119,8 @@ class RankPlayer {
   double slowed(double start, const Item& kernel);
   void occupy(StreamId id, const Item& item, double start, double end);
   void count(Moment start, double end, Cause cause);
+  Moment after(const Moment& before, double time, Cause cause);
+  void blame(Moment until, double since, Parts& parts) const;
 
   const Score::Parts& score_;
   const PlaySettings& settings_;
@@ -126,7 +132,9 @@ class RankPlayer {
   int step_ = 0;
   std::int64_t repetition_ = 0;
   Moment host_{0, Cause::host};
-  Moment awaited_;  ///< what the host last waited for
+  static constexpr std::size_t kLinks = 256;
+  std::array<Moment, kLinks> links_{};  ///< a ring: what is longer ago than all these is not asked for
+  LinkId next_link_ = kNoLink + 1;
   std::vector<Stream> streams_;
   std::vector<RecordedEvent> events_;
   std::vector<double> launches_;  ///< a ring: when the last launches started

@@ -137,6 +137,27 @@ TEST(PlayTime, ContentionStretchesBoth) {
   EXPECT_NEAR(play_time(builder.program, prices).compute.value, 1.25 * alone, 1e-9);
 }
 
+// The host's optimizer works between backward and the gather that the next kernel waits for: the wait is the optimizer's until the gather
+// is launched, and the gather's from there.
+TEST(PlayTime, AWaitIsBlamedOnWhatDelayedTheCollective) {
+  Builder builder;
+  builder.kernel(kWork);
+  builder.program.step.push_back({InstructionKind::synchronize, 0, Category::temporary, 0, 0, 0});
+  builder.program.step.push_back(
+      {InstructionKind::host, 0, Category::temporary, static_cast<std::uint32_t>(HostWork::memory_traffic), 1, 0});
+  builder.collective(kWork);
+  builder.wait(0, 1);
+  builder.kernel(kWork);
+  Pricing prices = pricing();
+  prices.host.work[static_cast<std::size_t>(HostWork::memory_traffic)] = Seconds(0.25);
+  prices.host.launch = Seconds(1e-6);
+  const Timeline timeline = play_time(builder.program, prices);
+  const double gather = price(builder.program.collectives[0], prices.groups[0], prices.cluster).value;
+  EXPECT_NEAR(timeline.host_optimizer.value, 0.25, 1e-9);
+  EXPECT_NEAR(timeline.exposed_communication().value, gather, 1e-9);
+  EXPECT_NEAR(timeline.sum().value, timeline.step.value, 1e-12);
+}
+
 // A slow host: ten kernels of a few microseconds, 100 µs of host time each; the device idles between them.
 TEST(PlayTime, TheHostCanBeTheBottleneck) {
   Builder builder;
