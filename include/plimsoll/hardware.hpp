@@ -95,7 +95,8 @@ struct Accelerator {
   std::string vendor;          ///< "AMD" | "NVIDIA"
   std::string family, target;  ///< "CDNA3", "gfx942"
   int launch_year = 0;
-  std::string node;  ///< the cluster file that describes its usual node
+  std::string node;    ///< the cluster file that describes its usual node
+  std::string server;  ///< that of the larger node that more GPUs stand in; empty: in several usual ones
   std::string note;
 
   Sourced<Bytes> memory_nominal;  ///< what the name says

@@ -159,9 +159,10 @@ Cluster shaped(Cluster cluster, std::int64_t gpus, int gpus_per_node, const std:
   return cluster;
 }
 
-/// The nodes of a device: its usual ones.
-Cluster on_usual_node(Accelerator device) {
+/// Nodes of a device that hold so many GPUs together: its usual ones, or the servers for whom these are too small.
+Cluster on_nodes_for(Accelerator device, std::int64_t gpus) {
   Cluster cluster = shipped_cluster(device.node);
+  if (gpus > cluster.node.gpus && !device.server.empty()) cluster = shipped_cluster(device.server);
   cluster.accelerator = std::move(device);
   return cluster;
 }
@@ -170,7 +171,7 @@ Cluster on_usual_node(Accelerator device) {
 Cluster cluster_from_file(const std::string& path) {
   const JsonDocument document = JsonDocument::read_file(path);
   if (document.root().is_object() && document.root().has("compute"))
-    return shaped(on_usual_node(hardware::read_accelerator(document.root())), 1, 0, path);
+    return shaped(on_nodes_for(hardware::read_accelerator(document.root()), 1), 1, 0, path);
   return hardware::read_cluster(document.root());
 }
 
@@ -187,7 +188,7 @@ Cluster counted_from_file(const std::string& text) {
 
 Cluster cluster_of(const std::string& accelerator, std::int64_t gpus, int gpus_per_node, const std::string& where) {
   if (is_path(accelerator)) return shaped(cluster_from_file(accelerator), gpus, gpus_per_node, where);
-  return shaped(on_usual_node(load_accelerator(accelerator)), gpus, gpus_per_node, where);
+  return shaped(on_nodes_for(load_accelerator(accelerator), gpus_per_node > 0 ? gpus_per_node : gpus), gpus, gpus_per_node, where);
 }
 
 Cluster parse_cluster(const std::string& text) {

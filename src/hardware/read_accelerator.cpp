@@ -124,6 +124,7 @@ Accelerator read_accelerator(const JsonValue& root) {
   device.target = root["target"].text();
   device.launch_year = static_cast<int>(root["launch_year"].integer(1990, 2100));
   device.node = root["node"].text();
+  device.server = optional_text(root, "server");
   device.note = optional_text(root, "note");
   optional_text(root, "form_factor");
   read_memory(root["memory"], device);

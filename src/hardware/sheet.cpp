@@ -103,6 +103,7 @@ std::string device_sheet(const Accelerator& device) {
   text += row("first communicator", device.overheads.first_communicator) + row("each further one", device.overheads.further_communicator);
   text += compute_rows(device);
   text += fmt::format("\nUsual node: {} (plimsoll hardware {})\n", device.node, device.node);
+  if (!device.server.empty()) text += fmt::format("Larger node: {} (plimsoll hardware {})\n", device.server, device.server);
   return text + measurement_rows(device) + source_rows(device.sources);
 }
 

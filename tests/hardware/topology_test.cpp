@@ -127,7 +127,19 @@ TEST(Topology, RanksOutsideAreRefused) {
   EXPECT_THROW(topology.group({0, INT64_MAX, INT64_MAX}), Error);
   EXPECT_THROW(topology.group_bandwidth({}), Error);
   EXPECT_THROW(topology.group_bandwidth({0, -1}), Error);
-  EXPECT_THROW(Topology(cluster_of("rtx4090", 8)).group({0, 8, 1}), Error);  // two workstations without a network
+  EXPECT_THROW(Topology(cluster_of("rtx4090", 8, 4)).group({0, 8, 1}), Error);  // two workstations without a network
+}
+
+// A workstation holds 4 GPUs on one CPU; 8 stand in a server, where rings cross to the other CPU over one link each way.
+TEST(Topology, MoreThanAWorkstationStandInAServer) {
+  for (const std::string device : {"rtx4090", "rtx3090", "a10", "rtxa6000", "rtx6000-ada", "w7900"}) {
+    EXPECT_EQ(cluster_of(device, 4).node.sockets, 1) << device;
+    const Cluster server = cluster_of(device, 8);
+    EXPECT_EQ(server.nodes, 1) << device;
+    EXPECT_EQ(server.node.sockets, 2) << device;
+    EXPECT_EQ(cluster_of(device, 16).nodes, 2) << device;
+    EXPECT_GT(Topology(cluster_of(device, 16)).group({0, 16, 1}).ring.value, 0) << device;
+  }
 }
 
 TEST(Topology, GraphvizNamesEveryLink) {
