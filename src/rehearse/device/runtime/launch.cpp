@@ -2,6 +2,8 @@
 // driver's functions by name.
 #include <dlfcn.h>
 
+#include <string>
+
 #include "launch_attributes.hpp"
 #include "rehearse/device/core/modules.hpp"
 #include "rehearse/device/core/properties.hpp"
@@ -57,11 +59,19 @@ Launch launch_of(const LaunchConfiguration& c, const void* function) {
 }
 
 #if !PLIMSOLL_HIP
-/// An entry point of the driver library that lies beside this one.
+/// The driver library beside this one; by its path, since sanitizers load for others and know no RUNPATH of theirs.
+void* driver_library() {
+  Dl_info own;
+  if (dladdr(reinterpret_cast<const void*>(&driver_library), &own) == 0) return nullptr;
+  const std::string path = own.dli_fname;
+  return dlopen((path.substr(0, path.rfind('/') + 1) + "libcuda.so.1").c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
+/// An entry point of the driver.
 void* driver_function(const char* name, unsigned version) {
   using Lookup = int (*)(const char*, void**, int, std::uint64_t, int*);
   static const Lookup lookup = [] {
-    void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void* driver = driver_library();
     return driver == nullptr ? nullptr : reinterpret_cast<Lookup>(dlsym(driver, "cuGetProcAddress_v2"));
   }();
   void* function = nullptr;
