@@ -185,7 +185,7 @@ std::vector<Tensor> checkpoint(Tape& tape, const TupleRegion& region, const std:
                                              .autocast = tape.autocast.enabled,
                                              .autocast_type = tape.autocast.type,
                                              .module_label = tape.module_label,
-                                             .early_stop = options.early_stop,
+                                             .early_stop = options.early_stop && tape.torch.checkpoints_stop_early(),
                                              .selective = {},
                                              .wanted = {},
                                              .recomputed = {}});

@@ -23,6 +23,10 @@ struct TorchRelease {
   /// _set_unsharded_grad_dtypes); before, they are cast to the type of the gathered parameter.
   bool fsdp_reduces_gradients_as_they_come() const { return after_2_11(); }
 
+  /// A checkpoint's second run (use_reentrant=False) ends with the last tensor that was saved; before, a block's last product was run again
+  /// for nothing (utils/checkpoint.py, set_checkpoint_early_stop).
+  bool checkpoints_stop_early() const { return number >= 201; }
+
   // ---- scaled_dot_product_attention (sdp_utils.cpp) ----
   /// The memory-efficient kernels take fewer key heads than query heads (enable_gqa).
   bool efficient_takes_grouped_heads() const { return after_2_11(); }

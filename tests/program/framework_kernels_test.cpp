@@ -223,11 +223,16 @@ TEST(TitanKernels, CompiledBlocksMultiplyIn8BitsWhatTheRecipeSays) {
   }
 }
 
+/// llm-foundry's MPT as a GPT-2 of its sizes.
+Model small_mpt() {
+  return parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 512, "n_positions": 64,
+                         "n_embd": 128, "n_head": 4, "activation_function": "gelu", "n_layer": 2, "attn_pdrop": 0,
+                         "resid_pdrop": 0, "embd_pdrop": 0})",
+                     "mpt", "mpt");
+}
+
 TEST(LlmFoundry, AStepIsThreeForwardPassesOfItsProducts) {
-  const Model model = parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 512, "n_positions": 64,
-                                      "n_embd": 128, "n_head": 4, "activation_function": "gelu", "n_layer": 2, "attn_pdrop": 0,
-                                      "resid_pdrop": 0, "embd_pdrop": 0})",
-                                  "mpt", "mpt");
+  const Model model = small_mpt();
   for (const bool recomputed : {false, true}) {
     const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "recompute": )" +
                              std::string(recomputed ? R"("full")" : R"("none")");
@@ -249,13 +254,34 @@ TEST(LlmFoundry, AStepIsThreeForwardPassesOfItsProducts) {
   }
 }
 
+// Before 2.1 a checkpoint that is not reentrant runs to its end: all 12h² of a layer's products again.
+TEST(LlmFoundry, BeforeTorch21ARecomputationRunsToItsEnd) {
+  const Model model = small_mpt();
+  const auto flops = [&](const std::string& torch) {
+    const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "recompute": "full", "torch": ")" + torch + "\"";
+    double sum = 0;
+    for (const Product& product : launches<Product>(lower_llm_foundry(model, strategy_of(model, text, 8)))) sum += Kernel{product}.flops();
+    return sum;
+  };
+  const double last = 2.0 * kTokens * 4 * kHidden * kHidden * kLayers;
+  EXPECT_DOUBLE_EQ(flops("1.13.1") - flops("2.1.0"), last);
+  EXPECT_DOUBLE_EQ(flops("2.0.1") - flops("2.1.0"), last);
+}
+
+// Composer's two training metrics take a log_softmax of the logits each, behind backward; the loss itself is flash-attention's.
+TEST(LlmFoundry, TrainingMetricsReadTheLogitsAgain) {
+  const Model model = small_mpt();
+  const StepProgram program =
+      lower_llm_foundry(model, strategy_of(model, R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp")", 8));
+  int softmaxes = 0;
+  for (const RowWise& each : launches<RowWise>(program)) softmaxes += each.function == RowWise::Function::log_softmax;
+  EXPECT_EQ(softmaxes, 2);
+}
+
 // PyTorch 1 knows flat parameters alone and fills gradients with zeros: those of the three units (two layers, the root) outlive the step,
 // and what backward reduces is added to them.
 TEST(LlmFoundry, BeforeTorch2GradientsStay) {
-  const Model model = parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 512, "n_positions": 64,
-                                      "n_embd": 128, "n_head": 4, "activation_function": "gelu", "n_layer": 2, "attn_pdrop": 0,
-                                      "resid_pdrop": 0, "embd_pdrop": 0})",
-                                  "mpt", "mpt");
+  const Model model = small_mpt();
   const auto gradients_freed = [&](const std::string& torch) {
     const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "torch": ")" + torch + "\"";
     const Strategy strategy = strategy_of(model, text, 8);

@@ -63,6 +63,8 @@ class Network {
   virtual Tensor loss(const Batch& batch) = 0;
   /// What the training loop computes of that, outside of the network and of autocast: the loss of networks that only predict.
   virtual Tensor criterion(Tensor output) { return output; }
+  /// What the training loop computes behind each backward pass, outside of autocast: metrics of what the network said.
+  virtual void after_backward(const Batch&) {}
 };
 
 /// Throws Error (refused): a model type that has no lowering.

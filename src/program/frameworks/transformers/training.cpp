@@ -383,6 +383,7 @@ void record_passes(Tape& tape, const TrainingLoop& loop, const Strategy& strateg
     const Tensor loss = hf_loss(loop.network, strategy, batch, tape, keeper);
     tape.phase(Phase::backward);
     tape.backward(loss);
+    loop.network.after_backward(batch);
   });
 }
 

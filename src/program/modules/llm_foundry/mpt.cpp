@@ -204,19 +204,43 @@ class FoundryMpt final : public Network {
 
   Tensor loss(const Batch& batch) override {
     const AutocastScope autocast(tape_, true, options_.type);
-    const Tensor logits = forward(batch.input_ids);
+    outputs_ = forward(batch.input_ids);
     tape_.operator_name = "loss";
-    const Tensor targets = clone(batch.labels);  // roll; the last column is ignored
-    in_place(slice(targets, 1, targets.size(1) - 1, targets.size(1)), {});
-    const Tensor labels = view(targets, {-1});
-    const Tensor losses = fused_cross_entropy(view(logits, {-1, logits.size(-1)}), labels);
+    const Tensor labels = shifted(batch.labels);
+    const Tensor losses = fused_cross_entropy(rows(outputs_), labels);
     const Tensor total = sum(losses, {}, false);
     const Tensor counted = elementwise(tape_, {&labels}, DType::int64);
     const Tensor count = sum(counted, {}, false);
     return divide(total, count);
   }
 
+  /// Composer's Trainer, _eval_train_metrics: LanguageCrossEntropy and LanguagePerplexity, each with a cross entropy of its own.
+  void after_backward(const Batch& batch) override {
+    constexpr int kMetrics = 2;
+    const GradMode no_grad(tape_, false);
+    const AutocastScope autocast(tape_, true, options_.type);
+    tape_.operator_name = "metrics";
+    const Tensor labels = shifted(batch.labels);
+    for (int metric = 0; metric < kMetrics; ++metric) {
+      const Tensor loss = cross_entropy(rows(outputs_), labels);
+      const Tensor counted = elementwise(tape_, {&labels}, DType::boolean);
+      const Tensor items = sum(counted, {}, false);
+      in_place(items, {&items});
+      in_place(loss, {&loss});
+    }
+    outputs_.reset();
+  }
+
  private:
+  static Tensor rows(const Tensor& logits) { return view(logits, {-1, logits.size(-1)}); }
+
+  /// Every token's label is the next token: rolled by one, the last column ignored.
+  static Tensor shifted(const Tensor& tokens) {
+    const Tensor targets = clone(tokens);
+    in_place(slice(targets, 1, targets.size(1) - 1, targets.size(1)), {});
+    return view(targets, {-1});
+  }
+
   Tensor forward(const Tensor& ids) {
     Tensor input = ids;
     ModuleCall call(root_, tape_, {&input});
@@ -240,6 +264,8 @@ class FoundryMpt final : public Network {
   Module& root_;
   Module& base_;
   std::vector<FoundryBlock> blocks_;
+  /// State.outputs. Composer drops them behind the next forward pass: beside new ones for a moment, as their gradient is soon after.
+  Tensor outputs_;
 };
 
 }  // namespace
