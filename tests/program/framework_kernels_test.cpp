@@ -247,7 +247,7 @@ TEST(LlmFoundry, AStepIsThreeForwardPassesOfItsProducts) {
     const double layers = 2.0 * kTokens * 12 * kHidden * kHidden * kLayers, head = 2.0 * kTokens * kHidden * kVocabulary;
     EXPECT_DOUBLE_EQ(flops, 3 * (layers + head) + (recomputed ? layers * 8 / 12 : 0));
     const std::vector<Attention> attention = launches<Attention>(program);
-    EXPECT_EQ(attention.front().library, AttentionLibrary::triton);
+    EXPECT_EQ(attention.front().library, AttentionLibrary::flash2);
     EXPECT_EQ(
         std::count_if(attention.begin(), attention.end(), [](const Attention& each) { return each.part == Attention::Part::forward; }),
         (recomputed ? 2 : 1) * kLayers);
@@ -266,6 +266,36 @@ TEST(LlmFoundry, BeforeTorch21ARecomputationRunsToItsEnd) {
   const double last = 2.0 * kTokens * 4 * kHidden * kHidden * kLayers;
   EXPECT_DOUBLE_EQ(flops("1.13.1") - flops("2.1.0"), last);
   EXPECT_DOUBLE_EQ(flops("2.0.1") - flops("2.1.0"), last);
+}
+
+// attn_impl: triton was the usual one until v0.4 and the end of 2023.
+TEST(LlmFoundry, EarlyReleasesTakeTriton) {
+  const Model model = small_mpt();
+  for (const auto& [release, library] : std::map<std::string, AttentionLibrary>{{"llm-foundry 2023-10", AttentionLibrary::triton},
+                                                                                {"torch 1.13.1, llm-foundry v0.0.4", AttentionLibrary::triton},
+                                                                                {"llm-foundry 2024-01", AttentionLibrary::flash2},
+                                                                                {"llm-foundry v0.22.0", AttentionLibrary::flash2}}) {
+    const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "framework_version": ")" + release + "\"";
+    EXPECT_EQ(launches<Attention>(lower_llm_foundry(model, strategy_of(model, text, 8))).front().library, library) << release;
+  }
+}
+
+// With ALiBi and without biases: the same products as with learned positions, no position table, no bias to add up.
+TEST(LlmFoundry, AlibiHasTheSameProductsAndNoPositions) {
+  const Model alibi = parse_model(R"({"model_type": "mpt", "architectures": ["MPTForCausalLM"], "vocab_size": 512, "max_seq_len": 64,
+                                      "d_model": 128, "n_heads": 4, "n_layers": 2, "no_bias": true, "attn_config": {"alibi": true}})",
+                                  "mpt", "mpt");
+  const auto flops = [](const Model& model) {
+    double sum = 0;
+    for (const Product& product :
+         launches<Product>(lower_llm_foundry(model, strategy_of(model, R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp")", 8))))
+      sum += Kernel{product}.flops();
+    return sum;
+  };
+  EXPECT_DOUBLE_EQ(flops(alibi), flops(small_mpt()));
+  const Model learned = small_mpt();
+  constexpr std::int64_t kPositions = 64, kBiases = 3 + 1 + 4 + 1 + 2;  // widths, of a layer: qkv, projection, MLP, norms
+  EXPECT_EQ(learned.parameters() - alibi.parameters(), (kPositions + kLayers * kBiases + 1) * kHidden);
 }
 
 // Composer's two training metrics take a log_softmax of the logits each, behind backward; the loss itself is flash-attention's.

@@ -56,10 +56,10 @@ int recognises(const Node& tree) {
 
 using Dimensions = std::map<std::string, std::string>;  // by MPT's names
 
-std::string alibi_config(const Dimensions& said, bool biased) {
+std::string alibi_config(const Dimensions& said) {
   std::string json = "{\"model_type\":\"mpt\",\"architectures\":[\"MPTForCausalLM\"]";
   for (const auto& [key, value] : said) json += ",\"" + key + "\":" + value;
-  return json + ",\"no_bias\":" + (biased ? "false" : "true") + ",\"attn_config\":{\"alibi\":true}}";
+  return json + ",\"no_bias\":true,\"attn_config\":{\"alibi\":true}}";
 }
 
 /// With learned positions and biases MPT has GPT-2's tensors.
@@ -97,7 +97,10 @@ void read_mpt(Reading& reading, const Node& model) {
   if (ln && ln->text == "true") refuse("MPT with qk_ln is not modelled", ln->where);
   if (model.find("ffn_config")) refuse("MPT with another feed-forward (ffn_config) is not modelled", model.find("ffn_config")->where);
   const bool biased = !bias || bias->text != "true";
-  if (alibi && alibi->text == "true") return reading.set_model_config(alibi_config(said, biased), model.where);
+  if (alibi && alibi->text == "true") {
+    if (biased) refuse("MPT with ALiBi and biases is not modelled", alibi->where, "no_bias: true");
+    return reading.set_model_config(alibi_config(said), model.where);
+  }
   if (!biased) refuse("MPT with learned positions and without biases is not modelled", bias->where, "no_bias: false");
   reading.set_model_config(learned_config(said, model.where), model.where);
 }

@@ -1,4 +1,5 @@
 // llm-foundry's MPT under Composer: its own modules sharded by FSDP1, autocast to bf16.
+#include <cstdio>
 #include <string>
 
 #include "plimsoll/error.hpp"
@@ -23,13 +24,17 @@ void check(const Strategy& s) {
   no(s.lora.has_value() || s.offload.any(), "an adapter or offloading", "offload");
 }
 
-/// The submit scripts take attn_impl triton until 2023, flash from 2024 on.
+/// attn_impl: triton until 2023 (v0.4), flash since; no release said is the newest. A release is named by its date ("llm-foundry 2023-10") or
+/// its tag ("llm-foundry v0.0.4").
 AttentionLibrary attention_of(const Strategy& s) {
-  constexpr int kFlash = 2024;
-  int year = 0;
-  const auto at = s.framework_version.find("llm-foundry 20");
-  if (at != std::string::npos) year = std::stoi(s.framework_version.substr(at + 12, 4));
-  return year >= kFlash ? AttentionLibrary::flash2 : AttentionLibrary::triton;
+  constexpr int kFlashYear = 2024, kFlashMinor = 5;
+  const auto at = s.framework_version.find("llm-foundry ");
+  if (at == std::string::npos) return AttentionLibrary::flash2;
+  const char* release = s.framework_version.c_str() + at;
+  int year = kFlashYear, minor = kFlashMinor;
+  const bool early = (std::sscanf(release, "llm-foundry v0.%d", &minor) == 1 && minor < kFlashMinor) ||
+                     (std::sscanf(release, "llm-foundry %4d", &year) == 1 && year < kFlashYear);
+  return early ? AttentionLibrary::triton : AttentionLibrary::flash2;
 }
 
 }  // namespace

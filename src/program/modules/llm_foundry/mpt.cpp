@@ -104,6 +104,16 @@ Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& va
 
 // ---- the network ------------------------------------------------------------------------------------------------------------
 
+/// What an MPT's modules are called: with learned positions and biases the tensors are GPT-2's, with ALiBi and without biases they are those
+/// of transformers' MPT.
+struct MptNames {
+  const char *blocks, *first_norm, *qkv, *output, *second_norm, *mlp, *up, *down, *last_norm;
+};
+constexpr MptNames kLearned{"h", "ln_1", "c_attn", "c_proj", "ln_2", "mlp", "c_fc", "c_proj", "ln_f"};
+constexpr MptNames kAlibi{"blocks", "norm_1", "Wqkv", "out_proj", "norm_2", "ffn", "up_proj", "down_proj", "norm_f"};
+
+const MptNames& names_of(const Model& model) { return model.model_type == "mpt" ? kAlibi : kLearned; }
+
 /// LPLayerNorm: in the autocast type.
 Tensor low_precision_norm(Module& module, const Tensor& x) {
   Tape& tape = x.tape();
@@ -111,16 +121,18 @@ Tensor low_precision_norm(Module& module, const Tensor& x) {
   Tensor input = x;
   ModuleCall call(module, tape, {&input});
   const AutocastScope off(tape, false, type);
-  const Tensor low = to(input, type), weight = to(module.tensor("weight"), type), bias = to(module.tensor("bias"), type);
+  const Tensor own_bias = module.tensor("bias");
+  const Tensor low = to(input, type), weight = to(module.tensor("weight"), type), bias = own_bias ? to(own_bias, type) : Tensor();
   return call.done(layer_norm(low, weight, bias));
 }
 
 class FoundryBlock {
  public:
-  FoundryBlock(Module& module, const Block& block, const FoundryOptions& options, Tape& tape)
+  FoundryBlock(Module& module, const Block& block, const MptNames& names, const FoundryOptions& options, Tape& tape)
       : module_(module),
+        names_(names),
         attention_(module.child("attn")),
-        mlp_(module.child("mlp")),
+        mlp_(module.child(names.mlp)),
         spec_(*block.attention),
         options_(options),
         tape_(tape) {
@@ -134,10 +146,10 @@ class FoundryBlock {
  private:
   Tensor forward(const Tensor& input) const {
     Tensor x = input;
-    const Tensor a = low_precision_norm(module_.child("ln_1"), x);
+    const Tensor a = low_precision_norm(module_.child(names_.first_norm), x);
     const Tensor b = attend(a);
     x = add(x, b);
-    const Tensor m = low_precision_norm(module_.child("ln_2"), x);
+    const Tensor m = low_precision_norm(module_.child(names_.second_norm), x);
     const Tensor n = feed_forward(m);
     return add(x, n);
   }
@@ -147,24 +159,25 @@ class FoundryBlock {
     Tensor x = input;
     ModuleCall call(attention_, tape_, {&x});
     const std::int64_t batch = x.size(0), length = x.size(1), width = spec_.heads * spec_.head_dim;
-    const Tensor qkv = Linear(attention_.child("c_attn"), tape_)(x);
+    const Tensor qkv = Linear(attention_.child(names_.qkv), tape_)(x);
     const std::vector<Tensor> parts = split(qkv, {width, width, width}, 2);
     const auto heads = [&](const Tensor& part) { return view(part, {batch, length, spec_.heads, spec_.head_dim}); };
     const Tensor query = heads(parts[0]), key = heads(parts[1]), value = heads(parts[2]);
     const Tensor context = options_.attention == AttentionLibrary::triton ? flash_attention(options_.attention, query, key, value)
                                                                           : packed_attention(query, key, value);
-    return call.done(Linear(attention_.child("c_proj"), tape_)(view(context, {batch, length, width})));
+    return call.done(Linear(attention_.child(names_.output), tape_)(view(context, {batch, length, width})));
   }
 
   Tensor feed_forward(const Tensor& input) const {
     Tensor x = input;
     ModuleCall call(mlp_, tape_, {&x});
-    const Tensor up = Linear(mlp_.child("c_fc"), tape_)(x);
+    const Tensor up = Linear(mlp_.child(names_.up), tape_)(x);
     const Tensor active = gelu(up);
-    return call.done(Linear(mlp_.child("c_proj"), tape_)(active));
+    return call.done(Linear(mlp_.child(names_.down), tape_)(active));
   }
 
   Module& module_;
+  const MptNames& names_;
   Module& attention_;
   Module& mlp_;
   const AttentionSpec& spec_;
@@ -194,11 +207,12 @@ Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels) {
 class FoundryMpt final : public Network {
  public:
   FoundryMpt(const Model& model, const FoundryOptions& options, Module& root, Tape& tape)
-      : tape_(tape), options_(options), root_(root), base_(root.child("transformer")) {
+      : tape_(tape), options_(options), names_(names_of(model)), root_(root), base_(root.child("transformer")) {
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::decoder) continue;
+      heads_ = block.attention->heads;
       for (std::int64_t i = 0; i < block.repeat; ++i)
-        blocks_.emplace_back(base_.child("h").child(std::to_string(block.first + i)), block, options_, tape);
+        blocks_.emplace_back(base_.child(names_.blocks).child(std::to_string(block.first + i)), block, names_, options_, tape);
     }
   }
 
@@ -244,23 +258,35 @@ class FoundryMpt final : public Network {
   Tensor forward(const Tensor& ids) {
     Tensor input = ids;
     ModuleCall call(root_, tape_, {&input});
-    const Tensor words = Embedding(base_.child("wte"), tape_)(input);
-    Tensor hidden;
-    {
+    Tensor hidden = Embedding(base_.child("wte"), tape_)(input), slopes;
+    if (&names_ == &kAlibi) {
+      slopes = alibi(ids.size(1));
+    } else {
       const Tensor places = view(arange(tape_, ids.size(1)), {1, ids.size(1)});
       const Tensor positions = Embedding(base_.child("wpe"), tape_)(places);
-      hidden = add(words, positions);
+      hidden = add(hidden, positions);
     }
     for (const FoundryBlock& block : blocks_) {
       Tensor next = block(hidden);
       hidden = std::move(next);
     }
-    hidden = low_precision_norm(base_.child("ln_f"), hidden);
+    hidden = low_precision_norm(base_.child(names_.last_norm), hidden);
     return call.done(linear(hidden, base_.child("wte").tensor("weight")));
+  }
+
+  /// What the kernels add to the scores: flash-attention takes the heads' slopes, made in each forward pass; Triton a row of every head,
+  /// made once (MPTModel.attn_bias).
+  Tensor alibi(std::int64_t length) {
+    if (options_.attention != AttentionLibrary::triton) return alibi_slopes(tape_, heads_);
+    if (!rows_of_heads_) rows_of_heads_ = tape_.empty({1, heads_, 1, length}, options_.type);
+    return rows_of_heads_;
   }
 
   Tape& tape_;
   FoundryOptions options_;
+  const MptNames& names_;
+  std::int64_t heads_ = 0;
+  Tensor rows_of_heads_;
   Module& root_;
   Module& base_;
   std::vector<FoundryBlock> blocks_;
@@ -270,9 +296,21 @@ class FoundryMpt final : public Network {
 
 }  // namespace
 
+namespace {
+
+/// attn_config.clip_qkv.
+bool clips(const Model& model) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(),
+                     [](const Block& block) { return block.attention && block.attention->clip > 0; });
+}
+
+}  // namespace
+
 std::unique_ptr<Module> foundry_modules(const Model& model, Tape& tape) {
-  const bool gpt = model.task == Model::Task::causal_lm && model.model_type == "gpt2" && model.tied_embeddings;
-  if (!gpt) refuse("llm-foundry is modelled for its MPT with learned positions, biases and a tied head alone", "model");
+  const bool mpt = model.model_type == "gpt2" || model.model_type == "mpt";
+  if (!mpt || model.task != Model::Task::causal_lm || !model.tied_embeddings)
+    refuse("llm-foundry is modelled for its MPT with a tied head, with learned positions and biases or with ALiBi and none", "model");
+  if (clips(model)) refuse("MPT with clip_qkv is not modelled under llm-foundry", "model");
   std::unique_ptr<Module> root = build_modules(model, DType::fp32, tape);
   auto& children = root->children;
   children.erase(std::remove_if(children.begin(), children.end(), [](const auto& child) { return child->name() == "lm_head"; }),

@@ -1,5 +1,5 @@
-/// llm-foundry's own MPT: flash attention by Triton or flash-attention 2, norms in the autocast type, learned positions, a head that is the
-/// embedding table, and flash-attention's cross entropy. Sources: llmfoundry/models/mpt/modeling_mpt.py and
+/// llm-foundry's own MPT: flash attention by Triton or flash-attention 2, norms in the autocast type, learned positions or ALiBi, a head that
+/// is the embedding table, and flash-attention's cross entropy. Sources: llmfoundry/models/mpt/modeling_mpt.py and
 /// llmfoundry/models/layers/{blocks,attention,norm,ffn}.py of llm-foundry v0.0.4 to v0.4.
 #pragma once
 
@@ -22,7 +22,7 @@ struct FoundryOptions {
 /// The modules of the model as llm-foundry names none else: linears are [out, in], the head is no module.
 std::unique_ptr<Module> foundry_modules(const Model& model, Tape& tape);
 
-/// Throws Error (refused): a model that is no MPT with learned positions.
+/// Throws Error (refused): a model that is no MPT.
 std::unique_ptr<Network> make_foundry_mpt(const Model& model, const FoundryOptions& options, Module& root, Tape& tape);
 
 }  // namespace plimsoll::program
