@@ -193,6 +193,7 @@ struct CollectiveLibrary {
   Sourced<BytesPerSecond> tree_per_channel[3];        ///< ceiling of trees on one, two, more nodes
   ProtocolLatency ll, ll128, simple;
   Seconds network_overhead;
+  Seconds tree_hop;  ///< what a level of a tree takes on this network beyond the library's tables, each way
   Sourced<BytesPerSecond> nvls;        ///< bus bandwidth of in-switch all-reduce; 0: none
   Sourced<double> nvls_tree;           ///< share of a node's NICs that it reaches between nodes; 0: all, where there are trees
   Sourced<BytesPerSecond> all_to_all;  ///< measured bus bandwidth of all-to-all on one node; 0: unknown

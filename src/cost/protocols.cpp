@@ -93,7 +93,7 @@ class Model {
     if (group_.nodes == 1) return list_.push_back({"nvls", "Simple", kNvlsLatency, algorithm(inside)});
     const double share = library_.nvls_tree.value > 0 ? library_.nvls_tree.value : 1;
     const double nics = share * group_.inter.value * static_cast<double>(group_.per_node) * (group_.nodes == 2 ? 2 : 1);
-    list_.push_back({"nvls_tree", "Simple", kNvlsLatency + Seconds(2 * depth_ * kNvlsTreeNetwork.value), algorithm(std::min(inside, nics))});
+    list_.push_back({"nvls_tree", "Simple", kNvlsLatency + 2 * depth_ * (kNvlsTreeNetwork + library_.tree_hop), algorithm(std::min(inside, nics))});
   }
 
   void add_pat() {
@@ -113,7 +113,8 @@ class Model {
   }
 
   ProtocolCost tree(const char* protocol, const ProtocolLatency& latency, double bus) const {
-    const double way = static_cast<double>(group_.per_node - 1) * latency.intra_tree.value + depth_ * latency.network_tree.value;
+    const double level = (latency.network_tree + library_.tree_hop).value;
+    const double way = static_cast<double>(group_.per_node - 1) * latency.intra_tree.value + depth_ * level;
     return {"tree", protocol, latency.base_tree + Seconds(2 * way), BytesPerSecond(bus / 2)};
   }
 

@@ -53,6 +53,7 @@ void set_network(CollectiveLibrary& library, const std::string& name) {
   const auto protocols = (*network)["protocols"].elements();
   if (protocols.size() == 1 && protocols.front().text() == "Simple") keep_simple_protocol(library);
   library.network_overhead = read_sourced((*network)["message"], seconds_value).value;
+  library.tree_hop = read_optional(*network, "tree_hop", seconds_value).value;
   library.nvls_tree = read_optional(*network, "nvls_tree", positive_share_value);
 }
 

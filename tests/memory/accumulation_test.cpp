@@ -31,6 +31,8 @@ struct Case {
   int gpus = 4;
 };
 
+void PrintTo(const Case& each, std::ostream* out) { *out << each.keys; }
+
 class Accumulation : public testing::TestWithParam<Case> {};
 
 /// The allocator is in the same state behind every micro-batch but the first few: one stands for all, whatever they are counted for.

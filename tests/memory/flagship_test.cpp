@@ -235,6 +235,8 @@ struct Row {
   double allocated, reserved;  // GiB, of two independent plays of the same trace
 };
 
+void PrintTo(const Row& row, std::ostream* out) { *out << row.name; }
+
 class FlagshipRows : public testing::TestWithParam<Row> {};
 
 TEST_P(FlagshipRows, GiveThePublishedReservedMemory) {

@@ -101,6 +101,8 @@ struct Case {
   int stages, micro_batches, chunks;
 };
 
+void PrintTo(const Case& each, std::ostream* out) { *out << each.schedule << ", " << each.stages << " stages"; }
+
 class PlayRanks : public ::testing::TestWithParam<Case> {};
 
 // A slot begins when its rank is free and what it needs has come: the recurrence of play_pipeline, which the ranks' programs must come to as
