@@ -197,7 +197,11 @@ int run_worker(std::size_t memory) {
     const rlimit both{most, most};
     setrlimit(static_cast<__rlimit_resource_t>(resource), &both);
   };
+#ifdef __SANITIZE_ADDRESS__
+  (void)memory;  // the sanitizer's shadow alone takes terabytes of addresses
+#else
   limit(RLIMIT_AS, memory);
+#endif
   limit(RLIMIT_NOFILE, 3);  // names of models and clusters are looked up in the library, never on the disk
   limit(RLIMIT_CORE, 0);
   std::signal(SIGINT, SIG_IGN);  // a terminal sends it to all: the server says when, by closing the pipe
