@@ -24,9 +24,28 @@ TEST(Networks, RingsOverEfaPayForEveryMessage) {
   for (const auto& [nodes, bandwidth] : measured) EXPECT_NEAR(bus_bandwidth(CollectiveKind::all_gather, nodes) / bandwidth, 1, 0.12) << nodes;
 }
 
-TEST(Networks, AllReducesOverEfaGoBySwitchesAtHalfTheNics) {
+TEST(Networks, AllReducesOverEfaGoBySwitchesAtAPartOfTheNics) {
   const std::pair<int, double> measured[] = {{2, 428}, {4, 206}, {8, 187}, {16, 188}, {32, 194}, {64, 179}};
   for (const auto& [nodes, bandwidth] : measured) EXPECT_NEAR(bus_bandwidth(CollectiveKind::all_reduce, nodes) / bandwidth, 1, 0.15) << nodes;
+}
+
+// floor(log2 16) = 4 levels, up and down: 25 + 2·4·(20.9 + 150) us where the switches of a node reduce, beside 20.9 in NCCL's table; the
+// same 2·4·150 us more where two GPUs of a node have no switch and NCCL's trees are taken. Rings have no levels.
+TEST(Networks, ALevelOfATreeTakesLongerOverEfa) {
+  constexpr std::int64_t kNodes = 16;
+  const auto latency = [](const CollectiveLibrary& library, int per_node, const std::string& algorithm) {
+    const Cluster cluster = cluster_of("h100-sxm", kNodes * 8);
+    GroupShape shape = Topology(cluster).group({0, kNodes * per_node, 8 / per_node});
+    for (const ProtocolCost& cost : protocol_costs(CollectiveKind::all_reduce, shape, library))
+      if (cost.algorithm == algorithm && cost.protocol == "Simple") return cost.latency.value * 1e6;
+    return -1.0;
+  };
+  const CollectiveLibrary own = parse_cluster("16x8xh100-sxm").node.collectives;
+  CollectiveLibrary efa = own;
+  hardware::set_network(efa, "EFA");
+  EXPECT_NEAR(latency(efa, 8, "nvls_tree"), 25 + 2 * 4 * (20.9 + 150), 1e-6);
+  EXPECT_NEAR(latency(own, 8, "nvls_tree"), 25 + 2 * 4 * 20.9, 1e-6);
+  EXPECT_NEAR(latency(efa, 2, "tree") - latency(own, 2, "tree"), 2 * 4 * 150, 1e-6);
 }
 
 TEST(Networks, OthersAreTheLibrarysOwn) {
