@@ -95,11 +95,10 @@ inline bool RankPlayer::play(const Item& item) {
   return true;
 }
 
-/// When the host has issued the item: it is at most a full queue ahead of the device.
-inline double RankPlayer::issued(const Item& item) {
+/// The host issues the item: it is at most a full queue ahead of the device.
+inline void RankPlayer::issue(const Item& item) {
   if (item.issue > 0) host_ = after(host_, host_.time + item.issue, Cause::host);
   host_.time = std::max(host_.time, launches_[oldest_launch_]);
-  return host_.time;
 }
 
 inline void RankPlayer::launch(double start) {
@@ -108,19 +107,20 @@ inline void RankPlayer::launch(double start) {
   ++launched_;
 }
 
-/// The earliest start of work on the stream.
-inline RankPlayer::Moment RankPlayer::ready(const Stream& stream, double issue) const {
+/// The earliest start of work on the stream that the host has issued.
+inline RankPlayer::Moment RankPlayer::ready(const Stream& stream) const {
   Moment moment = stream.last;
   if (moment.time > 0) moment.time += pricing_.gap.value;
   if (stream.held.time > moment.time) moment = stream.held;
-  if (issue > moment.time) moment = {issue, host_.cause, host_.link};
+  if (host_.time > moment.time) moment = host_;
   return moment;
 }
 
 inline bool RankPlayer::run(const Item& item) {
   Stream& stream = streams_[item.stream];
   if (!stream.open.empty() && !settle(item.stream)) return false;
-  const Moment start = ready(stream, issued(item));
+  issue(item);
+  const Moment start = ready(stream);
   const bool computes = item.stream == kComputeStream && item.what == What::kernel;
   const double end = computes ? slowed(start.time, item) : start.time + item.seconds;
   if (item.stream == kComputeStream) count(start, end, item.cause);
@@ -136,7 +136,8 @@ bool RankPlayer::meet(const Item& item) {
   Stream& stream = streams_[item.stream];
   const bool joins = item.what != What::meeting && !stream.closed && item.stream != kComputeStream;
   if (!stream.open.empty() && !joins && !settle(item.stream)) return false;
-  const Moment start = ready(stream, issued(item));
+  issue(item);
+  const Moment start = ready(stream);
   launch(start.time);
   if (item.what == What::send) {
     meetings_.send(rank_, item.id, start.time);
@@ -343,7 +344,7 @@ double RankPlayer::seconds() const {
   return longest;
 }
 
-/// What a stream beside the compute stream takes longer than it counts as that stream's work; what other ranks take longer is a bubble.
+/// What a stream beside the compute stream takes longer than it is blamed like a wait for that stream; what other ranks take longer is a bubble.
 Timeline RankPlayer::timeline(double slowest) const {
   Timeline timeline{};
   Parts parts = parts_;

@@ -111,9 +111,9 @@ class RankPlayer {
   void skip_repeats(double times);
   void end_step();
 
-  double issued(const Item& item);
+  void issue(const Item& item);
   void launch(double start);
-  Moment ready(const Stream& stream, double issue) const;
+  Moment ready(const Stream& stream) const;
   bool settle(StreamId id);
   bool settle_all();
   double slowed(double start, const Item& kernel);

@@ -274,7 +274,9 @@ TEST(LlmFoundry, EarlyReleasesTakeTriton) {
   for (const auto& [release, library] : std::map<std::string, AttentionLibrary>{{"llm-foundry 2023-10", AttentionLibrary::triton},
                                                                                 {"torch 1.13.1, llm-foundry v0.0.4", AttentionLibrary::triton},
                                                                                 {"llm-foundry 2024-01", AttentionLibrary::flash2},
-                                                                                {"llm-foundry v0.22.0", AttentionLibrary::flash2}}) {
+                                                                                {"llm-foundry v0.22.0", AttentionLibrary::flash2},
+                                                                                {"llm-foundry 0.22", AttentionLibrary::flash2},
+                                                                                {"llm-foundry 0.4", AttentionLibrary::triton}}) {
     const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "framework_version": ")" + release + "\"";
     EXPECT_EQ(launches<Attention>(lower_llm_foundry(model, strategy_of(model, text, 8))).front().library, library) << release;
   }

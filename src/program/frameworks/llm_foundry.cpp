@@ -1,6 +1,7 @@
 // llm-foundry's MPT under Composer: its own modules sharded by FSDP1, autocast to bf16.
 #include <cstdio>
 #include <string>
+#include <string_view>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -25,16 +26,17 @@ void check(const Strategy& s) {
 }
 
 /// attn_impl: triton until 2023 (v0.4), flash since; no release said is the newest. A release is named by its date ("llm-foundry 2023-10") or
-/// its tag ("llm-foundry v0.0.4").
+/// its number ("llm-foundry v0.0.4", "llm-foundry 0.22").
 AttentionLibrary attention_of(const Strategy& s) {
   constexpr int kFlashYear = 2024, kFlashMinor = 5;
-  const auto at = s.framework_version.find("llm-foundry ");
+  constexpr std::string_view kName = "llm-foundry ";
+  const auto at = s.framework_version.find(kName);
   if (at == std::string::npos) return AttentionLibrary::flash2;
-  const char* release = s.framework_version.c_str() + at;
+  const char* release = s.framework_version.c_str() + at + kName.size();
+  if (*release == 'v') ++release;
   int year = kFlashYear, minor = kFlashMinor;
-  const bool early = (std::sscanf(release, "llm-foundry v0.%d", &minor) == 1 && minor < kFlashMinor) ||
-                     (std::sscanf(release, "llm-foundry %4d", &year) == 1 && year < kFlashYear);
-  return early ? AttentionLibrary::triton : AttentionLibrary::flash2;
+  const bool numbered = std::sscanf(release, "0.%3d", &minor) == 1, dated = !numbered && std::sscanf(release, "%4d-", &year) == 1;
+  return (numbered && minor < kFlashMinor) || (dated && year < kFlashYear) ? AttentionLibrary::triton : AttentionLibrary::flash2;
 }
 
 }  // namespace

@@ -112,8 +112,6 @@ struct MptNames {
 constexpr MptNames kLearned{"h", "ln_1", "c_attn", "c_proj", "ln_2", "mlp", "c_fc", "c_proj", "ln_f"};
 constexpr MptNames kAlibi{"blocks", "norm_1", "Wqkv", "out_proj", "norm_2", "ffn", "up_proj", "down_proj", "norm_f"};
 
-const MptNames& names_of(const Model& model) { return model.model_type == "mpt" ? kAlibi : kLearned; }
-
 /// LPLayerNorm: in the autocast type.
 Tensor low_precision_norm(Module& module, const Tensor& x) {
   Tape& tape = x.tape();
@@ -207,10 +205,9 @@ Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels) {
 class FoundryMpt final : public Network {
  public:
   FoundryMpt(const Model& model, const FoundryOptions& options, Module& root, Tape& tape)
-      : tape_(tape), options_(options), names_(names_of(model)), root_(root), base_(root.child("transformer")) {
+      : tape_(tape), options_(options), has_alibi_(model.model_type == "mpt"), heads_(model.heads), root_(root), base_(root.child("transformer")) {
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::decoder) continue;
-      heads_ = block.attention->heads;
       for (std::int64_t i = 0; i < block.repeat; ++i)
         blocks_.emplace_back(base_.child(names_.blocks).child(std::to_string(block.first + i)), block, names_, options_, tape);
     }
@@ -259,7 +256,7 @@ class FoundryMpt final : public Network {
     Tensor input = ids;
     ModuleCall call(root_, tape_, {&input});
     Tensor hidden = Embedding(base_.child("wte"), tape_)(input), slopes;
-    if (&names_ == &kAlibi) {
+    if (has_alibi_) {
       slopes = alibi(ids.size(1));
     } else {
       const Tensor places = view(arange(tape_, ids.size(1)), {1, ids.size(1)});
@@ -284,8 +281,9 @@ class FoundryMpt final : public Network {
 
   Tape& tape_;
   FoundryOptions options_;
-  const MptNames& names_;
-  std::int64_t heads_ = 0;
+  bool has_alibi_;
+  const MptNames& names_ = has_alibi_ ? kAlibi : kLearned;
+  std::int64_t heads_;
   Tensor rows_of_heads_;
   Module& root_;
   Module& base_;
@@ -293,10 +291,6 @@ class FoundryMpt final : public Network {
   /// State.outputs. Composer drops them behind the next forward pass: beside new ones for a moment, as their gradient is soon after.
   Tensor outputs_;
 };
-
-}  // namespace
-
-namespace {
 
 /// attn_config.clip_qkv.
 bool clips(const Model& model) {
