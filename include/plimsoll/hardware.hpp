@@ -169,10 +169,9 @@ struct CollectiveCurve {
   Seconds launch{};                     ///< the host's share of every point, where the benchmark issued each collective anew
 };
 
-/// What a collective that runs beside computation takes from it, and computation from the collective: factors of time, 1 or more. A kernel
-/// of the library holds compute units (its channels) and memory bandwidth (two to three times the payload) as long as it runs.
+/// What a collective that runs beside computation takes of the memory's bandwidth (it moves two to three times the payload), and what it
+/// loses to computation: factors of time, 1 or more. The compute units that it holds are its library's channels.
 struct Contention {
-  Sourced<double> products;       ///< matrix products and attention beside a collective
   Sourced<double> memory_bound;   ///< kernels bound by memory beside a collective
   Sourced<double> communication;  ///< the collective beside computation
 };
@@ -185,7 +184,7 @@ struct ProtocolLatency {
 /// What the collective library does on this node (NCCL's or RCCL's tuning tables).
 struct CollectiveLibrary {
   std::string name;  ///< "nccl" | "rccl"
-  int channels = 0;
+  int channels = 0;  ///< each holds a compute unit while a collective runs
   Sourced<BytesPerSecond> ring;                       ///< bus bandwidth of the node's ring graph, all GPUs
   Sourced<BytesPerSecond> ll_max[3];                  ///< ceiling of the LL protocol on one, two, more nodes
   Sourced<BytesPerSecond> ll128_per_channel[3];       ///< ceiling of LL128's rings on one, two, more nodes; 0: the protocol is not used

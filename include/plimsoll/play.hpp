@@ -83,13 +83,14 @@ struct HostPace {
 struct Pricing {
   Cluster cluster;
   std::array<GroupShape, kGroups> groups;  ///< by Group
-  double product_slowdown = 1.0;           ///< of products and attention while a collective is running
+  double product_slowdown = 1.0;           ///< of products and attention while a collective holds compute units
   double memory_slowdown = 1.0;            ///< of other kernels while a collective is running
   double communication_slowdown = 1.0;     ///< of collectives on streams of their own: kernels run beside them
   double pace = 1.0;                       ///< time of products and attention on the slowest of the run's devices over that of a usual one
   Seconds gap;                             ///< between two pieces of work of one stream
   HostPace host;
   std::vector<std::string> replayed;       ///< CUDA graphs replay what has one of these in its label: the host issues nothing of it
+  double second_wave = 0;                  ///< share of a product's time that its last blocks take where a collective held their units
   std::array<Seconds, kGroups> meeting{};  ///< host's time at each collective, send and receive of a group whose hosts wait for each other
 };
 

@@ -64,6 +64,9 @@ struct ProductPlan {
 /// Throws Error (refused) when the device has no kernels for that arithmetic.
 ProductPlan plan_product(const Product& product, const Accelerator& device, const Surroundings& around = {});
 
+/// Whether the kernel is dealt to one block per compute unit at its start, and not all of them find one while `held` units are taken.
+bool needs_all_units(const Product& product, const Accelerator& device, int held, const Surroundings& around = {});
+
 /// The time of one launch of that product.
 Seconds price(const Product& product, const Accelerator& device, const Surroundings& around = {});
 

@@ -31,6 +31,7 @@ struct ProductKernels {
   std::vector<Tile> tiles;           ///< that the library chooses from
   std::string tiles_source;
   std::int64_t tiles_per_unit = 1;  ///< that share a compute unit
+  bool one_block_per_unit = false;  ///< a launch deals all its tiles to one block per compute unit
   Sourced<Seconds> start;           ///< of a kernel: launch on the device, filling the pipeline, its last store
   Sourced<BytesPerSecond> feed;     ///< operands that one compute unit takes in
   Sourced<BytesPerSecond> store;    ///< results that one compute unit writes, its main loop waiting
@@ -50,6 +51,7 @@ struct ProductConstants {
   Sourced<Seconds> start;           ///< of kernels on matrix units
   Sourced<Seconds> reduction;       ///< start of the kernel that adds the parts of a product split along k
   Sourced<double> power_elsewhere;  ///< drawn by the kernels of a step that are neither products nor attention, in board powers
+  Sourced<double> second_wave;      ///< share of a kernel's time that its last blocks take where they found no unit free; 0: no such kernels
   std::vector<ProductKernels> kernels;
   ConvolutionShares convolution;
 };

@@ -99,6 +99,7 @@ struct Collective {
   std::int64_t bytes = 0;  ///< of the full buffer: all-gather output, reduce-scatter input, all-reduce buffer
   DType type = DType::bf16;
   std::int32_t peer = kNoPeer;  ///< of send and receive: the other's rank in the group; kNoPeer: a neighbour in a ring
+  bool expected = false;        ///< products beside it leave it the compute units that it holds: user buffers, symmetric memory
 
   static constexpr std::int32_t kNoPeer = -1;
   bool operator==(const Collective&) const = default;

@@ -64,7 +64,7 @@ Cluster unlike_any(const DeviceFacts& facts) {
   node.collectives.name = facts.backend == "hip" ? "rccl" : facts.backend == "cuda" ? "nccl" : "mpi";
   node.collectives.channels = 1;
   node.collectives.ring = working(BytesPerSecond(1e9));
-  node.collectives.contention = {working(1.1), working(1.15), working(1.15)};
+  node.collectives.contention = {working(1.15), working(1.15)};
   cluster.sources.push_back({kUnknown, "nothing is known of it: a working value; calibrate"});
   return cluster;
 }

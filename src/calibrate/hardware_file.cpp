@@ -61,6 +61,7 @@ Json family_object(const ProductKernels& family) {
   Json object{{"name", family.name}, {"alignment", family.alignment}};
   if (!family.layouts.empty()) object["layouts"] = family.layouts;
   if (family.grouped) object["grouped"] = true;
+  if (family.one_block_per_unit) object["one_block_per_unit"] = true;
   object.update({{"tiles", tiles},
                  {"tiles_source", family.tiles_source},
                  {"tiles_per_unit", family.tiles_per_unit},
@@ -76,14 +77,16 @@ Json gemm_object(const Accelerator& device) {
   const ProductConstants& gemm = device.gemm;
   Json families = Json::array();
   for (const ProductKernels& family : gemm.kernels) families.push_back(family_object(family));
-  return {{"start", sourced(gemm.start)},
-          {"reduction", sourced(gemm.reduction)},
-          {"power_elsewhere", sourced(gemm.power_elsewhere)},
-          {"kernels", families},
-          {"convolution",
-           {{"forward", sourced(gemm.convolution.forward)},
-            {"input_gradient", sourced(gemm.convolution.input_gradient)},
-            {"weight_gradient", sourced(gemm.convolution.weight_gradient)}}}};
+  Json object{{"start", sourced(gemm.start)},
+              {"reduction", sourced(gemm.reduction)},
+              {"power_elsewhere", sourced(gemm.power_elsewhere)},
+              {"kernels", families},
+              {"convolution",
+               {{"forward", sourced(gemm.convolution.forward)},
+                {"input_gradient", sourced(gemm.convolution.input_gradient)},
+                {"weight_gradient", sourced(gemm.convolution.weight_gradient)}}}};
+  if (gemm.second_wave.value > 0) object["second_wave"] = sourced(gemm.second_wave);
+  return object;
 }
 
 Json streaming_array(const Accelerator& device) {
@@ -235,8 +238,7 @@ Json collectives_object(const CollectiveLibrary& library) {
   if (!library.all_reduce.empty()) object["all_reduce"] = curves_array(library.all_reduce);
   if (!library.reduce_scatter.empty()) object["reduce_scatter"] = curves_array(library.reduce_scatter);
   const Contention& contention = library.contention;
-  object["contention"] = {{"products", sourced(contention.products)},
-                          {"memory_bound", sourced(contention.memory_bound)},
+  object["contention"] = {{"memory_bound", sourced(contention.memory_bound)},
                           {"communication", sourced(contention.communication)}};
   return object;
 }

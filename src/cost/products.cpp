@@ -185,6 +185,15 @@ ProductPlan plan_product(const Product& product, const Accelerator& device, cons
   return Planner(product, device, kernels, rate, slowdown(kernels.power.value, device, around)).best();
 }
 
+bool needs_all_units(const Product& product, const Accelerator& device, int held, const Surroundings& around) {
+  const auto deals_at_once = [](const ProductKernels& kernels) { return kernels.one_block_per_unit; };
+  if (std::none_of(device.gemm.kernels.begin(), device.gemm.kernels.end(), deals_at_once)) return false;
+  const ProductPlan plan = plan_product(product, device, around);
+  if (!plan.kernels || !plan.kernels->one_block_per_unit) return false;
+  const std::int64_t tiles = ceil_div(product.m, plan.tile.m) * ceil_div(product.n, plan.tile.n) * product.batch;
+  return tiles * plan.split > device.compute_units - held;
+}
+
 Seconds price(const Product& product, const Accelerator& device, const Surroundings& around) {
   if (const auto measured = measured_time(product, device)) return *measured;
   return plan_product(product, device, around).time();

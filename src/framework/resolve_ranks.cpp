@@ -80,6 +80,12 @@ void resolve_shards(Resolver& r) {
   if (s.fsdp_degree == 0) s.fsdp_degree = s.dp_shard * s.cp;
 }
 
+/// What launchers hand to FSDP1 in place of the class's own default, BACKWARD_PRE: Accelerate's plugin none, Composer's FSDPConfig BACKWARD_POST.
+FsdpOptions::Prefetch usual_prefetch(const std::string& framework) {
+  using Prefetch = FsdpOptions::Prefetch;
+  return framework == "accelerate" ? Prefetch::none : framework == "llm-foundry" ? Prefetch::post : Prefetch::pre;
+}
+
 DataParallel concrete(const Resolver& r, DataParallel kind) {
   using Sharding = FsdpOptions::Sharding;
   if (kind != DataParallel::fsdp && kind != DataParallel::hsdp) return kind;
@@ -100,8 +106,7 @@ void resolve_fsdp(Resolver& r) {
   if (s.data_parallel == DataParallel::fsdp1) {
     if (fsdp.sharding == Sharding::automatic) fsdp.sharding = s.dp_replicate > 1 ? Sharding::hybrid_shard : Sharding::full_shard;
     if (!fsdp.limit_all_gathers) fsdp.limit_all_gathers = true;
-    if (fsdp.backward_prefetch == FsdpOptions::Prefetch::automatic)  // Accelerate's plugin hands over none, which is not the class's own
-      fsdp.backward_prefetch = s.framework == "accelerate" ? FsdpOptions::Prefetch::none : FsdpOptions::Prefetch::pre;
+    if (fsdp.backward_prefetch == FsdpOptions::Prefetch::automatic) fsdp.backward_prefetch = usual_prefetch(s.framework);
     if (!fsdp.use_orig_params) fsdp.use_orig_params = !before_torch_2(s);  // torch 1 has flat parameters alone
   } else if (fsdp.sharding == Sharding::shard_grad_op && fsdp.reshard == FsdpOptions::Reshard::automatic) {
     fsdp.reshard = FsdpOptions::Reshard::never;  // FSDP2's way to say it

@@ -56,8 +56,7 @@ void read_curves(const JsonValue& object, std::string_view key, std::vector<Coll
 /// Factors by which work and communication that run beside each other take longer.
 Contention read_contention(const JsonValue& object) {
   const auto factor = [](const JsonValue& value) { return value.number(1, 10); };
-  return {read_sourced(object["products"], +factor), read_sourced(object["memory_bound"], +factor),
-          read_sourced(object["communication"], +factor)};
+  return {read_sourced(object["memory_bound"], +factor), read_sourced(object["communication"], +factor)};
 }
 
 /// One value per number of nodes: one, two, more.

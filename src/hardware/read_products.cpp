@@ -41,6 +41,7 @@ ProductKernels read_family(const JsonValue& object) {
   if (family.tiles.empty()) object["tiles"].expected("at least one tile");
   family.tiles_source = object["tiles_source"].text();
   family.tiles_per_unit = object["tiles_per_unit"].integer(1, 16);
+  if (const auto at_once = object.find("one_block_per_unit")) family.one_block_per_unit = at_once->boolean();
   family.start = read_sourced(object["start"], seconds_value);
   family.feed = read_sourced(object["feed"], bandwidth_value);
   family.store = read_sourced(object["store"], bandwidth_value);
@@ -56,6 +57,7 @@ ProductConstants read_products(const JsonValue& object) {
   products.start = read_sourced(object["start"], seconds_value);
   products.reduction = read_sourced(object["reduction"], seconds_value);
   products.power_elsewhere = read_sourced(object["power_elsewhere"], positive_share_value);
+  if (const auto share = object.find("second_wave")) products.second_wave = read_sourced(*share, positive_share_value);
   for (const auto& family : object["kernels"].elements()) products.kernels.push_back(read_family(family));
   const JsonValue convolution = object["convolution"];
   const auto share = [&](std::string_view pass) { return read_sourced(convolution[pass], positive_share_value); };

@@ -33,7 +33,8 @@ std::string source_rows(const std::vector<Accelerator::Source>& sources) {
 
 std::string product_rows(const ProductConstants& gemm) {
   std::string text = "\nProducts: kernels of the libraries\n" + row("start of adding parts", gemm.reduction) +
-                     row("power elsewhere, of board", gemm.power_elsewhere);
+                     row("power elsewhere, of board", gemm.power_elsewhere) +
+                     (gemm.second_wave.value > 0 ? row("second wave, of a product", gemm.second_wave) : "");
   for (const ProductKernels& kernels : gemm.kernels) {
     std::string layouts;
     for (const std::string& layout : kernels.layouts) layouts += " " + layout;
@@ -130,7 +131,6 @@ std::string cluster_sheet(const Cluster& cluster) {
   curves("all-reduce", node.collectives.all_reduce);
   curves("reduce-scatter", node.collectives.reduce_scatter);
   const Contention& contention = node.collectives.contention;
-  text += row("products beside a collective", contention.products);
   text += row("memory-bound kernels beside one", contention.memory_bound);
   text += row("a collective beside computation", contention.communication);
   if (cluster.fabric.nodes_per_leaf > 0)

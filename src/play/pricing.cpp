@@ -1,4 +1,5 @@
 // What a run's work and its host are priced by.
+#include <algorithm>
 #include <map>
 #include <string>
 
@@ -99,8 +100,10 @@ Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>
   pricing.pace = pace_of_slowest(cluster.gpus(), cluster.accelerator.family);
   pricing.gap = kernel_gap(cluster.accelerator);
   const Contention& contention = cluster.node.collectives.contention;
-  if (contention.products.value > 0) {
-    pricing.product_slowdown = contention.products.value;
+  if (contention.memory_bound.value > 0) {
+    const double units = cluster.accelerator.compute_units;
+    pricing.product_slowdown = units / std::max(1.0, units - cluster.node.collectives.channels);
+    pricing.second_wave = cluster.accelerator.gemm.second_wave.value;
     pricing.memory_slowdown = contention.memory_bound.value;
     pricing.communication_slowdown = contention.communication.value;
   }

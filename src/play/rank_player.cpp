@@ -55,6 +55,7 @@ RankPlayer::RankPlayer(const Score& score, const PlaySettings& settings, std::ui
       streams_(score_.streams),
       events_(score_.events),
       launches_(static_cast<std::size_t>(std::max<std::int64_t>(pricing_.host.queue, 1)), 0.0),
+      device_(pricing_),
       began_(score_.streams, 0.0) {}
 
 bool RankPlayer::play() {
@@ -122,7 +123,7 @@ inline bool RankPlayer::run(const Item& item) {
   issue(item);
   const Moment start = ready(stream);
   const bool computes = item.stream == kComputeStream && item.what == What::kernel;
-  const double end = computes ? slowed(start.time, item) : start.time + item.seconds;
+  const double end = computes ? device_.run(item, start.time) : start.time + item.seconds;
   if (item.stream == kComputeStream) count(start, end, item.cause);
   stream.last = after(start, end, item.cause);
   launch(start.time);
@@ -149,7 +150,7 @@ bool RankPlayer::meet(const Item& item) {
   const MeetingId meeting = item.what == What::receive ? meetings_.receive(item.id, rank_, start.time)
                                                        : meetings_.meet(item.id, met_[item.id]++, start.time);
   stream.closed = false;
-  stream.open.push_back({meeting, start, item.seconds, item.instruction, item.cause});
+  stream.open.push_back({meeting, start, item.seconds, item.instruction, item.cause, item.claim});
   return true;
 }
 
@@ -166,6 +167,7 @@ bool RankPlayer::settle(StreamId id) {
     Item item;
     item.instruction = open.instruction;
     item.what = What::receive;
+    item.claim = open.claim;
     occupy(id, item, ready, end);
   }
   stream.open.clear();
@@ -213,28 +215,12 @@ bool RankPlayer::synchronize(const Item& item) {
   return true;
 }
 
-/// The end of a kernel that starts then: collectives beside it take a part of the device.
-inline double RankPlayer::slowed(double start, const Item& kernel) {
-  const double slowdown = kernel.multiplies ? pricing_.product_slowdown : pricing_.memory_slowdown, seconds = kernel.seconds;
-  while (!beside_.empty() && beside_.front().end <= start) beside_.pop_front();
-  if (slowdown <= 1 || beside_.empty()) return start + seconds;
-  double at = start, left = seconds;
-  for (const Interval& busy : beside_) {
-    if (busy.end <= at) continue;
-    const double free = std::max(0.0, busy.start - at);
-    if (left <= free) break;
-    left -= free, at += free;
-    const double shared = std::min(left * slowdown, busy.end - at);
-    left -= shared / slowdown, at += shared;
-    if (left <= 0) break;
-  }
-  return at + left;
-}
-
 inline void RankPlayer::occupy(StreamId id, const Item& item, double start, double end) {
   if (settings_.with_events && step_ + 1 == settings_.steps) played_.push_back({item.instruction, id, Seconds(start), Seconds(end)});
-  const bool communicates = item.what != What::kernel && item.what != What::copy;
-  if (id != kComputeStream && communicates && end > start) beside_.push_back({start, end});
+  if (id == kComputeStream || item.what == What::copy) return;
+  const double delay = device_.add(item, id, start, end);
+  streams_[kComputeStream].last.time += delay;
+  if (delay > 0) count(streams_[kComputeStream].last, streams_[kComputeStream].last.time, streams_[kComputeStream].last.cause);
 }
 
 /// What lasts from one moment to another. What is counted already asks for no link: nobody asks what kept it.
@@ -330,7 +316,7 @@ void RankPlayer::skip_repeats(double times) {
   for (Stream& stream : streams_) stream.held = {};
   for (double& launch : launches_) launch += longer(kComputeStream);
   for (std::size_t i = 0; i < kCauses; ++i) parts_[i] += times * (now.parts[i] - before_.parts[i]);
-  beside_.clear();
+  device_.clear();
   counted_ += longer(kComputeStream);
   host_.time += times * (now.host - before_.host);
   repetition_ = score_.repeat_times;

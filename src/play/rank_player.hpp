@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "play/score.hpp"
+#include "play/shared_device.hpp"
 
 namespace plimsoll {
 
@@ -83,6 +84,7 @@ class RankPlayer {
     double seconds;
     std::uint32_t instruction;
     Cause cause;
+    Claim claim;
   };
   struct Stream {
     Moment last;        ///< the end of what was issued
@@ -94,9 +96,6 @@ class RankPlayer {
     Moment moment;
     StreamId stream = kComputeStream;
     bool open = false;  ///< behind work that is open
-  };
-  struct Interval {
-    double start, end;
   };
   using Parts = std::array<double, kCauses>;
 
@@ -116,7 +115,6 @@ class RankPlayer {
   Moment ready(const Stream& stream) const;
   bool settle(StreamId id);
   bool settle_all();
-  double slowed(double start, const Item& kernel);
   void occupy(StreamId id, const Item& item, double start, double end);
   void count(Moment start, double end, Cause cause);
   Moment after(const Moment& before, double time, Cause cause);
@@ -140,7 +138,7 @@ class RankPlayer {
   std::vector<double> launches_;  ///< a ring: when the last launches started
   std::size_t oldest_launch_ = 0, launched_ = 0;
   std::array<std::size_t, kGroups> met_{};
-  std::deque<Interval> beside_;  ///< collectives beside the compute stream that may still run
+  SharedDevice device_;
   double counted_ = 0;           ///< the compute stream's time is counted up to here
   std::vector<double> began_;    ///< the step, per stream: when the one before ended
   Parts parts_{};

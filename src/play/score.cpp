@@ -42,19 +42,31 @@ void Score::stand_alone() {
 
 struct Pricer::Tables {
   Pricing pricing;
-  std::unordered_multimap<std::size_t, std::pair<Kernel, double>> kernels;
+  struct Priced {
+    Kernel kernel;
+    double seconds;
+    Claim claim;
+  };
+  std::unordered_multimap<std::size_t, Priced> kernels;
   std::unordered_map<std::uint64_t, double> collectives;
 
   std::optional<Surroundings> around;  ///< of the first rank's step
 
-  double seconds_of(const Kernel& kernel) {
+  const Priced& priced(const Kernel& kernel) {
     const std::size_t hash = hash_of(kernel);
     const auto [first, last] = kernels.equal_range(hash);
     for (auto at = first; at != last; ++at)
-      if (at->second.first == kernel) return at->second.second;
+      if (at->second.kernel == kernel) return at->second;
     const double seconds = price(kernel, pricing.cluster.accelerator, around.value_or(Surroundings{})).value;
-    kernels.emplace(hash, std::make_pair(kernel, seconds));
-    return seconds;
+    return kernels.emplace(hash, Priced{kernel, seconds, claim_of(kernel)})->second;
+  }
+
+  Claim claim_of(const Kernel& kernel) const {
+    const Cluster& cluster = pricing.cluster;
+    const auto* product = std::get_if<Product>(&kernel.work);
+    if (product && needs_all_units(*product, cluster.accelerator, cluster.node.collectives.channels, around.value_or(Surroundings{})))
+      return Claim::blocks;
+    return kernel.product() || kernel.attention() ? Claim::units : Claim::bandwidth;
   }
 
   double seconds_of(const Collective& collective) {
@@ -167,7 +179,7 @@ class ScoreWriter {
     std::uint32_t label = 0;  ///< of the first
     double seconds = 0;       ///< of each
     std::size_t kind = 0;     ///< KernelKind
-    bool multiplies = false;
+    Claim claim = Claim::bandwidth;
   };
 
   /// At its first launch.
@@ -175,8 +187,9 @@ class ScoreWriter {
     const Kernel& kernel = program_.kernels[instruction.id];
     launches.label = instruction.label;
     launches.kind = static_cast<std::size_t>(kernel.kind());
-    launches.multiplies = kernel.product() || kernel.attention();
-    launches.seconds = tables_.seconds_of(kernel) * (launches.multiplies ? tables_.pricing.pace : 1);
+    const auto& priced = tables_.priced(kernel);
+    launches.claim = priced.claim;
+    launches.seconds = priced.seconds * (priced.claim == Claim::bandwidth ? 1 : tables_.pricing.pace);
   }
 
   void kernel(Item& item, const Instruction& instruction) {
@@ -184,7 +197,7 @@ class ScoreWriter {
     if (launches.count == 0) open(launches, instruction);
     launches.count += runs_;
     item.what = Item::What::kernel;
-    item.multiplies = launches.multiplies;
+    item.claim = launches.claim;
     item.seconds = launches.seconds;
     if (item.stream == kComputeStream) ++kernels_issued_;
     item.issue = replayed(instruction) ? 0 : tables_.pricing.host.launch.value;
@@ -215,10 +228,18 @@ class ScoreWriter {
       if (item.what == Item::What::meeting) score_.repeats_meetings[group] = true;
       if (item.what == Item::What::send || item.what == Item::What::receive) score_.repeats_transfers = true;
     }
+    item.claim = claim_of(collective);
     if (item.stream != kComputeStream) slow_down(item, group);
     score_.communication += Seconds(item.seconds * static_cast<double>(runs_));
     score_.by_group[group] += Seconds(item.seconds * static_cast<double>(runs_));
     add(item);
+  }
+
+  /// In a group of several nodes NCCL gives a transfer two channels for each peer (ncclTopoComputeP2pChannelsPerPeer of src/graph/paths.cc).
+  Claim claim_of(const Collective& collective) const {
+    const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
+    if (transfer && tables_.pricing.groups[static_cast<std::size_t>(collective.group)].nodes > 1) return Claim::bandwidth;
+    return transfer || collective.expected ? Claim::units : Claim::blocks;
   }
 
   /// Kernels run beside a collective on a stream of its own, unless the compute stream waits for it at once.

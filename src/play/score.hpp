@@ -25,6 +25,14 @@ inline constexpr std::size_t kCauses = static_cast<std::size_t>(Cause::collectiv
 
 inline Cause cause_of(Group group) { return static_cast<Cause>(static_cast<std::size_t>(Cause::collective) + static_cast<std::size_t>(group)); }
 
+/// What work takes of the device beside other streams' work.
+enum class Claim : std::uint8_t {
+  bandwidth,  ///< a kernel bound by memory; a transfer that holds next to no units
+  units,      ///< a kernel bound by arithmetic (products, attention) whose blocks take units as they come free; communication that such kernels leave some
+  blocks,     ///< a product of one block per unit, all at once; a collective that holds units as long as it runs
+  device,     ///< all of it
+};
+
 struct Item {
   enum class What : std::uint8_t {
     kernel,
@@ -45,7 +53,7 @@ struct Item {
   StreamId stream = kComputeStream;
   What what = What::kernel;
   Cause cause = Cause::nothing;
-  bool multiplies = false;  ///< a kernel bound by arithmetic: products, attention
+  Claim claim = Claim::bandwidth;  ///< of kernels and collectives
 };
 
 struct Score::Parts {

@@ -406,7 +406,7 @@ TEST(Price, ExchangeAcrossNodes) {
 TEST(Price, WhatCollectivesTakeFromComputationIsData) {
   for (const auto& name : shipped_clusters()) {
     const Contention contention = parse_cluster(name).node.collectives.contention;
-    for (const Sourced<double>& factor : {contention.products, contention.memory_bound, contention.communication}) {
+    for (const Sourced<double>& factor : {contention.memory_bound, contention.communication}) {
       EXPECT_GE(factor.value, 1) << name;
       EXPECT_LE(factor.value, 2) << name;
       EXPECT_FALSE(factor.source.empty()) << name;

@@ -205,6 +205,7 @@ TEST(Resolve, SixteenBitsMeanWhatTheFrameworkDoes) {
 TEST(Resolve, FsdpIsTheFrameworksOwn) {
   EXPECT_EQ(resolved(R"({"data_parallel": "fsdp"})").data_parallel, DataParallel::fsdp2);
   EXPECT_EQ(resolved(R"({"data_parallel": "fsdp", "framework": "llm-foundry"})").data_parallel, DataParallel::fsdp1);
+  EXPECT_EQ(resolved(R"({"data_parallel": "fsdp", "framework": "llm-foundry"})").fsdp.backward_prefetch, FsdpOptions::Prefetch::post);
   EXPECT_EQ(resolved(R"({"data_parallel": "fsdp", "framework": "megatron-bridge"})").data_parallel, DataParallel::megatron_fsdp);
   EXPECT_EQ(resolved(R"({"fsdp": "none"})").data_parallel, DataParallel::fsdp1) << "fully_shard has no NO_SHARD";
   const Strategy hybrid = resolved(R"({"fsdp": "hybrid"})", 4, 8);

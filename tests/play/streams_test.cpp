@@ -1,7 +1,10 @@
 #include <gtest/gtest.h>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 #include "plimsoll/play.hpp"
+#include "plimsoll/product_cost.hpp"
+#include "program/lower.hpp"
 
 namespace plimsoll {
 namespace {
@@ -135,6 +138,58 @@ TEST(PlayTime, ContentionStretchesBoth) {
   const double alone = play_time(builder.program, prices).compute.value;
   prices.memory_slowdown = 1.25;
   EXPECT_NEAR(play_time(builder.program, prices).compute.value, 1.25 * alone, 1e-9);
+}
+
+// A product of H100 that takes all 132 units beside communication that outlasts it. NCCL's collective holds 24: the last blocks take a second
+// wave. Where products leave units free for it (user buffers) they go on on 108. A transfer in a group of several nodes has two channels.
+TEST(PlayTime, WhatCommunicationHoldsDependsOnItsKind) {
+  const auto slowdown = [](CollectiveKind kind, bool expected, std::int64_t nodes) {
+    Pricing prices = pricing_of(parse_cluster("8xh100-sxm"), {}, "transformers");
+    prices.groups.fill(Topology(prices.cluster).group({0, 8, 1}));
+    for (GroupShape& group : prices.groups) group.nodes = nodes;
+    prices.host = {};
+    prices.gap = Seconds();
+    Builder builder;
+    StepProgram& program = builder.program;
+    program.kernels.push_back({linear_product(MathType::bf16, 8192, 8192, 8192)});
+    program.collectives.push_back({kind, Group::tensor, kWork, DType::bf16, Collective::kNoPeer, expected});
+    program.step.push_back({InstructionKind::collective, 1, Category::temporary, 0, 0, 0});
+    program.step.push_back({InstructionKind::kernel, 0, Category::temporary, 0, 0, 0});
+    builder.wait(0, 1);
+    const double beside = play_time(program, prices).compute.value;
+    prices.product_slowdown = 1;
+    prices.second_wave = 0;
+    return beside / play_time(program, prices).compute.value;
+  };
+  EXPECT_NEAR(slowdown(CollectiveKind::all_gather, false, 1), 1.7, 1e-9);
+  EXPECT_NEAR(slowdown(CollectiveKind::all_gather, true, 1), 132.0 / 108, 1e-9);
+  EXPECT_NEAR(slowdown(CollectiveKind::send, false, 1), 132.0 / 108, 1e-9);
+  EXPECT_NEAR(slowdown(CollectiveKind::send, false, 2), 1, 1e-9);
+}
+
+// FSDPParamGroup.wait_for_unshard: in forward a unit's copy-out lets the streams of all-gathers go on behind the copy-out before it, in
+// backward behind itself. So unit k's all-gather begins behind the copy-out of unit k − 2, or k − 1; however early the host issues it.
+TEST(PlayTime, SecondFsdpGathersAtMostTwoUnitsAhead) {
+  Strategy said;
+  set_options(said, {{"framework", "transformers"}, {"data_parallel", "fsdp2"}, {"micro_batch", "1"}, {"seq_len", "4096"}});
+  const Model model = load_model("llama-3.1-8b");
+  const Cluster cluster = parse_cluster("8xh100-sxm");
+  const StepProgram program = program::lower_hf_fsdp2(model, resolve(said, model, cluster));
+  Pricing prices = pricing_of(cluster, {}, "transformers");
+  prices.groups.fill(Topology(cluster).group({0, 8, 1}));
+  prices.host = {};  // never late
+  std::vector<double> gathers, copy_outs;
+  const Timeline timeline = play_time(program, prices);
+  for (const Event& event : timeline.events) {
+    const Instruction& each = program.step[event.instruction];
+    if (each.kind == InstructionKind::collective && program.collectives[each.id].kind == CollectiveKind::all_gather)
+      gathers.push_back(event.start.value);
+    if (each.kind == InstructionKind::kernel && program.labels[each.label].find("split_with_sizes_copy") != std::string::npos)
+      copy_outs.push_back(event.start.value);
+  }
+  ASSERT_EQ(gathers.size(), copy_outs.size());
+  ASSERT_GT(gathers.size(), 64u);  // 32 layers, twice, and the root
+  for (std::size_t k = 2; k < gathers.size(); ++k) EXPECT_GE(gathers[k], copy_outs[k - 2]) << k;
 }
 
 // The host's optimizer works between backward and the gather that the next kernel waits for: the wait is the optimizer's until the gather

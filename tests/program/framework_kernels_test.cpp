@@ -268,12 +268,15 @@ TEST(LlmFoundry, BeforeTorch21ARecomputationRunsToItsEnd) {
   EXPECT_DOUBLE_EQ(flops("2.0.1") - flops("2.1.0"), last);
 }
 
-// attn_impl: triton was the usual one until v0.4 and the end of 2023.
+// attn_impl: triton was the recipes' until v0.7 of March 2024.
 TEST(LlmFoundry, EarlyReleasesTakeTriton) {
   const Model model = small_mpt();
   for (const auto& [release, library] : std::map<std::string, AttentionLibrary>{{"llm-foundry 2023-10", AttentionLibrary::triton},
                                                                                 {"torch 1.13.1, llm-foundry v0.0.4", AttentionLibrary::triton},
-                                                                                {"llm-foundry 2024-01", AttentionLibrary::flash2},
+                                                                                {"llm-foundry 2024-01", AttentionLibrary::triton},
+                                                                                {"llm-foundry 2024-03", AttentionLibrary::flash2},
+                                                                                {"llm-foundry v0.6.0", AttentionLibrary::triton},
+                                                                                {"llm-foundry v0.7.0", AttentionLibrary::flash2},
                                                                                 {"llm-foundry v0.22.0", AttentionLibrary::flash2},
                                                                                 {"llm-foundry 0.22", AttentionLibrary::flash2},
                                                                                 {"llm-foundry 0.4", AttentionLibrary::triton}}) {

@@ -25,18 +25,19 @@ void check(const Strategy& s) {
   no(s.lora.has_value() || s.offload.any(), "an adapter or offloading", "offload");
 }
 
-/// attn_impl: triton until 2023 (v0.4), flash since; no release said is the newest. A release is named by its date ("llm-foundry 2023-10") or
-/// its number ("llm-foundry v0.0.4", "llm-foundry 0.22").
+/// attn_impl of the recipes for pretraining: triton until v0.7 (March 2024), flash since; no release said is the newest. A release is named by
+/// its date ("llm-foundry 2023-10") or its number ("llm-foundry v0.0.4", "llm-foundry 0.22").
 AttentionLibrary attention_of(const Strategy& s) {
-  constexpr int kFlashYear = 2024, kFlashMinor = 5;
+  constexpr int kFlashYear = 2024, kFlashMonth = 3, kFlashMinor = 7;
   constexpr std::string_view kName = "llm-foundry ";
   const auto at = s.framework_version.find(kName);
   if (at == std::string::npos) return AttentionLibrary::flash2;
   const char* release = s.framework_version.c_str() + at + kName.size();
   if (*release == 'v') ++release;
-  int year = kFlashYear, minor = kFlashMinor;
-  const bool numbered = std::sscanf(release, "0.%3d", &minor) == 1, dated = !numbered && std::sscanf(release, "%4d-", &year) == 1;
-  return (numbered && minor < kFlashMinor) || (dated && year < kFlashYear) ? AttentionLibrary::triton : AttentionLibrary::flash2;
+  int year = kFlashYear, month = kFlashMonth, minor = kFlashMinor;
+  const bool numbered = std::sscanf(release, "0.%3d", &minor) == 1, dated = !numbered && std::sscanf(release, "%4d-%2d", &year, &month) == 2;
+  const bool early = dated && (year < kFlashYear || (year == kFlashYear && month < kFlashMonth));
+  return early || (numbered && minor < kFlashMinor) ? AttentionLibrary::triton : AttentionLibrary::flash2;
 }
 
 }  // namespace

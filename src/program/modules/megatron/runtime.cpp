@@ -142,7 +142,7 @@ void MegatronRuntime::passes_alone(bool alone) {
 void MegatronRuntime::collective_async(CollectiveKind kind, std::int64_t bytes, DType type) {
   if (tp() == 1) return;
   tape_.wait(stream_, kComputeStream);
-  tape_.collective({.kind = kind, .group = Group::tensor, .bytes = bytes, .type = type}, stream_);
+  tape_.collective({.kind = kind, .group = Group::tensor, .bytes = bytes, .type = type, .expected = user_buffers()}, stream_);
 }
 
 void MegatronRuntime::wait() {

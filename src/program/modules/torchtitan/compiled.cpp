@@ -248,7 +248,7 @@ class Graph {
   /// Pieces that come and go on a stream of their own.
   void send_beside(CollectiveKind kind, std::int64_t bytes, DType type) {
     tape_.wait(pieces_, kComputeStream);
-    tape_.collective({.kind = kind, .group = Group::tensor, .bytes = bytes, .type = type}, pieces_);
+    tape_.collective({.kind = kind, .group = Group::tensor, .bytes = bytes, .type = type, .expected = true}, pieces_);
   }
   void await_gathered() {
     if (std::exchange(gathering_, false)) tape_.wait(kComputeStream, pieces_);

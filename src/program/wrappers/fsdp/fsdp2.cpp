@@ -37,6 +37,7 @@ Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& 
     : tape_(tape),
       root_(root),
       options_(options),
+      copied_out_(tape.new_event()),
       copy_in_stream_(tape.add_stream("all-gather copy-in")),
       gather_stream_(tape.add_stream("all-gather")),
       reduce_stream_(tape.add_stream("reduce-scatter")),
@@ -202,6 +203,24 @@ std::vector<Tensor> Fsdp2::gathered() const {
   for (const auto& slot : root_.all_parameters())
     if (slot->tensor) all.push_back(slot->tensor);
   return all;
+}
+
+/// Later all-gathers begin behind what the compute stream has been given until now.
+void Fsdp2::gather_behind_compute() {
+  for (const StreamId stream : {copy_in_stream_, gather_stream_}) tape_.wait(stream, kComputeStream);
+}
+
+/// In forward an all-gather's output is freed when the next unit's copy-out is issued, and the all-gather after that begins behind the first
+/// copy-out: at most two are alive (FSDPParamGroup.wait_for_unshard).
+void Fsdp2::defer_all_gather(Tensor gathered) {
+  deferred_all_gather_ = std::move(gathered);
+  tape_.record_event(copied_out_, kComputeStream);
+}
+
+void Fsdp2::release_deferred_all_gather() {
+  if (!deferred_all_gather_) return;
+  for (const StreamId stream : {copy_in_stream_, gather_stream_}) tape_.wait_event(stream, copied_out_);
+  deferred_all_gather_.reset();
 }
 
 void Fsdp2::queue_root_post_backward() {

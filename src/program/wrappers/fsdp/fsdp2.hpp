@@ -122,6 +122,9 @@ class Fsdp2 {
   void root_post_backward();
   void end_iteration();
   void queue_root_post_backward();
+  void gather_behind_compute();
+  void defer_all_gather(Tensor gathered);
+  void release_deferred_all_gather();
 
   Tape& tape_;
   Module& root_;
@@ -132,6 +135,7 @@ class Fsdp2 {
   std::vector<Fsdp2Group*> post_forward_order_;
   std::vector<TiedShard> tied_shards_;
   Tensor deferred_all_gather_;  ///< all_gather_state: freed at the next unit's copy-out
+  EventId copied_out_;          ///< behind the deferred one's copy-out
   std::deque<ReduceState> reduce_states_;
   StreamId copy_in_stream_, gather_stream_, reduce_stream_, replicate_stream_;
   bool callback_queued_ = false;

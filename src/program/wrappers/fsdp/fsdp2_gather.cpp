@@ -62,7 +62,7 @@ void Fsdp2Group::unshard() {
   for (const ShardedParameter& parameter : parameters) elements += has_parts() ? parameter.kept.elements() : parameter.shard_elements;
   const std::int64_t ranks = has_parts() ? owner_.options_.reshard_to : mesh.shard;
   if (has_parts())  // they were made on the compute stream
-    for (const StreamId stream : {owner_.copy_in_stream_, owner_.gather_stream_}) tape().wait(stream, kComputeStream);
+    owner_.gather_behind_compute();
   // FSDPCommContext.get_all_gather_streams: outside forward and backward (an explicit unshard) everything runs on the current stream.
   const bool implicit = state == TrainingState::forward || state == TrainingState::pre_backward;
   const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
@@ -127,7 +127,7 @@ void Fsdp2Group::wait_for_unshard() {
   const bool alone = mesh.shard == 1;
   if (!gather_output_ && !alone) return;
   const LabelScope label(tape(), modules_.front()->label);
-  if (state == TrainingState::forward) owner_.deferred_all_gather_.reset();
+  if (state == TrainingState::forward) owner_.release_deferred_all_gather();
   const bool first = !parameters.front().gathered;
   if (alone) {
     copy_alone();
@@ -141,9 +141,10 @@ void Fsdp2Group::wait_for_unshard() {
     parameter.slot->tensor = parameter.gathered;
     parameter.kept.reset();
   }
-  if (state == TrainingState::forward && !alone) {
-    owner_.deferred_all_gather_ = std::move(gather_output_);  // freed after the next unit's copy-out has been issued
-  }
+  if (state == TrainingState::forward && !alone)
+    owner_.defer_all_gather(std::move(gather_output_));
+  else if (!alone)
+    owner_.gather_behind_compute();
   gather_output_.reset();
 }
 

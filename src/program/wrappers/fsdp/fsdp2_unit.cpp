@@ -63,8 +63,7 @@ void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
   if (first && !owner_.forward_root_) {
     owner_.forward_root_ = this;
     owner_.reset_tied_shards();
-    tape().wait(owner_.copy_in_stream_, kComputeStream);
-    tape().wait(owner_.gather_stream_, kComputeStream);
+    owner_.gather_behind_compute();
   }
   cast_inputs(tensors);
   for (auto& group : groups) group->pre_forward(tensors);

@@ -1,0 +1,62 @@
+// How the streams of a device share its compute units: what kernels of the compute stream lose to what runs beside them.
+//
+// * A collective holds compute units of its own as long as it runs, one for each of its channels ("NCCL CTAs won't share an SM with compute
+//   kernels", NVIDIA/nccl issue 689). Kernels of many blocks go on on the others.
+// * A kernel that is dealt to one block per unit finds some of its units taken: those blocks begin when the collective ends, or when the
+//   others are through, and take a second wave. So does the collective that comes while such a kernel runs: it waits for the kernel's end.
+// * Kernels of other streams take turns with those of the compute stream: either fills the device.
+#pragma once
+
+#include <array>
+#include <deque>
+
+#include "play/score.hpp"
+
+namespace plimsoll {
+
+class SharedDevice {
+ public:
+  explicit SharedDevice(const Pricing& pricing) : pricing_(pricing) {}
+
+  /// The end of a kernel of the compute stream that starts then.
+  double run(const Item& kernel, double start);
+  /// A kernel or a collective of another stream lies there. How much later the compute stream's last kernel ends for it: kernels that
+  /// were issued before it may still run.
+  double add(const Item& item, StreamId stream, double start, double end);
+  /// What was issued is long over.
+  void clear();
+
+ private:
+  struct Taken {
+    double start, end;
+    StreamId stream;
+    Claim claim;
+  };
+  struct Running {
+    double start, end;
+    double alone;  ///< seconds
+    Claim claim;
+  };
+
+  /// Of a kernel beside what takes that.
+  double slowdown(Claim kernel, Claim taken) const {
+    if (kernel == Claim::bandwidth) return pricing_.memory_slowdown;
+    return taken == Claim::bandwidth ? 1 : pricing_.product_slowdown;
+  }
+  double end_of(const Running& kernel, const Taken* only) const;
+  double end_of_blocks(const Running& kernel, const Taken* only) const;
+  void postpone(std::size_t index, double start);
+  std::size_t first_beyond(double time);
+  double hold_back(const Taken& taken, std::size_t first);
+
+  const Pricing& pricing_;
+  Running& running(std::size_t index) { return running_[index % kRunning]; }
+
+  std::deque<Taken> taken_;  ///< what may still run beside the compute stream
+  /// A ring: the last kernels of the compute stream, which may still run when something else is issued. A launch queue holds as many.
+  static constexpr std::size_t kRunning = 1024;
+  std::array<Running, kRunning> running_;
+  std::size_t begun_ = 0;  ///< kernels, with those that the ring has lost
+};
+
+}  // namespace plimsoll
