@@ -120,6 +120,20 @@ TEST(CompletedRows, RecipesWithConditions) {
   EXPECT_FALSE(mixture("Qwen3-30B-A3B", "mxfp8", R"(, "cuda_graph": "full_iteration:[]", "moe_fused_mlp": false)").strategy.moe.fused_mlp);
 }
 
+// MLPerf's recipe of adapters exchanges heads where a sequence is cut (cp_comm_type a2a), but in v4.1 on the B200 alone.
+TEST(CompletedRows, AdaptersOfMlperfExchangeHeads) {
+  const auto adapters = [](const std::string& round, const std::string& cp) {
+    return read(row("MLPerf Training " + round + " results", R"({"name": "Llama-2-70B"})",
+                    R"({"framework": "nemo", "task": "lora", "lora": {"r": 16}, "seq_len": 8192, "micro_batch": 1, "global_batch": 9, "tp": 1,
+                        "pp": 1, "dp": 9, "precision": "bf16", "cp": )" + cp + "}"))
+        .strategy.megatron.cp_comm_type;
+  };
+  EXPECT_EQ(adapters("v5.1", "8"), "a2a");
+  EXPECT_EQ(adapters("v5.0", "2"), "a2a");
+  EXPECT_NE(adapters("v5.1", "1"), "a2a");
+  EXPECT_NE(adapters("v4.1", "2"), "a2a");
+}
+
 // The tables of 25.09 say "tokendrop" of every mixture but DeepSeek's on H100; 25.11's drop no token.
 TEST(CompletedRows, MixturesOfTheReleasesOfMegatronBridge) {
   const auto mixture = [](const std::string& release) {

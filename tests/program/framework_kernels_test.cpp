@@ -147,6 +147,32 @@ TEST(MegatronKernels, ARingOfKeysDoesTheWorkOfWholeSequences) {
   EXPECT_EQ(attention[1].queries * 2, attention[1].keys);
 }
 
+// AttnFuncWithCPAndQKVOA2A: each rank attends with half of the heads over the whole sequence. Queries, keys and values go there and the
+// result comes back, their gradients the other way: eight exchanges a layer, in 8 bits of half the bytes.
+TEST(MegatronKernels, HeadsAreExchangedInTheBitsOfTheAttention) {
+  const auto exchanges = [](const StepProgram& program) {
+    std::vector<Collective> found;
+    for (const Instruction& each : program.step)
+      if (each.kind == InstructionKind::collective && program.collectives[each.id].kind == CollectiveKind::all_to_all)
+        found.push_back(program.collectives[each.id]);
+    return found;
+  };
+  const std::string split = R"(, "cp": 2, "cp_comm_type": "a2a")";
+  const StepProgram narrow = megatron(split + R"(, "fp8_attention": true)", 2, {}, "fp8"), wide = megatron(split, 2, {}, "fp8");
+  const std::vector<Collective> bytes = exchanges(narrow), words = exchanges(wide);
+  ASSERT_EQ(bytes.size(), 8U * kLayers);
+  ASSERT_EQ(words.size(), bytes.size());
+  for (std::size_t i = 0; i < bytes.size(); ++i) {
+    EXPECT_EQ(bytes[i].type, DType::fp8);
+    EXPECT_EQ(2 * bytes[i].bytes, words[i].bytes) << i;
+  }
+  for (const Attention& each : launches<Attention>(narrow)) {
+    EXPECT_EQ(each.type, DType::fp8);
+    EXPECT_EQ(each.heads, kHeads / 2);
+    EXPECT_EQ(each.queries, kLength);
+  }
+}
+
 /// Whether collectives of a kind stand behind the beginning of the optimizer's phase (true) or before it (false), one by one.
 std::vector<bool> behind_the_passes(const StepProgram& program, CollectiveKind kind) {
   std::vector<bool> behind;

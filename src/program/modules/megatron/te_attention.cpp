@@ -193,27 +193,40 @@ std::vector<Tensor> sequence_to_heads(MegatronRuntime& runtime, std::vector<Tens
   return outputs;
 }
 
-/// AttnFuncWithCPAndQKVOA2A: the exchanged queries, keys, values and result are saved.
-Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
+Tensor widened(const Tensor& x, DType type) {
+  if (x.dtype() == type) return x;
+  Tensor wide = x.tape().empty(x.sizes(), type);
+  in_place(wide, {&x});
+  return wide;
+}
+
+/// AttnFuncWithCPAndQKVOA2A: the exchanged queries, keys, values and result are saved. In 8 bits all of them are exchanged as such, gradients
+/// too; what it takes and gives back has 16.
+Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, bool in_eight_bits) {
   PythonFunction op("te_attention", {&query, &key, &value});
+  const AttentionKernels kernels = kernels_of(runtime, query, in_eight_bits);
+  const auto narrowed = [in_eight_bits](const Tensor& x) { return in_eight_bits ? eight_bit_copy(x) : x; };
+  const DType type = query.dtype();
   std::vector<Tensor> exchanged;
   Attended attended;
-  Tensor output;
+  Tensor output, inverse;
   {
     const GradMode no_grad(op.tape(), false);
-    exchanged = heads_to_sequence(runtime, {query, key, value});
-    attended = attend(op.tape(), kernels_of(runtime, query), exchanged[0], exchanged[1], exchanged[2]);
-    output = sequence_to_heads(runtime, {attended.output}).front();
+    exchanged = heads_to_sequence(runtime, {narrowed(query), narrowed(key), narrowed(value)});
+    attended = attend(op.tape(), kernels, exchanged[0], exchanged[1], exchanged[2]);
+    if (in_eight_bits) inverse = empty_like(attended.statistics);
+    output = widened(sequence_to_heads(runtime, {attended.output}).front(), type);
   }
   for (const Tensor& each : exchanged) op.save_output(each);
   op.save_output(attended.output);
   op.save_output(attended.statistics);
   op.save_output(attended.generator);
-  return op.done(output, [&runtime](BackwardCall& b) {
-    const std::vector<Tensor> gradient = heads_to_sequence(runtime, {b.grad()});
-    const AttentionGradients gradients = attend_backward(b.tape, kernels_of(runtime, b.saved(0)), b.saved(0), b.saved(1), b.saved(2));
+  if (inverse) op.save_output(inverse);
+  return op.done(output, [&runtime, kernels, narrowed, type](BackwardCall& b) {
+    const std::vector<Tensor> gradient = heads_to_sequence(runtime, {narrowed(b.grad())});
+    const AttentionGradients gradients = attend_backward(b.tape, kernels, b.saved(0), b.saved(1), b.saved(2));
     const std::vector<Tensor> own = sequence_to_heads(runtime, {gradients.query, gradients.key, gradients.value});
-    for (std::size_t i = 0; i < own.size(); ++i) b.give(i, own[i]);
+    for (std::size_t i = 0; i < own.size(); ++i) b.give(i, widened(own[i], type));
     b.drop_gradients();
   });
 }
@@ -286,14 +299,12 @@ Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor&
   Tensor output;
   if (runtime.cp() == 1) {
     output = options.in_eight_bits ? fused_attention_in_eight_bits(runtime, q, k, v) : fused_attention(runtime, q, k, v, scores);
-  } else if (options.exchange == "a2a" && !options.in_eight_bits) {
-    output = exchanged_attention(runtime, q, k, v);
+  } else if (options.exchange == "a2a") {
+    output = exchanged_attention(runtime, q, k, v, options.in_eight_bits);
   } else if (options.exchange == "p2p") {
     output = ring_of_keys(runtime, q, k, v, options.in_eight_bits);
   } else {
-    refuse("context parallelism by " + options.exchange + (options.in_eight_bits ? " in 8 bits" : "") +
-               " is not modelled for Transformer Engine",
-           "cp_comm_type");
+    refuse("context parallelism by " + options.exchange + " is not modelled for Transformer Engine", "cp_comm_type");
   }
   return view(output, {output.size(0), output.size(1), output.size(2) * output.size(3)});
 }
