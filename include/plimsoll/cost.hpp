@@ -33,6 +33,8 @@ Seconds device_copy_time(const Accelerator& device, Bytes bytes);
 
 /// Between the end of a kernel and the start of the next of its stream, which waits for it: in no price.
 Seconds kernel_gap(const Accelerator& device);
+/// The same where a CUDA graph replays both.
+Seconds kernel_gap_in_graph(const Accelerator& device);
 
 /// Time of one kernel of a step program among those surroundings. Products and convolutions: product_cost.hpp.
 Seconds price(const Kernel& kernel, const Accelerator& device, const Surroundings& around = {});

@@ -88,7 +88,7 @@ struct AttentionHelpers {
 struct KernelConstants {
   double nvidia_lanes = 0, amd_lanes = 0;
   CacheLaw cache;
-  Seconds gap;                    ///< between two kernels of one stream
+  Seconds gap, gap_in_graph;      ///< between two kernels of one stream, and where a CUDA graph replays them
   KernelLaw fill;                 ///< of memory that nothing is read for
   double generated_products = 1;  ///< share of streaming kernels' rate at which those that Triton makes of small products move memory
   PointwiseLaws pointwise;

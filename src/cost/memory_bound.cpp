@@ -69,6 +69,7 @@ Seconds memory_bound_time(const Accelerator& device, Bytes bytes, std::string_vi
 }
 
 Seconds kernel_gap(const Accelerator&) { return cost::kernel_constants().gap; }
+Seconds kernel_gap_in_graph(const Accelerator&) { return cost::kernel_constants().gap_in_graph; }
 
 Seconds fill_time(const Accelerator& device, Bytes bytes, DType type) {
   const cost::KernelLaw& law = cost::kernel_constants().fill;

@@ -30,7 +30,8 @@ std::vector<std::string> captured_by(const std::string& graphs) {
   return captured;
 }
 
-/// What the host has left to do where CUDA graphs replay a step: nothing of a whole iteration's or of whole layers'.
+/// What the host has left to do where CUDA graphs replay a step: nothing of a whole iteration's or of whole layers', whose kernels follow one
+/// another sooner.
 void replay_graphs(Pricing& pricing, const std::string& graphs) {
   if (graphs.empty()) return;
   if (graphs.rfind("transformer_engine", 0) == 0) {
@@ -40,6 +41,7 @@ void replay_graphs(Pricing& pricing, const std::string& graphs) {
   for (std::size_t i = 0; i < kHostWorks; ++i)
     if (static_cast<HostWork>(i) != HostWork::memory_traffic) pricing.host.work[i] = {};
   pricing.host.launch = {};
+  pricing.gap = kernel_gap_in_graph(pricing.cluster.accelerator);
 }
 
 }  // namespace
