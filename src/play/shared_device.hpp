@@ -3,7 +3,7 @@
 // * A collective holds compute units of its own as long as it runs, one for each of its channels ("NCCL CTAs won't share an SM with compute
 //   kernels", NVIDIA/nccl issue 689). Kernels of many blocks go on on the others.
 // * A kernel that is dealt to one block per unit finds some of its units taken: those blocks begin when the collective ends, or when the
-//   others are through, and take a second wave. So does the collective that comes while such a kernel runs: it waits for the kernel's end.
+//   others are through, and take a second wave. A collective that comes while such a kernel runs waits for its end.
 // * Kernels of other streams take turns with those of the compute stream: either fills the device.
 #pragma once
 
@@ -49,9 +49,9 @@ class SharedDevice {
   std::size_t first_beyond(double time);
   double hold_back(const Taken& taken, std::size_t first);
 
-  const Pricing& pricing_;
   Running& running(std::size_t index) { return running_[index % kRunning]; }
 
+  const Pricing& pricing_;
   std::deque<Taken> taken_;  ///< what may still run beside the compute stream
   /// A ring: the last kernels of the compute stream, which may still run when something else is issued. A launch queue holds as many.
   static constexpr std::size_t kRunning = 1024;
