@@ -190,7 +190,7 @@ bool needs_all_units(const Product& product, const Accelerator& device, int held
   if (std::none_of(device.gemm.kernels.begin(), device.gemm.kernels.end(), deals_at_once)) return false;
   const ProductPlan plan = plan_product(product, device, around);
   if (!plan.kernels || !plan.kernels->one_block_per_unit) return false;
-  const std::int64_t tiles = ceil_div(product.m, plan.tile.m) * ceil_div(product.n, plan.tile.n) * product.batch;
+  const std::int64_t tiles = count_tiles(product.m, product.n, plan.tile, device.compute_units).tiles * product.batch;
   return tiles * plan.split > device.compute_units - held;
 }
 

@@ -15,10 +15,13 @@ std::uint64_t key_of(const Collective& c) {
          static_cast<std::uint64_t>(c.type);
 }
 
+bool is_transfer(const Collective& collective) {
+  return collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
+}
+
 /// Collectives over all ranks of a pipeline: nobody is done before the last one has come.
 bool joins_stages(const Collective& collective) {
-  const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
-  return !transfer && (collective.group == Group::world || collective.group == Group::pipeline);
+  return !is_transfer(collective) && (collective.group == Group::world || collective.group == Group::pipeline);
 }
 
 }  // namespace
@@ -213,7 +216,7 @@ class ScoreWriter {
     item.issue = tables_.pricing.meeting[static_cast<std::size_t>(collective.group)].value;
     item.cause = cause_of(collective.group);
     const auto group = static_cast<std::size_t>(collective.group);
-    const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
+    const bool transfer = is_transfer(collective);
     if (transfer && collective.group == Group::pipeline) item.cause = Cause::transfer;
     item.what = Item::What::collective;
     if (transfer && collective.peer != Collective::kNoPeer) {
@@ -237,7 +240,7 @@ class ScoreWriter {
 
   /// In a group of several nodes NCCL gives a transfer two channels for each peer (ncclTopoComputeP2pChannelsPerPeer of src/graph/paths.cc).
   Claim claim_of(const Collective& collective) const {
-    const bool transfer = collective.kind == CollectiveKind::send || collective.kind == CollectiveKind::receive;
+    const bool transfer = is_transfer(collective);
     if (transfer && tables_.pricing.groups[static_cast<std::size_t>(collective.group)].nodes > 1) return Claim::bandwidth;
     return transfer || collective.expected ? Claim::units : Claim::blocks;
   }

@@ -12,44 +12,35 @@ double overlap(double start, double end, double other_start, double other_end) {
 
 }  // namespace
 
-/// `only`: beside this alone; null: beside all that is known.
-double SharedDevice::end_of(const Running& kernel, const Taken* only) const {
-  if (kernel.claim == Claim::blocks) return end_of_blocks(kernel, only);
+/// Beside what is taken from the `first` on.
+double SharedDevice::end_of(const Running& kernel, std::size_t first) const {
+  if (kernel.claim == Claim::blocks) return end_of_blocks(kernel, first);
   double at = kernel.start, left = kernel.end - kernel.start;
-  const auto pass = [&](const Taken& taken) {
-    if (taken.end <= at) return true;
+  for (std::size_t i = first; i < taken_.size() && left > 0; ++i) {
+    const Taken& taken = taken_[i];
+    if (taken.end <= at) continue;
     const double free = std::max(0.0, taken.start - at);
-    if (left <= free) return false;
+    if (left <= free) break;
     left -= free, at += free;
     if (taken.claim == Claim::device) {
       at = taken.end;
-      return true;
+      continue;
     }
     const double slower = slowdown(kernel.claim, taken.claim), shared = std::min(left * slower, taken.end - at);
     left -= shared / slower, at += shared;
-    return left > 0;
-  };
-  if (only) {
-    pass(*only);
-  } else {
-    for (const Taken& taken : taken_)
-      if (!pass(taken)) break;
   }
   return at + left;
 }
 
-double SharedDevice::end_of_blocks(const Running& kernel, const Taken* only) const {
+double SharedDevice::end_of_blocks(const Running& kernel, std::size_t first) const {
   double held = kernel.start, lost = 0, shared = 0;
-  const auto pass = [&](const Taken& taken) {
+  for (std::size_t i = first; i < taken_.size(); ++i) {
+    const Taken& taken = taken_[i];
     const double both = overlap(kernel.start, kernel.end, taken.start, taken.end);
     if (taken.claim == Claim::device) lost += both;
     if (taken.claim == Claim::units) shared += both;
     if (taken.claim == Claim::blocks && taken.start <= kernel.start) held = std::max(held, taken.end);
-  };
-  if (only)
-    pass(*only);
-  else
-    std::for_each(taken_.begin(), taken_.end(), pass);
+  }
   if (held <= kernel.start) return kernel.end + lost + shared * (pricing_.product_slowdown - 1);
   return lost + std::max(kernel.end, std::min(held, kernel.end) + pricing_.second_wave * kernel.alone);
 }
@@ -70,7 +61,7 @@ double SharedDevice::run(const Item& kernel, double start) {
   while (!taken_.empty() && taken_.front().end <= start) taken_.pop_front();
   Running& now = running(begun_++) = {start, start + kernel.seconds, kernel.seconds, kernel.claim};
   if (taken_.empty()) return now.end;
-  now.end = end_of(now, nullptr);
+  now.end = end_of(now, 0);
   if (now.claim == Claim::blocks)
     for (std::size_t i = 0; i < taken_.size(); ++i)
       if (taken_[i].claim == Claim::blocks && taken_[i].start > start && taken_[i].start < now.end) postpone(i, now.end);
@@ -79,16 +70,14 @@ double SharedDevice::run(const Item& kernel, double start) {
 
 double SharedDevice::add(const Item& item, StreamId stream, double start, double end) {
   if (end <= start) return 0;
-  Taken taken{start, end, stream, item.what == Item::What::kernel ? Claim::device : item.claim};
+  const Claim claim = item.what == Item::What::kernel ? Claim::device : item.claim;
   const auto before = std::find_if(taken_.rbegin(), taken_.rend(), [&](const Taken& other) { return other.stream == stream; });
-  if (before != taken_.rend() && before->end > taken.start) taken = {before->end, before->end + (end - start), stream, taken.claim};
-  std::size_t first = first_beyond(taken.start);
-  if (first < begun_ && taken.claim == Claim::blocks && running(first).claim == Claim::blocks && running(first).start < taken.start) {
-    taken = {running(first).end, running(first).end + (end - start), stream, taken.claim};
-    ++first;
-  }
-  taken_.push_back(taken);
-  return hold_back(taken, first);
+  double begin = before == taken_.rend() ? start : std::max(start, before->end);
+  std::size_t first = first_beyond(begin);
+  if (first < begun_ && claim == Claim::blocks && running(first).claim == Claim::blocks && running(first).start < begin)
+    begin = running(first++).end;
+  taken_.push_back({begin, begin + (end - start), stream, claim});
+  return hold_back(first);
 }
 
 /// The first kernel that ends behind that time.
@@ -104,16 +93,19 @@ std::size_t SharedDevice::first_beyond(double time) {
   return low;
 }
 
-/// Kernels that were known already lose what they would have lost, and those behind them begin later by what no gap takes up.
-double SharedDevice::hold_back(const Taken& taken, std::size_t first) {
+/// Kernels that were known already, from the `first` on, lose to what was taken last what they would have lost, and those behind them begin
+/// later by what no gap takes up.
+double SharedDevice::hold_back(std::size_t first) {
+  const std::size_t last = taken_.size() - 1;
+  const double until = taken_[last].end;
   double delay = 0, free = 0;  // the next kernel may begin
   for (std::size_t i = first; i < begun_; ++i) {
     Running& kernel = running(i);
     if (i > first) delay = std::min(delay, std::max(0.0, free - kernel.start));
-    if (kernel.start + delay >= taken.end && delay <= 0) return 0;
+    if (kernel.start + delay >= until && delay <= 0) return 0;
     kernel.start += delay, kernel.end += delay;
-    if (kernel.start < taken.end) {
-      const double end = end_of(kernel, &taken);
+    if (kernel.start < until) {
+      const double end = end_of(kernel, last);
       delay += end - kernel.end;
       kernel.end = end;
     }

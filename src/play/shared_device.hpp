@@ -43,11 +43,11 @@ class SharedDevice {
     if (kernel == Claim::bandwidth) return pricing_.memory_slowdown;
     return taken == Claim::bandwidth ? 1 : pricing_.product_slowdown;
   }
-  double end_of(const Running& kernel, const Taken* only) const;
-  double end_of_blocks(const Running& kernel, const Taken* only) const;
+  double end_of(const Running& kernel, std::size_t first) const;
+  double end_of_blocks(const Running& kernel, std::size_t first) const;
   void postpone(std::size_t index, double start);
   std::size_t first_beyond(double time);
-  double hold_back(const Taken& taken, std::size_t first);
+  double hold_back(std::size_t first);
 
   Running& running(std::size_t index) { return running_[index % kRunning]; }
 

@@ -67,11 +67,14 @@ struct AttentionGradients {
   Tensor query, key, value;
 };
 
-Tensor eight_bit_copy(const Tensor& x) {
-  Tensor copy = x.tape().empty(x.sizes(), DType::fp8);
+/// What Transformer Engine's quantizers make of a tensor of another type, without a node of autograd's.
+Tensor as_type(const Tensor& x, DType type) {
+  if (x.dtype() == type) return x;
+  Tensor copy = x.tape().empty(x.sizes(), type);
   in_place(copy, {&x});
   return copy;
 }
+Tensor eight_bit_copy(const Tensor& x) { return as_type(x, DType::fp8); }
 
 /// The fused backward; it adds the queries' gradient up in fp32.
 AttentionGradients attend_backward(Tape& tape, const AttentionKernels& kernels, const Tensor& query, const Tensor& key,
@@ -193,40 +196,32 @@ std::vector<Tensor> sequence_to_heads(MegatronRuntime& runtime, std::vector<Tens
   return outputs;
 }
 
-Tensor widened(const Tensor& x, DType type) {
-  if (x.dtype() == type) return x;
-  Tensor wide = x.tape().empty(x.sizes(), type);
-  in_place(wide, {&x});
-  return wide;
-}
-
 /// AttnFuncWithCPAndQKVOA2A: the exchanged queries, keys, values and result are saved. In 8 bits all of them are exchanged as such, gradients
 /// too; what it takes and gives back has 16.
 Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, bool in_eight_bits) {
   PythonFunction op("te_attention", {&query, &key, &value});
   const AttentionKernels kernels = kernels_of(runtime, query, in_eight_bits);
-  const auto narrowed = [in_eight_bits](const Tensor& x) { return in_eight_bits ? eight_bit_copy(x) : x; };
-  const DType type = query.dtype();
+  const DType type = query.dtype(), exchanged_type = in_eight_bits ? DType::fp8 : type;
   std::vector<Tensor> exchanged;
   Attended attended;
   Tensor output, inverse;
   {
     const GradMode no_grad(op.tape(), false);
-    exchanged = heads_to_sequence(runtime, {narrowed(query), narrowed(key), narrowed(value)});
+    exchanged = heads_to_sequence(runtime, {as_type(query, exchanged_type), as_type(key, exchanged_type), as_type(value, exchanged_type)});
     attended = attend(op.tape(), kernels, exchanged[0], exchanged[1], exchanged[2]);
     if (in_eight_bits) inverse = empty_like(attended.statistics);
-    output = widened(sequence_to_heads(runtime, {attended.output}).front(), type);
+    output = as_type(sequence_to_heads(runtime, {attended.output}).front(), type);
   }
   for (const Tensor& each : exchanged) op.save_output(each);
   op.save_output(attended.output);
   op.save_output(attended.statistics);
   op.save_output(attended.generator);
   if (inverse) op.save_output(inverse);
-  return op.done(output, [&runtime, kernels, narrowed, type](BackwardCall& b) {
-    const std::vector<Tensor> gradient = heads_to_sequence(runtime, {narrowed(b.grad())});
+  return op.done(output, [&runtime, kernels, exchanged_type, type](BackwardCall& b) {
+    const std::vector<Tensor> gradient = heads_to_sequence(runtime, {as_type(b.grad(), exchanged_type)});
     const AttentionGradients gradients = attend_backward(b.tape, kernels, b.saved(0), b.saved(1), b.saved(2));
     const std::vector<Tensor> own = sequence_to_heads(runtime, {gradients.query, gradients.key, gradients.value});
-    for (std::size_t i = 0; i < own.size(); ++i) b.give(i, widened(own[i], type));
+    for (std::size_t i = 0; i < own.size(); ++i) b.give(i, as_type(own[i], type));
     b.drop_gradients();
   });
 }
