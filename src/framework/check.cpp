@@ -275,6 +275,8 @@ void check_shapes(Resolver& r) {
   if (s.base_weights != BaseWeights::as_trained && !s.lora && !s.peft)
     r.complaints.add("base_weights without adapters: quantised weights are frozen, and nothing else would be trained",
                      "give lora.r or leave it out");
+  if (s.optimizer == OptimizerKind::lora_fa && !s.lora)
+    r.complaints.add("LoRA-FA trains adapters, and there are none", "give lora.r, or another optimizer");
   if (engine_of(s) == Engine::fsdp2 && s.fsdp.sharding == FsdpOptions::Sharding::no_shard)
     r.complaints.add("fully_shard (FSDP2) has no NO_SHARD", "set data_parallel ddp, or fsdp1");
   if (s.fsdp.root_unit == false && (engine_of(s) == Engine::fsdp1 || engine_of(s) == Engine::fsdp2))

@@ -18,6 +18,7 @@ void check(const Strategy& s) {
     if (unknown) refuse(std::string(what) + " is not modelled for llm-foundry", key);
   };
   no(s.data_parallel != DataParallel::fsdp1, "data parallelism other than FSDP1", "data_parallel");
+  no(s.fsdp.min_num_params > 0, "sharding units by their size (Composer wraps MPT's blocks)", "fsdp.min_num_params");
   no(s.precision != Precision::fsdp_mixed_bf16, "a precision other than bf16", "precision");
   no(s.attention != AttentionKernel::flash && s.attention != AttentionKernel::automatic, "an attention other than flash", "attention");
   no(s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::full, "this recomputation", "recompute");

@@ -358,6 +358,8 @@ std::unique_ptr<Optimizer> make_muon(Tape& tape, const std::vector<Tensor>& matr
 }
 
 std::unique_ptr<Optimizer> make_lora_fa(Tape& tape, std::vector<Tensor> parameters) {
+  for (const Tensor& parameter : parameters)
+    if (parameter.rank() != 2) refuse("LoRA-FA of adapters that lie in one flat buffer is not modelled", "optimizer", "adamw");
   return std::make_unique<LoraFa>(tape, std::move(parameters));
 }
 

@@ -209,10 +209,7 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
     if (strategy.lora->dora) refuse("DoRA of 4-bit weights is not modelled", "lora.use_dora");
     quantize_linears(*root, model, strategy.base_weights == BaseWeights::nf4_double_quant);
   }
-  if (strategy.optimizer == OptimizerKind::lora_fa) {
-    if (!strategy.lora) fail("LoRA-FA trains adapters, and there are none", "optimizer", "give lora");
-    freeze_lora_a(*root);
-  }
+  if (strategy.optimizer == OptimizerKind::lora_fa) freeze_lora_a(*root);
   if (strategy.low_precision == LowPrecision::fp8) put_8_bit_linears(*root, model, strategy, tape);
   return root;
 }
