@@ -402,7 +402,8 @@ std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy
   check_keys(model, field_names(), unread, "model.");
   const std::string name = model.has("name") ? model["name"].text() : std::string();
   const std::string architecture = model.has("class") ? model["class"].text() : std::string();
-  const bool whole = model.has("config") && (!architecture.empty() || model.has("model_type") || model["config"].has("model_type"));
+  const bool typed = model.has("config") && (model["config"].has("model_type") || model["config"].has("plimsoll-graph"));
+  const bool whole = typed || (model.has("config") && (!architecture.empty() || model.has("model_type")));
   if (whole) return caches.model(whole_config(model), model.where() + "/config", name, architecture);
   if (model.has("hidden_size") || model.has("config")) {
     const Fields fields(model);
