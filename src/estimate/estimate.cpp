@@ -12,6 +12,7 @@
 #include "estimate/played_time.hpp"
 #include "estimate/rank_groups.hpp"
 #include "estimate/rank_memory.hpp"
+#include "estimate/read_programs.hpp"
 #include "estimate/residuals.hpp"
 #include "estimate/stages.hpp"
 #include "estimate/step_time.hpp"
@@ -117,9 +118,9 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
 
 /// Ranks of one pipeline stage hold the same program.
 std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy,
-                                 PlayedTime& time) {
+                                 const ProgramReader& reader, PlayedTime& time) {
   std::vector<RankReport> ranks;
-  RankPrograms programs(model, strategy, cluster);
+  RankPrograms programs(model, strategy, cluster, reader);
   for (int stage = 0; stage < strategy.pp; ++stage) {
     RankReport rank;
     rank.stage = stage;
@@ -169,6 +170,10 @@ void refuse_what_is_not_modelled(const Model& model) {
 }  // namespace
 
 Report estimate(const Model& model, const Cluster& cluster, const Strategy& said) {
+  return estimation::estimate_and_read(model, cluster, said, {});
+}
+
+Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader) {
   refuse_what_is_not_modelled(model);
   const Strategy strategy = resolve(said, model, cluster);
   const std::vector<Stage> stages = stages_of(model, strategy);
@@ -184,7 +189,7 @@ Report estimate(const Model& model, const Cluster& cluster, const Strategy& said
   report.gpus = strategy.gpus;
   report.gpus_per_node = cluster.gpus_per_node;
   PlayedTime time(run_pricing(cluster, strategy, groups));
-  report.ranks = ranks_of(model, stages, cluster, strategy, time);
+  report.ranks = ranks_of(model, stages, cluster, strategy, reader, time);
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);
   if (time.lacking().empty()) {

@@ -197,6 +197,7 @@ std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason
   try {
     StepProgram program = lower(stage);
     if (cluster_.accelerator.is_amd()) name_rocm_attention(program, resolved_);
+    if (reader_) reader_(program);
     return program;
   } catch (const Error& error) {
     if (error.code() != ErrorCode::refused) throw;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "estimate/played_time.hpp"
+#include "estimate/read_programs.hpp"
 #include "estimate/stages.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/hardware.hpp"
@@ -16,11 +17,12 @@
 
 namespace plimsoll::estimation {
 
-/// The programs of a run's ranks; what ranks with equal stages share is lowered once. Its arguments must outlive it.
+/// The programs of a run's ranks; what ranks with equal stages share is lowered once. Its arguments must outlive it. `reader`, where there
+/// is one, sees each of them.
 class RankPrograms {
  public:
-  RankPrograms(const Model& model, const Strategy& resolved, const Cluster& cluster)
-      : model_(model), resolved_(resolved), cluster_(cluster) {}
+  RankPrograms(const Model& model, const Strategy& resolved, const Cluster& cluster, ProgramReader reader = {})
+      : model_(model), resolved_(resolved), cluster_(cluster), reader_(std::move(reader)) {}
   /// The program of a rank of that pipeline stage; empty where there is no lowering, and why.
   std::optional<StepProgram> of_stage(int stage, std::string& reason);
   /// Gives back a program that was read: the next one is written into its memory.
@@ -32,6 +34,7 @@ class RankPrograms {
   const Model& model_;
   const Strategy& resolved_;
   const Cluster& cluster_;
+  ProgramReader reader_;
   std::unique_ptr<program::MegatronPipeline> megatron_;
   std::unique_ptr<program::TitanPipeline> torchtitan_;
   StepProgram spare_;

@@ -1,0 +1,17 @@
+// An estimate whose programs are read by somebody else too, while they are played: a program is not kept once it was.
+#pragma once
+
+#include <functional>
+
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/program.hpp"
+
+namespace plimsoll::estimation {
+
+/// Sees the program of a rank, as it is played; of several, in the order of their pipeline stages.
+using ProgramReader = std::function<void(const StepProgram&)>;
+
+/// What plimsoll::estimate says, and every rank's program to `reader`.
+Report estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& strategy, const ProgramReader& reader);
+
+}  // namespace plimsoll::estimation
