@@ -92,6 +92,14 @@ void check(const Strategy& s, const Model&, Complaints& complaints) {
                    "choose one that does (GPUs of a node)");
 }
 
+/// PipelineEngine.__init__: what Megatron-DeepSpeed runs under without --no-pipeline-parallel.
+void check_megatron(const Strategy& s, const Model& model, Complaints& complaints) {
+  check(s, model, complaints);
+  if (s.pp > 1 && (s.data_parallel == DataParallel::zero2 || s.data_parallel == DataParallel::zero3))
+    complaints.add("ZeRO-2 and ZeRO-3 are incompatible with DeepSpeed's pipeline parallelism (PipelineEngine asserts)",
+                   "set zero 1, or pp to 1");
+}
+
 }  // namespace
 
 Entry deepspeed() {
@@ -133,7 +141,7 @@ Entry megatron_deepspeed() {
   p.schedules = {"1f1b"};
   p.stages = StageSplit::leading;
   p.tensor = p.sequence_parallel = true;
-  return {p, nullptr, complete, check};
+  return {p, nullptr, complete, check_megatron};
 }
 
 }  // namespace plimsoll::framework

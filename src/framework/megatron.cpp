@@ -16,7 +16,15 @@ void adjust(FrameworkProfile& p, const Strategy& s) {
   p.fused_qkv = true;
 }
 
+/// The linears that LoRA(…) of NeMo and of Megatron-Bridge adapts when it is told none.
+void complete_adapters(Strategy& s) {
+  if (!s.lora || !s.lora->targets.empty()) return;
+  s.lora->targets = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+  s.assumed.push_back("lora.target_modules: linear_qkv, linear_proj, linear_fc1, linear_fc2 (the launcher's LoRA)");
+}
+
 void complete(Strategy& s, const Model&) {
+  complete_adapters(s);
   auto& megatron = s.megatron;
   const bool local = megatron.layer_spec == "local";
   const MegatronRelease release = megatron_release(s);
@@ -45,19 +53,6 @@ void complete(Strategy& s, const Model&) {
   }
 }
 
-/// What LoRA(…) of NeMo and of Megatron-Bridge adapts when it is told nothing.
-void complete_adapters(Strategy& s) {
-  if (!s.lora) return;
-  if (s.lora->r == 0) {
-    s.lora->r = 32;
-    s.assumed.push_back("lora.r: 32 (the launcher's LoRA)");
-  }
-  if (s.lora->targets.empty()) {
-    s.lora->targets = {"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
-    s.assumed.push_back("lora.target_modules: linear_qkv, linear_proj, linear_fc1, linear_fc2 (the launcher's LoRA)");
-  }
-}
-
 /// _get_optimizer_overlap_cfgs of NeMo's MegatronCommOverlapCallback and of Megatron-Bridge's CommOverlapConfig.
 void complete_buckets(Strategy& s) {
   constexpr std::int64_t kBucket = 128 * 1024 * 1024;
@@ -74,14 +69,23 @@ void complete_overlap(Strategy& s) {
 }
 
 void complete_overlapped(Strategy& s, const Model& model) {
-  complete_adapters(s);
+  if (s.lora && s.lora->r == 0) {
+    s.lora->r = 32;
+    s.assumed.push_back("lora.r: 32 (the launcher's LoRA)");
+  }
   complete_overlap(s);
   complete(s, model);
 }
 
-/// bf16_with_fp8_mixed and bf16_with_fp8_current_scaling_mixed set fp8_param_gather.
+/// Whether the launcher's recipe sets fp8_param_gather: bf16_with_fp8_mixed and bf16_with_fp8_current_scaling_mixed do,
+/// bf16_with_fp8_subchannel_scaling_mixed does not, bf16_with_mxfp8_mixed does in Megatron-Bridge (mixed_precision.py of both).
+bool gathers_in_8_bits(const Strategy& s) {
+  if (s.low_precision == LowPrecision::mxfp8) return s.framework == "megatron-bridge" && s.data_parallel == DataParallel::megatron_distopt;
+  return s.low_precision == LowPrecision::fp8 && s.fp8_scaling != Fp8Scaling::blockwise;
+}
+
 void complete_recipe(Strategy& s, const Model& model) {
-  if (s.low_precision == LowPrecision::fp8 && !s.fp8_params) {
+  if (gathers_in_8_bits(s) && !s.fp8_params) {
     s.fp8_params = true;
     s.assumed.push_back("fp8_params: true (fp8_param_gather of the launcher's recipes)");
   }

@@ -88,8 +88,8 @@ struct MegatronDevice {
 StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch = false,
                            const MegatronDevice& device = {});
 
-/// Megatron-DeepSpeed's GPT in bf16 on one rank of DeepSpeed's pipeline engine, one stage of ZeRO-1. Micro-batches of the steady state
-/// beyond a few are left out, as above. To be played with DelayedFree::next_wait: the host hands out gathers without waiting for them.
+/// Megatron-DeepSpeed's GPT on one rank of DeepSpeed's pipeline engine, or, with ZeRO-2, of its plain one. Micro-batches of the steady
+/// state beyond a few are left out, as above. To be played with DelayedFree::next_wait: the host hands out gathers without waiting for them.
 StepProgram lower_megatron_deepspeed(const Model& model, const Strategy& strategy, int pipeline_rank);
 
 /// Programs of a Megatron pipeline's ranks. What ranks with equal stages do is recorded once, and each rank's program is put together from

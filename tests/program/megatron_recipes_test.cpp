@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -312,6 +313,50 @@ TEST(MegatronOffload, WhatLeavesComesBack) {
 TEST(MegatronOffload, StagesAndRecomputationAreErrors) {
   EXPECT_THROW(lowered(llama(), R"("precision": "bf16", "offload": "activations", "recompute": "full")"), Error);
   EXPECT_THROW(lowered(llama(), R"("precision": "bf16", "offload": "activations", "pp": 2)", 2), Error);
+}
+
+/// Bytes of parameters that are alive behind the first step.
+std::int64_t parameter_bytes(const StepProgram& program) {
+  std::map<std::uint32_t, std::int64_t> alive;
+  for (const auto* part : {&program.init, &program.first_step}) {
+    for (const Instruction& instruction : *part) {
+      if (instruction.kind == InstructionKind::alloc && instruction.category == Category::parameter) alive[instruction.id] = instruction.bytes;
+      if (instruction.kind == InstructionKind::free) alive.erase(instruction.id);
+    }
+  }
+  std::int64_t bytes = 0;
+  for (const auto& [tensor, size] : alive) bytes += size;
+  return bytes;
+}
+
+// Four layers of 512 · 1536 + 512 · 512 + 512 · 2048 + 1024 · 512 weights. As bf16 with two copies in mxfp8 they take 2 + 2 · 33/32 bytes each,
+// as MXFP8Tensors the copies alone; what ranks gather is bf16 either way, through the gradients' buffer (reuse_grad_buf_for_mxfp8_param_ag).
+TEST(MegatronRecipes, PrimaryWeightsInMxfp8HaveNoSixteenBitsOfTheirOwn) {
+  constexpr std::int64_t kWeights = 4 * (512 * 1536 + 512 * 512 + 512 * 2048 + 1024 * 512);
+  const std::string recipe = R"("precision": "mxfp8", "data_parallel": "megatron-distopt", "fp8_params": )";
+  const StepProgram copies = lowered(llama(), recipe + "false", 2), primary = lowered(llama(), recipe + "true", 2);
+  EXPECT_NEAR(static_cast<double>(parameter_bytes(copies) - parameter_bytes(primary)), 2.0 * kWeights, 0.01 * kWeights);
+  const std::int64_t gathered = moved(primary, CollectiveKind::all_gather, Group::data_shard);
+  EXPECT_NEAR(static_cast<double>(gathered), static_cast<double>(moved(copies, CollectiveKind::all_gather, Group::data_shard)),
+              0.01 * static_cast<double>(gathered));
+}
+
+// ParallelLinearAdapter beside grouped experts is one for all of them (share_expert_adapters): rank 8 beside 512 → 2 · 512 and 512 → 512.
+TEST(MegatronRecipes, ExpertsOfARankShareAnAdapter) {
+  const Model model = mixtral("silu");
+  const auto trained = [&](const std::string& more) {
+    const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw",
+                                 "lora": {"r": 8, "target_modules": ["linear_fc1", "linear_fc2"]}, )" +
+                             more + "}";
+    const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", 1));
+    std::int64_t elements = 0;
+    for (const PlacedParameter& each : megatron_parameters(megatron_config(model, strategy), {0, kLayers, true, true}, 1))
+      elements += each.parameter->trainable ? each.parameter->sizes.product() : 0;
+    return elements;
+  };
+  constexpr std::int64_t kOfOne = 8 * (kHidden + 2 * kInner) + 8 * (kInner + kHidden);
+  EXPECT_EQ(trained(R"("moe_grouped_gemm": true)"), kLayers * kOfOne);
+  EXPECT_EQ(trained(R"("moe_grouped_gemm": false)"), kLayers * kExperts * kOfOne) << "an MLP per expert has adapters of its own";
 }
 
 }  // namespace

@@ -230,10 +230,9 @@ TEST(PointToPoint, MegatronDeepSpeedsRanksMeet) {
   const Model model = parse_model(R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 1024, "n_positions": 256,
                                       "n_embd": 512, "n_head": 8, "activation_function": "gelu", "n_layer": 8})",
                                   "gpt", "gpt");
-  for (const int micro_batches : {4, 24}) {
-    const std::string text = R"("framework": "megatron-deepspeed", "precision": "bf16", "data_parallel": "zero1", "attention": "unfused",
-                                "pp": 4, "micro_batches_per_step": )" +
-                             std::to_string(micro_batches);
+  for (const auto& [precision, micro_batches] : {std::pair{"bf16", 4}, {"bf16", 24}, {"fp16", 24}}) {
+    const std::string text = R"("framework": "megatron-deepspeed", "data_parallel": "zero1", "attention": "unfused", "pp": 4, "precision": ")" +
+                             std::string(precision) + R"(", "micro_batches_per_step": )" + std::to_string(micro_batches);
     const Strategy strategy = strategy_of(model, text, 4);
     std::vector<StepProgram> programs;
     for (int rank = 0; rank < 4; ++rank) programs.push_back(lower_megatron_deepspeed(model, strategy, rank));

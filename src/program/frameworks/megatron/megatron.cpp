@@ -241,6 +241,8 @@ class Training {
       return;
     }
     MegatronDdpOptions options = ddp_options(strategy_);
+    options.packed = config_.quantization.packed();
+    options.weights_apart = config_.quantization.apart();
     options.already_added = already_added;
     std::vector<MegatronParameterBuffer*> dense, expert;
     for (const auto& chunk : chunks_) {

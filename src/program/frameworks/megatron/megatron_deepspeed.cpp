@@ -1,16 +1,21 @@
 // Megatron-DeepSpeed's GPT under DeepSpeed's PipelineEngine, one pipeline rank: its training schedule instruction by instruction,
-// activations and gradients that cross stages cut over the tensor-parallel ranks. Sources: deepspeed/runtime/pipe/{engine,schedule}.py and
-// runtime/utils.py (PartitionedTensor) of DeepSpeed 0.8.1, pretrain_gpt.py of Megatron-DeepSpeed.
+// activations and gradients that cross stages cut over the tensor-parallel ranks. With ZeRO-2, which the PipelineEngine asserts not to be
+// asked for, under DeepSpeedEngine (--no-pipeline-parallel). Sources: deepspeed/runtime/pipe/{engine,schedule}.py, runtime/engine.py and
+// runtime/utils.py (PartitionedTensor) of DeepSpeed 0.8.1, pretrain_gpt.py and megatron/training.py of Megatron-DeepSpeed.
 #include <algorithm>
+#include <memory>
+#include <optional>
 #include <vector>
 
+#include "program/accumulation.hpp"
 #include "program/carried.hpp"
 #include "program/lower.hpp"
 #include "program/modules/megatron/legacy.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/point_to_point.hpp"
-#include "program/wrappers/deepspeed/pipeline_bf16.hpp"
+#include "program/wrappers/deepspeed/pipeline.hpp"
+#include "program/wrappers/deepspeed/zero12.hpp"
 
 namespace plimsoll::program {
 
@@ -55,7 +60,7 @@ struct PipeBuffer {
 
 class PipelineEngine {
  public:
-  PipelineEngine(Tape& tape, MegatronRuntime& runtime, LegacyStage& stage, PipelineBf16Optimizer& optimizer, int rank, int ranks)
+  PipelineEngine(Tape& tape, MegatronRuntime& runtime, LegacyStage& stage, PipelineOptimizer& optimizer, int rank, int ranks)
       : tape_(tape), runtime_(runtime), stage_(stage), optimizer_(optimizer), rank_(rank), transfers_(tape, ranks) {}
 
   /// train_batch. Rounds of the steady state beyond the recorded ones are `left_out`.
@@ -142,10 +147,10 @@ class PipelineEngine {
   void backward_pass(PipeBuffer& buffer) {
     tape_.phase(Phase::backward);
     if (last()) {
-      const Tensor scaled = divide_scalar(loss_);
-      optimizer_.clear_gradients();
+      const Tensor mean = divide_scalar(loss_), scaled = optimizer_.scales_loss() ? multiply_scalar(mean) : mean;
+      optimizer_.before_backward();
       tape_.backward(scaled);
-      optimizer_.accumulate();
+      optimizer_.after_backward();
       return;
     }
     if (cut()) {
@@ -154,9 +159,9 @@ class PipelineEngine {
     }
     {
       const Tensor gradient = cut() ? whole(gradient_buffer_) : gradient_buffer_;
-      optimizer_.clear_gradients();
+      optimizer_.before_backward();
       tape_.backward(buffer.output, gradient);
-      optimizer_.accumulate();
+      optimizer_.after_backward();
     }
     buffer.output.reset();
     buffer.part.reset();
@@ -225,7 +230,7 @@ class PipelineEngine {
   Tape& tape_;
   MegatronRuntime& runtime_;
   LegacyStage& stage_;
-  PipelineBf16Optimizer& optimizer_;
+  PipelineOptimizer& optimizer_;
   int rank_;
   PairedTransfers transfers_;
   std::vector<PipeBuffer> buffers_;
@@ -234,30 +239,94 @@ class PipelineEngine {
 
 DeepSpeedSettings settings_of(const Strategy& strategy) {
   DeepSpeedSettings settings;
+  settings.json = strategy.deepspeed;
+  settings.before_0_17 = true;
+  settings.clips = strategy.clip_grad_norm.value_or(true);
   settings.ranks = std::max(strategy.dp, 1);
+  settings.rank = strategy.rank.value_or(0);
+  settings.micro_batches = strategy.micro_batches;
   settings.optimizer = strategy.optimizer;
   settings.implementation = strategy.optimizer_impl;
   return settings;
 }
 
+/// The engine has neither for stage 1 (_configure_zero_optimizer), and FP16_Optimizer is the wrapper of apex's FusedAdam.
+DeepSpeedSettings pipeline_settings_of(const Strategy& strategy) {
+  DeepSpeedSettings settings = settings_of(strategy);
+  settings.stage = strategy.data_parallel == DataParallel::zero1 ? 1 : 0;
+  settings.json.contiguous_gradients = false;
+  settings.json.overlap_comm = false;
+  settings.json.wrapper = "FP16_Optimizer";
+  return settings;
+}
+
+/// What every rank of Megatron-DeepSpeed has: its part of the model.
+struct LegacyRank {
+  LegacyRank(const LegacyStagePlan& plan, const Strategy& strategy)
+      : runtime(tape, {.tensor_parallel = strategy.tp, .quantization = {}}) {
+    tape.record_into(Tape::Part::init);
+    tape.phase(Phase::init);
+    stage.emplace(runtime, plan);
+  }
+
+  Tape tape;
+  MegatronRuntime runtime;
+  std::optional<LegacyStage> stage;
+};
+
+StepProgram lower_pipeline(const LegacyStagePlan& plan, const Strategy& strategy, int pipeline_rank) {
+  constexpr std::int64_t kSteady = 8;  // further micro-batches find the allocator as these do
+  const std::int64_t recorded = std::min<std::int64_t>(strategy.micro_batches, strategy.pp - pipeline_rank + kSteady);
+  LegacyRank rank(plan, strategy);
+  const auto optimizer = make_pipeline_optimizer(rank.tape, rank.stage->parameter_groups(), pipeline_settings_of(strategy));
+  PipelineEngine engine(rank.tape, rank.runtime, *rank.stage, *optimizer, pipeline_rank, strategy.pp);
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+    rank.tape.record_into(part);
+    engine.train_batch(recorded, strategy.pp, strategy.micro_batches - recorded);
+  }
+  return rank.tape.take();
+}
+
+/// train_step under DeepSpeedEngine: forward_step, engine.backward and engine.step of every micro-batch.
+StepProgram lower_engine(const LegacyStagePlan& plan, const Strategy& strategy) {
+  LegacyRank rank(plan, strategy);
+  DeepSpeedSettings settings = settings_of(strategy);
+  settings.stage = 2;
+  std::vector<std::shared_ptr<Parameter>> parameters;
+  for (const auto& group : rank.stage->parameter_groups()) parameters.insert(parameters.end(), group.begin(), group.end());
+  ZeroStage12 optimizer(rank.tape, parameters, settings);
+  Accumulation accumulation(rank.tape, settings.micro_batches, false);
+  const auto ids = [&] { return rank.tape.empty({plan.micro_batch, plan.length}, DType::int64, Category::input); };
+  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
+    rank.tape.record_into(part);
+    accumulation.run([&](bool last) {
+      rank.tape.phase(Phase::forward);
+      const Tensor tokens = ids(), positions = ids(), labels = ids();
+      const Tensor mask = rank.tape.empty({plan.micro_batch, plan.length}, DType::fp32, Category::input);
+      const Tensor causal = rank.tape.empty({1, 1, plan.length, plan.length}, DType::boolean, Category::input);
+      const Tensor logits = rank.stage->forward(tokens, positions), loss = rank.stage->loss(logits, labels, mask);
+      rank.tape.phase(Phase::backward);
+      const Tensor mean = divide_scalar(loss), scaled = optimizer.scales_loss() ? multiply_scalar(mean) : mean;
+      optimizer.before_backward(last);
+      rank.tape.backward(scaled);
+      optimizer.after_backward();
+    });
+    rank.tape.phase(Phase::optimizer);
+    const LabelScope label(rank.tape, rank.tape.intern("optimizer"));
+    optimizer.step();
+    rank.tape.phase(Phase::end);
+  }
+  StepProgram program = rank.tape.take();
+  accumulation.repeat(program);
+  return program;
+}
+
 }  // namespace
 
 StepProgram lower_megatron_deepspeed(const Model& model, const Strategy& strategy, int pipeline_rank) {
-  constexpr std::int64_t kSteady = 8;  // further micro-batches find the allocator as these do
   const LegacyStagePlan plan = legacy_stage_plan(model, strategy, pipeline_rank);
-  const std::int64_t recorded = std::min<std::int64_t>(strategy.micro_batches, strategy.pp - pipeline_rank + kSteady);
-  Tape tape;
-  tape.record_into(Tape::Part::init);
-  tape.phase(Phase::init);
-  MegatronRuntime runtime(tape, {.tensor_parallel = strategy.tp, .quantization = {}});
-  LegacyStage stage(runtime, plan);
-  PipelineBf16Optimizer optimizer(tape, stage.parameter_groups(), settings_of(strategy), strategy.clip_grad_norm.value_or(true));
-  PipelineEngine engine(tape, runtime, stage, optimizer, pipeline_rank, strategy.pp);
-  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
-    tape.record_into(part);
-    engine.train_batch(recorded, strategy.pp, strategy.micro_batches - recorded);
-  }
-  StepProgram program = tape.take();
+  StepProgram program =
+      strategy.data_parallel == DataParallel::zero2 ? lower_engine(plan, strategy) : lower_pipeline(plan, strategy, pipeline_rank);
   carry_across_steps(program);
   return program;
 }

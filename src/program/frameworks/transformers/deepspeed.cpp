@@ -152,7 +152,7 @@ std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const
   const std::string& wrapper = strategy.deepspeed.wrapper;
   if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root.all_parameters(), settings);
   const bool bare = settings.stage == 0 && hf_parameter_type(strategy) == DType::fp32;  // the optimizer itself, nothing around it
-  if (bare || wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer") return std::make_unique<WholeStates>(tape, root, settings);
+  if (bare || wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer") return std::make_unique<WholeStates>(tape, root.all_parameters(), settings);
   if (wrapper == "DeepSpeedZeroOptimizer_Stage3") return std::make_unique<ZeroStage3>(tape, root, settings);
   if (wrapper == "BF16_Optimizer") return std::make_unique<Bf16Optimizer>(tape, root, settings);
   refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");

@@ -81,23 +81,27 @@ void check_layer(const Block& block, const Strategy& strategy) {
 
 /// Megatron's names of the linears that get an adapter: as it calls them, or MLPerf's phrases.
 std::vector<std::string> adapted_linears(const Lora& lora) {
-  const std::vector<std::string> known{"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+  const std::vector<std::string> usual{"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"};
+  const std::vector<std::string> latent{"linear_q_proj", "linear_q_down_proj", "linear_q_up_proj", "linear_kv_down_proj",
+                                        "linear_kv_up_proj"};
+  const auto holds = [](const std::vector<std::string>& names, const std::string& name) {
+    return std::find(names.begin(), names.end(), name) != names.end();
+  };
   std::vector<std::string> linears;
   for (const std::string& target : lora.targets) {
-    if (std::find(known.begin(), known.end(), target) != known.end()) {
+    if (holds(usual, target) || holds(latent, target)) {
       linears.push_back(target);
+    } else if (target == "all-linear") {
+      linears.insert(linears.end(), usual.begin(), usual.end());
+      linears.insert(linears.end(), latent.begin(), latent.end());
     } else if (target == "attention" || target == "attention qkv and proj" || target == "attention (qkv + proj)") {
       linears.insert(linears.end(), {"linear_qkv", "linear_proj"});
     } else {
       refuse("an adapter of '" + target + "' is not modelled for Megatron-core", "lora.target_modules",
-             "linear_qkv, linear_proj, linear_fc1 and linear_fc2 are");
+             "linear_qkv, linear_proj, linear_fc1, linear_fc2 and those of latent attention are; all-linear means them all");
     }
   }
   return linears;
-}
-
-bool adapts_feed_forward(const std::vector<std::string>& linears) {
-  return std::any_of(linears.begin(), linears.end(), [](const std::string& name) { return name.rfind("linear_fc", 0) == 0; });
 }
 
 void check_adapters(const Strategy& s) {
@@ -110,7 +114,7 @@ void check_adapters(const Strategy& s) {
 }
 
 void check_local(const Strategy& s) {
-  if (s.lora) refuse("adapters on Megatron-core's local layers are not modelled", "lora");
+  if (s.lora) check_adapters(s);
   if (s.megatron.mtp_num_layers > 0) refuse("multi-token prediction of Megatron-core's local layers is not modelled", "mtp_num_layers");
   constexpr const char* kLayers = "Megatron-core's local layers";
   if (s.cp > 1) refuse("context parallelism is not modelled for Megatron-core's local layers", "cp");
@@ -125,8 +129,6 @@ void check_transformer_engine(const Strategy& s) {
   constexpr const char* kLayers = "Transformer Engine's layers";
   if (s.precision == Precision::fp32) refuse_kernel("precision", name_of(s.precision), kLayers);
   if (s.lora) check_adapters(s);
-  if (s.bf16_tail_layers > 0 && s.fp8_params)
-    refuse("single layers in 16 bits are not modelled beside primary weights in 8 bits", "bf16_tail_layers");
   if (!s.megatron.module_precision.empty() && s.fp8_params)
     refuse("single linears in other bits are not modelled beside primary weights in 8 bits", "module_precision");
   if (s.attention != AttentionKernel::te && s.attention != AttentionKernel::flash)
@@ -168,10 +170,7 @@ void check_precision_aware(const Strategy& s) {
     refuse("the precision-aware optimizer is modelled for the distributed optimizer alone, which Megatron asks for", kKey);
   if (s.optimizer != OptimizerKind::adamw && s.optimizer != OptimizerKind::adam)
     refuse("the precision-aware optimizer is Adam's alone", kKey);
-  if (s.precision != Precision::mixed_bf16 || s.low_precision != LowPrecision::none)
-    refuse("the precision-aware optimizer is modelled for bf16 alone", kKey);
-  if (s.state_dtype.value_or(DType::fp32) != DType::fp32)
-    refuse("moments other than fp32 are not modelled for Megatron-core", "state_dtype");
+  if (s.precision != Precision::mixed_bf16) refuse("the precision-aware optimizer is modelled for bf16 alone", kKey);
 }
 
 /// cpu_offloading (transformer_config.py): Transformer Engine's modules mark what leaves.
@@ -275,8 +274,8 @@ TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) 
   const bool nvfp4 = s.low_precision == LowPrecision::nvfp4;
   if (s.fp8_scaling == Fp8Scaling::rowwise && !nvfp4)
     refuse("this recipe of low precision is not modelled for Transformer Engine's layers", "low_precision");
-  if ((mxfp8 || blockwise || nvfp4) && s.fp8_params)
-    refuse("primary weights with scales of blocks are not modelled for Transformer Engine's layers", "fp8_params");
+  if ((mxfp8 || nvfp4) && s.fp8_params && s.data_parallel == DataParallel::megatron_fsdp)
+    refuse("primary weights in mxfp8 or nvfp4 are not modelled beside Megatron-FSDP", "fp8_params", "leave fp8_params out");
   quantization.scaling = nvfp4 ? Scaling::nvfp4 : mxfp8 ? Scaling::mxfp8 : blockwise ? Scaling::block : Scaling::tensor;
   quantization.turned = nvfp4 || (!mxfp8 && !device.multiplies_untransposed_fp8);
   quantization.block = nvfp4 ? kFourBitsScaled : mxfp8 || blockwise ? kScaled : 0;
@@ -368,8 +367,6 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
     if (block.moe) config.experts = expert_options(*block.moe, strategy, device.nvlink_domain);
     config.routes_tokens |= block.moe.has_value();
     config.fuses_dropout &= !block.moe || !block.moe->expert_bias;
-    if (block.moe && adapts_feed_forward(config.adapted))
-      refuse("adapters of experts are not modelled for Megatron-core", "lora.target_modules", "linear_qkv and linear_proj are");
     if (block.attention) {
       config.latent = block.attention->mla.has_value();
       if (block.attention->positions == Positions::rope && !config.latent) config.rotary = block.attention->rotary_dim;
@@ -401,7 +398,9 @@ class ParameterList {
     if (config_.positions > 0) add("embedding.position_embeddings", "weight", {config_.positions, config_.hidden}, Birth::host_fp32);
   }
 
-  void layer(const std::string& path, const Block& block) {
+  /// `in_few_bits`: its primary weights are, where the recipe has such.
+  void layer(const std::string& path, const Block& block, bool in_few_bits = true) {
+    eight_bits_ = config_.quantization.primary && in_few_bits;
     if (block.mamba) mixer(path + ".mixer.", *block.mamba);
     if (block.attention) attention_branch(path, *block.attention);
     if (!block.mlp && !block.moe) return;
@@ -423,6 +422,7 @@ class ParameterList {
 
   /// MultiTokenPredictionLayer.
   void prediction(const std::string& path, const std::vector<const Block*>& layers) {
+    eight_bits_ = config_.quantization.primary;
     norm(path + ".enorm", config_.hidden);
     norm(path + ".hnorm", config_.hidden);
     linear(path + ".eh_proj", {config_.hidden / tp_, 2 * config_.hidden}, false);
@@ -455,7 +455,7 @@ class ParameterList {
 
   void linear(const std::string& path, const Dims& sizes, bool bias) {
     Parameter& weight = add(path, "weight", sizes);
-    if (config_.quantization.primary) weight.type = DType::fp8;
+    if (eight_bits_) weight.type = DType::fp8;
     if (bias) add(path, "bias", {sizes[0]});
   }
 
@@ -467,12 +467,22 @@ class ParameterList {
   }
 
   /// ParallelLinearAdapter of a linear whose weight on this rank is `sizes`. Beside a column-parallel linear the narrow product is cut
-  /// over its outputs, beside a row-parallel one (`row`) over its inputs; the wide one over its outputs.
-  void adapter(const std::string& parent, const std::string& name, const Dims& sizes, bool row) {
+  /// over its outputs, beside a row-parallel one over its inputs; the wide one over its outputs, which beside a linear that every rank has
+  /// whole are cut for the adapter alone.
+  void adapter(const std::string& parent, const std::string& name, const Dims& sizes, TeParallel beside) {
+    adapter(parent, name, sizes, beside, tp_, false);
+  }
+
+  void adapter(const std::string& parent, const std::string& name, const Dims& sizes, TeParallel beside, std::int64_t ranks, bool expert) {
     if (std::find(config_.adapted.begin(), config_.adapted.end(), name) == config_.adapted.end()) return;
     const std::int64_t rank = config_.lora->r;
-    add(parent + name + ".adapter.linear_in", "weight", {row ? rank : rank / tp_, sizes[1]}).trainable = true;
-    add(parent + name + ".adapter.linear_out", "weight", {row ? sizes[0] / tp_ : sizes[0], rank}).trainable = true;
+    const Dims in{beside == TeParallel::row ? rank : rank / ranks, sizes[1]},
+        out{beside == TeParallel::column ? sizes[0] : sizes[0] / ranks, rank};
+    for (const auto& [linear, each] : {std::pair{"linear_in", in}, {"linear_out", out}}) {
+      Parameter& made = add(parent + name + ".adapter." + linear, "weight", each);
+      made.trainable = true;
+      made.expert = expert;
+    }
   }
 
   void plain_attention(const std::string& self, const AttentionSpec& attention) {
@@ -480,24 +490,36 @@ class ParameterList {
     const Dims projection{config_.hidden, width / tp_}, qkv{(width + 2 * kv) / tp_, config_.hidden};
     if (attention.sinks) add(self + "core_attention", "softmax_offset", {attention.heads / tp_}, Birth::host_fp32);
     linear(self + "linear_proj", projection, attention.output_bias);
-    adapter(self, "linear_proj", projection, true);
+    adapter(self, "linear_proj", projection, TeParallel::row);
     normed_linear(self + "linear_qkv", qkv, attention.qkv_bias);
-    adapter(self, "linear_qkv", qkv, false);
+    adapter(self, "linear_qkv", qkv, TeParallel::column);
   }
 
   void latent_attention(const std::string& self, const AttentionSpec& attention) {
     const MlaSpec& mla = *attention.mla;
     const std::int64_t heads = attention.heads / tp_;
     const std::int64_t query = heads * (mla.qk_nope_head_dim + mla.qk_rope_head_dim);
-    linear(self + "linear_proj", {config_.hidden, heads * mla.v_head_dim}, false);
+    const Dims projection{config_.hidden, heads * mla.v_head_dim};
+    const auto whole = [&](const char* name, const Dims& sizes) {
+      linear(self + name, sizes, false);
+      adapter(self, name, sizes, TeParallel::none);
+    };
+    const auto widening = [&](const char* name, const Dims& sizes) {
+      normed_linear(self + name, sizes, false);
+      adapter(self, name, sizes, TeParallel::column);
+    };
+    linear(self + "linear_proj", projection, false);
+    adapter(self, "linear_proj", projection, TeParallel::row);
     if (mla.q_lora_rank > 0) {
-      linear(self + "linear_q_down_proj", {mla.q_lora_rank, config_.hidden}, false);
-      normed_linear(self + "linear_q_up_proj", {query, mla.q_lora_rank}, false);
+      whole("linear_q_down_proj", {mla.q_lora_rank, config_.hidden});
+      widening("linear_q_up_proj", {query, mla.q_lora_rank});
     } else {
-      linear(self + "linear_q_proj", {query, config_.hidden}, false);
+      const Dims wide{query, config_.hidden};
+      linear(self + "linear_q_proj", wide, false);
+      adapter(self, "linear_q_proj", wide, TeParallel::column);
     }
-    linear(self + "linear_kv_down_proj", {mla.kv_lora_rank + mla.qk_rope_head_dim, config_.hidden}, false);
-    normed_linear(self + "linear_kv_up_proj", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank}, false);
+    whole("linear_kv_down_proj", {mla.kv_lora_rank + mla.qk_rope_head_dim, config_.hidden});
+    widening("linear_kv_up_proj", {heads * (mla.qk_nope_head_dim + mla.v_head_dim), mla.kv_lora_rank});
   }
 
   /// MambaMixer: what is cut over the heads or the groups is this rank's.
@@ -514,23 +536,39 @@ class ParameterList {
   void mlp(const std::string& path, const MlpSpec& spec) {
     const Dims up{spec.intermediate * (spec.gated ? 2 : 1) / tp_, config_.hidden}, down{config_.hidden, spec.intermediate / tp_};
     normed_linear(path + "linear_fc1", up, spec.bias);
-    adapter(path, "linear_fc1", up, false);
+    adapter(path, "linear_fc1", up, TeParallel::column);
     linear(path + "linear_fc2", down, spec.bias);
-    adapter(path, "linear_fc2", down, true);
+    adapter(path, "linear_fc2", down, TeParallel::row);
   }
 
   void experts(const std::string& path, const MoeSpec& spec) {
-    for (const ExpertParameter& each : expert_parameters(spec, config_.hidden, tp_, config_.experts)) {
+    const std::vector<ExpertParameter> all = expert_parameters(spec, config_.hidden, tp_, config_.experts);
+    Dims weight;
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const ExpertParameter& each = all[i];
+      if (each.sizes.rank() == 2) weight = each.sizes;
       Parameter& made = add(path + each.path, each.name, each.sizes, each.host ? Birth::host : Birth::device);
       made.expert = each.expert;
-      if (config_.quantization.primary && each.path != "router") made.type = DType::fp8;
+      if (eight_bits_ && !each.host && each.sizes.rank() == 2) made.type = DType::fp8;
+      if (i + 1 == all.size() || all[i + 1].path != each.path) expert_adapter(path, each, weight);
     }
+  }
+
+  /// The adapter behind the last parameter of a linear of experts, one for all that share its products, or of a shared expert.
+  void expert_adapter(const std::string& path, const ExpertParameter& last, const Dims& weight) {
+    const std::size_t dot = last.path.rfind('.');
+    if (dot == std::string::npos) return;
+    const std::string name = last.path.substr(dot + 1);
+    const bool shared = last.path.rfind("shared_experts", 0) == 0, column = name == "linear_fc1";
+    adapter(path + last.path.substr(0, dot + 1), name, weight, column ? TeParallel::column : TeParallel::row,
+            shared ? tp_ : config_.experts.expert_tensor_parallel, last.expert);
   }
 
   bool layer_norm() const { return config_.norm.kind == NormSpec::Kind::layer_norm; }
 
   const MegatronConfig& config_;
   std::int64_t tp_;
+  bool eight_bits_ = false;  ///< weights of linears from here on
   std::vector<PlacedParameter> list_;
 };
 
@@ -541,8 +579,11 @@ std::vector<PlacedParameter> megatron_parameters(const MegatronConfig& config, c
   const PredictionConfig& prediction = config.prediction;
   const bool predicts = plan.head && prediction.depth > 0;
   if (plan.embedding || predicts) list.embedding();
-  for (std::int64_t i = 0; i < plan.layers; ++i)
-    list.layer("decoder.layers." + std::to_string(i), *config.layers[static_cast<std::size_t>(plan.first_layer + i)]);
+  const std::int64_t tail = static_cast<std::int64_t>(config.layers.size()) - config.sixteen_bit_tail;
+  for (std::int64_t i = 0; i < plan.layers; ++i) {
+    const std::int64_t layer = plan.first_layer + i;
+    list.layer("decoder.layers." + std::to_string(i), *config.layers[static_cast<std::size_t>(layer)], layer < tail);
+  }
   if (plan.head) list.final_norm();
   for (std::int64_t i = 0; predicts && i < prediction.built(); ++i) list.prediction("mtp.layers." + std::to_string(i), prediction.layers);
   if (plan.head) list.head(!config.tied || (!plan.embedding && !predicts));

@@ -82,6 +82,14 @@ std::vector<Tensor> parameters_called(const Module& module, std::string_view pre
   return tensors;
 }
 
+/// The output of an experts' linear with what its adapter adds: beside the first linear's columns, or the second's rows.
+Tensor with_adapter(MegatronRuntime& runtime, Module& linear, const Tensor& output, const Tensor& x, AdapterPlace place) {
+  Module* adapter = linear.find_child("adapter");
+  if (adapter == nullptr) return output;
+  place.beside = linear.name() == "linear_fc1" ? TeParallel::column : TeParallel::row;
+  return adapted(runtime, output, x, *adapter, place);
+}
+
 }  // namespace
 
 std::vector<std::int64_t> even_split(std::int64_t rows, std::size_t experts) {
@@ -112,7 +120,8 @@ Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, co
                   const ExpertLayers& layers) {
   const auto product = [&](const Tensor& x, const char* linear) {
     const Tensor weight = mlp.child(linear).tensor("weight");
-    return layers.te ? te_linear(runtime, x, weight, {}, TeParallel::none) : megatron_linear(runtime, x, weight, {}, {});
+    const Tensor output = layers.te ? te_linear(runtime, x, weight, {}, TeParallel::none) : megatron_linear(runtime, x, weight, {}, {});
+    return with_adapter(runtime, mlp.child(linear), output, x, layers.adapters);
   };
   Tensor inner = product(tokens, "linear_fc1");
   const Tensor scale = unsqueeze(probabilities, -1);
@@ -137,7 +146,8 @@ Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSp
                                   parameters_called(down, "bias")};
     return te_grouped_mlp(runtime, rows, weights, weights_of);
   }
-  const Tensor inner = te_grouped_linear(runtime, rows, parameters_called(up, "weight"), parameters_called(up, "bias"));
+  const Tensor inner = with_adapter(
+      runtime, up, te_grouped_linear(runtime, rows, parameters_called(up, "weight"), parameters_called(up, "bias")), rows, options.adapters);
   const CheckpointWithoutOutput::Region activation = [&spec, fuses = options.fuses_swiglu](const std::vector<Tensor>& in) {
     return std::vector{expert_activation(spec, in[0], in[1], fuses)};
   };
@@ -146,7 +156,8 @@ Tensor grouped_expert_mlp(MegatronRuntime& runtime, Module& experts, const MoeSp
       (options.recomputes_activation ? again.run(runtime.tape(), activation, {inner, weights}) : activation({inner, weights})).front();
   // What is recomputed is kept by nobody else: the second products save it as it is, and cast it when it is there again.
   const TeInput saved = options.recomputes_activation && runtime.quantization().enabled ? TeInput::original : TeInput::cast;
-  Tensor output = te_grouped_linear(runtime, active, parameters_called(down, "weight"), {}, saved);
+  Tensor output =
+      with_adapter(runtime, down, te_grouped_linear(runtime, active, parameters_called(down, "weight"), {}, saved), active, options.adapters);
   again.discard(output);
   output = add_weighted_biases(output, parameters_called(down, "bias"), weights);
   return options.pads ? te_repadded(output, tokens.size(0)) : output;

@@ -8,6 +8,7 @@
 
 #include "plimsoll/model.hpp"
 #include "program/module.hpp"
+#include "program/modules/megatron/adapters.hpp"
 #include "program/modules/megatron/runtime.hpp"
 #include "program/tape.hpp"
 
@@ -27,6 +28,7 @@ Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& wei
 struct ExpertLayers {
   bool te = false;           ///< Transformer Engine's; else local ones
   bool fuses_swiglu = true;  ///< bias_swiglu_fusion
+  AdapterPlace adapters;     ///< beside their linears, whichever have one
 };
 
 /// SequentialMLP's expert: tokens [rows, hidden] and their probabilities [rows].
@@ -40,6 +42,7 @@ struct GroupedExperts {
   bool pads = false;                   ///< quantized products take other numbers of rows than the router gives
   bool fuses_swiglu = true;            ///< bias_swiglu_fusion
   bool fused = false;                  ///< products, activation and quantization are one kernel each (use_transformer_engine_op_fuser)
+  AdapterPlace adapters;               ///< beside their linears, one for all experts of the rank (share_expert_adapters)
 };
 
 /// Rows of all experts when each has a multiple of what a product of the recipe takes (get_align_size_for_quantization).

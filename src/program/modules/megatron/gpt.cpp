@@ -5,6 +5,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/megatron/adapters.hpp"
 #include "program/modules/megatron/mamba.hpp"
 #include "program/modules/megatron/mappings.hpp"
 #include "program/modules/megatron/ops.hpp"
@@ -141,15 +142,15 @@ class MegatronChunk::Layer {
     const QuantizationScope recipe(runtime(), module);
     if (config().te) {
       const TeNorm norm{module.tensor("layer_norm_weight"), module.tensor("layer_norm_bias")};
-      Module* adapter = module.find_child("adapter");
-      if (adapter == nullptr) return te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias);
+      if (module.find_child("adapter") == nullptr) return te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias);
       Tensor normed;
       const Tensor output = te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias, &normed);
-      return adapted_column(output, normed, *adapter);
+      return with_adapter(output, normed, module, TeParallel::column);
     }
     const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
-    return megatron_linear(runtime(), x, module.tensor("weight"), bias,
-                           {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
+    const Tensor output = megatron_linear(runtime(), x, module.tensor("weight"), bias,
+                                          {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
+    return with_adapter(output, x, module, TeParallel::column);
   }
 
   /// RowParallelLinear without its bias, which the caller fuses.
@@ -160,47 +161,22 @@ class MegatronChunk::Layer {
       const bool shares = runtime().quantization().shares_inputs && module.name() == "linear_proj";
       const Tensor output =
           te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row, shares ? TeInput::original : TeInput::cast);
-      Module* adapter = module.find_child("adapter");
-      return adapter == nullptr ? output : adapted_row(output, x, *adapter);
+      return with_adapter(output, x, module, TeParallel::row);
     }
     const Tensor partial = megatron_linear(runtime(), x, module.tensor("weight"), {}, {});
-    return runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
+    const Tensor output =
+        runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
+    return with_adapter(output, x, module, TeParallel::row);
   }
 
-  /// LoRALinear.forward beside a column-parallel linear: output + scaled product of the adapter's two linears. A cut sequence is gathered
-  /// before them, the narrow product's columns behind it.
-  Tensor adapted_column(const Tensor& output, const Tensor& x, Module& adapter) const {
-    const LabelScope label(runtime().tape(), adapter.label);
-    const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
-    Tensor inner = dropout(contiguous(x), config().lora->dropout);
-    if (sequence) inner = gather_sequence(runtime(), inner);
-    const MegatronLinear reduced{.gather_input = false, .reduce_gradient = parallel && !sequence};
-    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, reduced);
-    inner = parallel ? gather_last_dimension(runtime(), narrow) : narrow;
-    narrow.reset();
-    Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, {});
-    inner = multiply_scalar(wide);
-    wide.reset();
-    return add(output, inner);
-  }
-
-  /// The same beside a row-parallel linear: the narrow product is summed over the ranks, the wide one's columns are gathered, and cut over
-  /// the sequence again.
-  Tensor adapted_row(const Tensor& output, const Tensor& x, Module& adapter) const {
-    const LabelScope label(runtime().tape(), adapter.label);
-    const bool parallel = runtime().tp() > 1;
-    Tensor inner = dropout(contiguous(x), config().lora->dropout);
-    Tensor narrow = megatron_linear(runtime(), inner, adapter.child("linear_in").tensor("weight"), {}, {});
-    inner = reduce_over_tensor_parallel(runtime(), narrow);
-    narrow.reset();
-    const MegatronLinear reduced{.gather_input = false, .reduce_gradient = parallel};
-    Tensor wide = megatron_linear(runtime(), inner, adapter.child("linear_out").tensor("weight"), {}, reduced);
-    inner = parallel ? gather_last_dimension(runtime(), wide) : wide;
-    wide.reset();
-    if (runtime().sequence_parallel()) inner = scatter_sequence(runtime(), inner);
-    Tensor scaled = multiply_scalar(inner);
-    inner = std::move(scaled);
-    return add(output, inner);
+  /// The linear's output, and what its adapter adds where it has one.
+  Tensor with_adapter(const Tensor& output, const Tensor& x, Module& module, TeParallel beside) const {
+    Module* adapter = module.find_child("adapter");
+    if (adapter == nullptr) return output;
+    return adapted(runtime(), output, x, *adapter, {.beside = beside,
+                                                  .parallel = runtime().tp() > 1,
+                                                  .sequence = runtime().sequence_parallel(),
+                                                  .dropout = config().lora->dropout});
   }
 
   Tensor attention(const Tensor& x, const Tensor& rotary) const {
@@ -243,9 +219,11 @@ class MegatronChunk::Layer {
     // A norm's output that is recomputed is saved by nobody else.
     const bool again_here = runtime().quantization().enabled && recomputes(config().recompute, "layernorm");
     const auto down = [&](const char* name) {
-      const QuantizationScope recipe(runtime(), self.child(name));
-      return te_linear(runtime(), x, self.child(name).tensor("weight"), {}, TeParallel::none,
-                       again_here ? TeInput::original : TeInput::cast);
+      Module& module = self.child(name);
+      const QuantizationScope recipe(runtime(), module);
+      const Tensor narrow =
+          te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::none, again_here ? TeInput::original : TeInput::cast);
+      return with_adapter(narrow, x, module, TeParallel::none);
     };
     const Tensor narrow_query = mla.q_lora_rank > 0 ? down("linear_q_down_proj") : Tensor();
     const Tensor combined = down("linear_kv_down_proj");
@@ -267,9 +245,8 @@ class MegatronChunk::Layer {
     const MlaSpec& mla = *block_.attention->mla;
     const std::int64_t heads = block_.attention->heads / runtime().tp();
     const auto by_heads = [&](const Tensor& wide, std::int64_t width) { return view(wide, {wide.size(0), wide.size(1), heads, width}); };
-    const Tensor wide_query = mla.q_lora_rank > 0
-                                  ? column(for_query, self.child("linear_q_up_proj"), {})
-                                  : te_linear(runtime(), for_query, self.child("linear_q_proj").tensor("weight"), {}, TeParallel::column);
+    const Tensor wide_query = mla.q_lora_rank > 0 ? column(for_query, self.child("linear_q_up_proj"), {})
+                                                  : whole_query(for_query, self.child("linear_q_proj"));
     const Tensor wide = by_heads(column(for_key_value, self.child("linear_kv_up_proj"), {}), mla.qk_nope_head_dim + mla.v_head_dim);
     const Tensor query = by_heads(wide_query, mla.qk_nope_head_dim + mla.qk_rope_head_dim), turning = unsqueeze(rotary_key, -2);
     const Tensor table = latent_table(wide.size(0));
@@ -277,6 +254,10 @@ class MegatronChunk::Layer {
     const Tensor turned = te_latent_rotary_query(query, table);
     const TeLatent latent = te_latent_rotary_key_value(wide, turning, mla.v_head_dim, table);
     return {turned, latent.key, latent.value};
+  }
+
+  Tensor whole_query(const Tensor& x, Module& module) const {
+    return with_adapter(te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::column), x, module, TeParallel::column);
   }
 
   /// Without apply_rope_fusion: the parts that are turned, taken out, turned by themselves and put beside the others again.

@@ -11,7 +11,10 @@ void MegatronChunk::construct() {
   for (const auto& parameter : parameters_) {
     if (std::find(born_on_host_.begin(), born_on_host_.end(), parameter.get()) == born_on_host_.end())
       parameter->tensor = tape.parameter(parameter->sizes, parameter->type, parameter->trainable);
-    if (parameter->type == DType::fp8) parameter->tensor.impl()->grad_dtype = config_.type;
+    if (parameter->type == DType::fp8) {
+      parameter->tensor.impl()->grad_dtype = config_.type;
+      runtime_.make_scales(parameter->tensor);
+    }
     if (parameter == parameters_.front() && plan_.embedding && config_.rotary > 0)
       frequencies_ = tape.empty({config_.rotary / 2}, DType::fp32, Category::parameter);
   }

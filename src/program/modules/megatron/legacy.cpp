@@ -33,15 +33,15 @@ void check_strategy(const Strategy& s) {
   const auto no = [](bool unknown, const char* what, const char* key) {
     if (unknown) refuse(std::string(what) + " is not modelled for Megatron-DeepSpeed", key);
   };
-  no(s.precision != Precision::mixed_bf16, "a precision other than bf16", "precision");
-  no(s.data_parallel != DataParallel::zero1 && s.data_parallel != DataParallel::zero0, "a stage of ZeRO beyond 1", "data_parallel");
+  no(s.precision != Precision::mixed_bf16 && s.precision != Precision::mixed_fp16, "a precision other than bf16 and fp16", "precision");
+  no(s.data_parallel == DataParallel::zero3 || s.data_parallel == DataParallel::none, "this way of data parallelism", "data_parallel");
   no(s.attention != AttentionKernel::unfused, "an attention other than the unfused one", "attention");
   no(s.sequence_parallel.value_or(false), "sequence parallelism", "sequence_parallel");
   no(s.cp > 1 || s.ep > 1 || s.vp > 1, "context, expert or interleaved pipeline parallelism", "cp");
   no(s.offload.any(), "offloading", "offload");
   no(s.lora.has_value(), "fine-tuning with adapters", "lora");
   no(s.recompute.kind == Recompute::Kind::full && s.recompute.layers > 1, "a checkpoint of more than one layer", "recompute");
-  no(!has_fused_softmax(s.seq_len, DType::bf16), "a sequence that the fused softmax does not take", "seq_len");
+  no(!has_fused_softmax(s.seq_len, *s.param_dtype), "a sequence that the fused softmax does not take", "seq_len");
 }
 
 }  // namespace
@@ -65,6 +65,7 @@ LegacyStagePlan legacy_stage_plan(const Model& model, const Strategy& strategy, 
     plan.hidden_dropout = block.hidden_dropout;
     plan.attention_dropout = block.attention->dropout;
   }
+  plan.type = *strategy.param_dtype;
   plan.micro_batch = strategy.micro_batch;
   plan.length = strategy.seq_len;
   plan.recompute = strategy.recompute.kind == Recompute::Kind::full;

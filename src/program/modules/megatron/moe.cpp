@@ -119,7 +119,6 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
     if (unknown) refuse(std::string(what) + " not modelled for Megatron-core's mixtures of experts", "moe");
   };
   const bool te = s.megatron.layer_spec == "te", grouped = te && s.moe.grouped_gemm;
-  no(spec.shared_gate, "a gate of the shared experts is");
   if (spec.latent > 0 && !te) refuse("Megatron-core's latent projections of experts are Transformer Engine's", "layer_spec", "use te");
   no(!knows_expert_activation(spec), "experts gated by this activation are");
   no((spec.router_bias || spec.expert_bias) && !grouped, "biases of the router or the experts are, with an MLP per expert,");
@@ -135,6 +134,7 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
   no(!balancing.empty() && balancing != "aux_loss" && balancing != "seq_aux_loss" && balancing != "none", "this load balancing is");
   no(!*s.moe.permute_fusion && s.moe.dispatcher == "hybridep", "HybridEP without moe_permute_fusion is");
   no(te && !grouped && recomputes(s.recompute, "moe_act"), "recomputation of moe_act is, with an MLP per expert,");
+  no(s.lora && s.moe.fused_mlp, "fused products of experts beside adapters are");
   no(s.etp != 1 && s.etp != s.tp, "a tensor-parallel size of the experts other than 1 or tp is");
   return {.expert_parallel = s.ep,
           .expert_tensor_parallel = s.etp,
@@ -151,7 +151,8 @@ ExpertOptions expert_options(const MoeSpec& spec, const Strategy& s, std::int64_
           .nvlink_domain = nvlink_domain,
           .recomputes_activation = recomputes(s.recompute, "moe_act"),
           .recomputes_shared = recomputes(s.recompute, "shared_experts"),
-          .recomputes_norm = recomputes(s.recompute, "layernorm")};
+          .recomputes_norm = recomputes(s.recompute, "layernorm"),
+          .adapter_dropout = s.lora ? s.lora->dropout : 0};
 }
 
 std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t hidden, std::int64_t tensor_parallel,
@@ -186,6 +187,7 @@ std::vector<ExpertParameter> expert_parameters(const MoeSpec& spec, std::int64_t
     const std::int64_t shared = spec.shared_intermediate / tensor_parallel;
     parameters.push_back({"shared_experts.linear_fc1", "weight", {halves * shared, hidden}, false, false});
     parameters.push_back({"shared_experts.linear_fc2", "weight", {hidden, shared}, false, false});
+    if (spec.shared_gate) parameters.push_back({"shared_experts", "gate_weight", {1, hidden}, true, false});
   }
   return parameters;
 }
@@ -322,7 +324,7 @@ MegatronExperts::Permuted MegatronExperts::permute_tokens(const Tensor& hidden, 
 Tensor MegatronExperts::one_by_one(const Tensor& tokens, const Tensor& probabilities) const {
   Module& experts = module_.child("experts").child("local_experts");
   const auto count = static_cast<std::size_t>(local_experts());
-  const ExpertLayers layers{options_.te, options_.fuses_swiglu};
+  const ExpertLayers layers{options_.te, options_.fuses_swiglu, beside_experts()};
   if (count == 1) return expert_mlp(runtime_, experts.child("0"), spec_, tokens, probabilities, layers);
   const std::vector<std::int64_t> sizes = even_split(tokens.size(0), count);
   const std::vector<Tensor> parts = split(tokens, sizes, 0), scales = split(probabilities, sizes, 0);
@@ -406,7 +408,15 @@ Tensor MegatronExperts::compute_rows(const Tensor& dispatched, const Tensor& pro
 GroupedExperts MegatronExperts::grouped_experts() const {
   const bool flex = options_.dispatcher != ExpertOptions::Dispatcher::all_to_all;
   return {local_experts(), options_.recomputes_activation, runtime_.quantization().enabled && !options_.capacity_factor && !flex,
-          options_.fuses_swiglu, options_.fused_mlp && runtime_.quantization().scaling == Scaling::mxfp8};
+          options_.fuses_swiglu, options_.fused_mlp && runtime_.quantization().scaling == Scaling::mxfp8, beside_experts()};
+}
+
+/// Adapters of experts know the expert-tensor-parallel ranks alone, and no cut sequence.
+AdapterPlace MegatronExperts::beside_experts() const {
+  return {.parallel = options_.expert_tensor_parallel > 1,
+          .sequence = runtime_.sequence_parallel(),
+          .expert = true,
+          .dropout = options_.adapter_dropout};
 }
 
 /// MoEFlexTokenDispatcher around the experts.
@@ -450,13 +460,26 @@ Tensor MegatronExperts::shared(const Tensor& hidden) const {
   const bool sequence = runtime_.sequence_parallel();
   const TeQuantization& bits = runtime_.quantization();
   const bool shares = bits.enabled && !options_.recomputes_shared && (bits.shares_inputs || options_.recomputes_norm);
+  const auto with_adapter = [&](const Tensor& output, const Tensor& x, const char* linear, TeParallel beside) {
+    Module* adapter = mlp.child(linear).find_child("adapter");
+    if (adapter == nullptr) return output;
+    return adapted(runtime_, output, x, *adapter, {.beside = beside, .parallel = runtime_.tp() > 1, .sequence = sequence, .dropout = options_.adapter_dropout});
+  };
   Tensor inner = options_.te ? te_linear(runtime_, hidden, up, {}, TeParallel::column, shares ? TeInput::original : TeInput::cast)
                              : megatron_linear(runtime_, hidden, up, {}, {.gather_input = sequence, .reduce_gradient = false});
+  inner = with_adapter(inner, hidden, "linear_fc1", TeParallel::column);
   Tensor active = !spec_.gated ? squared_relu(inner) : options_.fuses_swiglu ? bias_swiglu(inner, {}) : eager_swiglu(inner);
   inner = std::move(active);
-  if (options_.te) return te_linear(runtime_, inner, down, {}, TeParallel::row);
+  const auto gated = [&](const Tensor& output) {
+    if (!spec_.shared_gate) return output;
+    const Tensor logits = linear(hidden, mlp.tensor("gate_weight"));
+    const Tensor score = sigmoid(logits);
+    return multiply(output, score);
+  };
+  if (options_.te) return gated(with_adapter(te_linear(runtime_, inner, down, {}, TeParallel::row), inner, "linear_fc2", TeParallel::row));
   const Tensor partial = megatron_linear(runtime_, inner, down, {}, {});
-  return sequence ? reduce_scatter_sequence(runtime_, partial) : reduce_over_tensor_parallel(runtime_, partial);
+  const Tensor output = sequence ? reduce_scatter_sequence(runtime_, partial) : reduce_over_tensor_parallel(runtime_, partial);
+  return gated(with_adapter(output, inner, "linear_fc2", TeParallel::row));
 }
 
 Tensor MegatronExperts::operator()(const Tensor& hidden) const {

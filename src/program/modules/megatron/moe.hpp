@@ -41,6 +41,7 @@ struct ExpertOptions {
   bool recomputes_activation = false;  ///< selective recomputation of moe_act
   bool recomputes_shared = false;      ///< of shared_experts
   bool recomputes_norm = false;        ///< of the norm before the experts
+  double adapter_dropout = 0;          ///< of adapters beside the experts' linears
 };
 
 /// Throws Error (refused): what of a mixture of experts is not modelled.
@@ -83,6 +84,7 @@ class MegatronExperts {
   Tensor run_flex(const Tensor& hidden) const;
   Tensor run_all_to_all(const Tensor& hidden) const;
   GroupedExperts grouped_experts() const;
+  AdapterPlace beside_experts() const;
   Tensor shared(const Tensor& hidden) const;
   /// fc1_latent_proj and fc2_latent_proj, before the dispatcher and behind it.
   Tensor to_latent(const Tensor& hidden) const;

@@ -68,6 +68,14 @@ Tensor MegatronRuntime::quantized_weight(const Tensor& weight, bool transposed) 
   return copy;
 }
 
+void MegatronRuntime::make_scales(const Tensor& weight) {
+  const LabelScope label(tape_, tape_.intern("8-bit weights"));
+  const auto bytes = [this](std::int64_t count) { return tape_.empty({count}, DType::fp8, Category::parameter); };
+  const std::int64_t scales = quantization_->scales(weight.elements());
+  if (scales > 0) scales_.push_back(bytes(scales));
+  if (quantization_->apart()) quantized_[weight.impl()].second = bytes(quantization_->stored(weight.elements()));
+}
+
 void MegatronRuntime::defer(std::function<void()> product) {
   const auto run = [this, &recipe = *quantization_, module = tape_.module_label, name = tape_.operator_name, product = std::move(product)] {
     const QuantizationScope scope(*this, recipe);

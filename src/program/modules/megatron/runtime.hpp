@@ -30,18 +30,20 @@ struct TeQuantization {
   bool enabled = false;
   Scaling scaling = Scaling::none;
   bool turned = false;     ///< products take one layout alone: gradients read the transposed copies
-  bool primary = false;    ///< the weights themselves are 8-bit; else each keeps 8-bit copies beside its 16 bits
+  bool primary = false;    ///< the weights themselves are in few bits; else each keeps such copies beside its 16 bits
   bool transposes = true;  ///< a product over the other dimension needs a transposed copy: Hopper, and scales along one dimension anywhere
   std::int64_t block = 0;  ///< elements that share a scale of one byte; 0: the whole tensor
   bool measured = false;   ///< a tensor's greatest value is found before it is cast: current scaling, nvfp4
   bool fused_norm = true;  ///< norms write 8 bits themselves: delayed scaling and mxfp8
   bool shares_inputs = false;  ///< linears whose input others save keep it as it is, and cast it again in backward: from TE 2.6 on
 
-  /// Bytes of so many elements, with their scales.
-  std::int64_t stored(std::int64_t elements) const {
-    const std::int64_t values = scaling == Scaling::nvfp4 ? ceil_div(elements, 2) : elements;
-    return values + (block > 0 ? ceil_div(elements, block) : 0);
-  }
+  /// Bytes of the scales of so many elements, and of the elements with them.
+  std::int64_t scales(std::int64_t elements) const { return block > 0 ? ceil_div(elements, block) : 0; }
+  std::int64_t stored(std::int64_t elements) const { return ceil_div(elements, packed()) + scales(elements); }
+  /// Elements of one byte.
+  std::int64_t packed() const { return scaling == Scaling::nvfp4 ? 2 : 1; }
+  /// Primary weights that lie outside of the optimizer's buffers, which gather them in 16 bits (MXFP8Tensor takes no storage of others).
+  bool apart() const { return primary && scaling == Scaling::mxfp8; }
 };
 
 /// How one rank's functions work, for all of them alike.
@@ -98,6 +100,9 @@ class MegatronRuntime {
   /// weight itself. It lives as long as the weight from its first product on; transposes of gathered 8-bit weights are made for each
   /// product.
   Tensor quantized_weight(const Tensor& weight, bool transposed);
+  /// Makes what a primary weight in few bits has beside its values from the start: their scales, and where it lies outside of the
+  /// optimizer's buffers its transposed copy.
+  void make_scales(const Tensor& weight);
   /// grad_added_to_main_grad: whether products added a weight's gradient to its main_grad since the last question.
   bool takes_added(const Tensor& weight) { return added_.erase(weight.impl()) > 0; }
   /// Products of weights' gradients that wait for a slot of their own in the schedule, with what they read.
@@ -143,6 +148,7 @@ class MegatronRuntime {
   std::map<std::tuple<std::int64_t, std::int64_t, DType>, Tensor> dummies_;
   std::set<const TensorImpl*> added_;                                 ///< weights whose gradient is in main_grad
   std::map<const TensorImpl*, std::pair<Tensor, Tensor>> quantized_;  ///< by weight: as it is, transposed
+  std::vector<Tensor> scales_;                                        ///< of primary weights
   Tensor gemm_workspace_, auxiliary_losses_;
   std::vector<Tensor> grouped_workspaces_;
   std::optional<StreamId> context_stream_;

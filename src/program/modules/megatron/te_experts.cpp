@@ -55,6 +55,12 @@ void grouped_linear_backward(MegatronRuntime& runtime, const GroupedCall& call, 
     for (std::size_t i = 0; i < groups; ++i) turned.push_back(runtime.quantized_weight(b.saved(i + 1), true));
     grouped_gemm(runtime, LinearPass::input_gradient, call.rows, call.weight, call.type, call.groups);
   }
+  if (!b.needs(1)) {  // frozen weights
+    input.reset();
+    b.give(0, wide);
+    b.drop_gradients();
+    return;
+  }
   if (call.saved == TeInput::original) {
     const TeOperand again = te_quantize(runtime, input, true);
     input = again.kept();
@@ -86,9 +92,9 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   PythonFunction op("te_grouped_linear", inputs);
   constexpr std::int64_t kForward = 2;  // products and what Python keeps
   expert_calls(op.tape(), static_cast<std::int64_t>(weights.size()), kForward);
-  const bool as_it_is = saved == TeInput::original;
-  const TeOperand operand = te_quantize(runtime, x, op.needs(1) && !as_it_is);
-  op.save(as_it_is ? x : operand.kept());
+  const bool as_it_is = saved == TeInput::original, trained = op.needs(1);
+  const TeOperand operand = te_quantize(runtime, x, trained && !as_it_is);
+  op.save_if(trained, as_it_is ? x : operand.kept());
   std::vector<Tensor> read;
   for (const Tensor& weight : weights) {
     op.save(weight);

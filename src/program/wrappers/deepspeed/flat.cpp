@@ -14,9 +14,9 @@ namespace {
 
 constexpr std::int64_t kReducedTogether = 500'000'000;  // engine.py, MEMORY_OPT_ALLREDUCE_SIZE: elements
 
-std::vector<std::shared_ptr<Parameter>> trained(Module& root) {
+std::vector<std::shared_ptr<Parameter>> trained(const std::vector<std::shared_ptr<Parameter>>& parameters) {
   std::vector<std::shared_ptr<Parameter>> slots;
-  for (const auto& slot : root.all_parameters())
+  for (const auto& slot : parameters)
     if (slot->trainable) slots.push_back(slot);
   if (slots.empty()) fail("DeepSpeed needs a parameter that is trained", "lora");
   return slots;
@@ -95,8 +95,8 @@ void clip_grad_norm(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& s
 
 // ---- FP16_Optimizer and FP16_UnfusedOptimizer ------------------------------------------------------------------------------
 
-WholeStates::WholeStates(Tape& tape, Module& root, const DeepSpeedSettings& settings)
-    : DeepSpeedOptimizer(tape, settings), slots_(trained(root)), type_(slots_.front()->type) {
+WholeStates::WholeStates(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const DeepSpeedSettings& settings)
+    : DeepSpeedOptimizer(tape, settings), slots_(trained(parameters)), type_(slots_.front()->type) {
   flat_ = settings.json.wrapper == "FP16_Optimizer";
   if (type_ == DType::fp32) {
     for (const auto& slot : slots_) masters_.push_back(slot->tensor);
@@ -220,7 +220,7 @@ void WholeStates::step_unfused() {
 // ---- BF16_Optimizer ----------------------------------------------------------------------------------------------------------
 
 Bf16Optimizer::Bf16Optimizer(Tape& tape, Module& root, const DeepSpeedSettings& settings)
-    : DeepSpeedOptimizer(tape, settings), slots_(trained(root)) {
+    : DeepSpeedOptimizer(tape, settings), slots_(trained(root.all_parameters())) {
   tape_.operator_name = "master weights";
   const std::int64_t total = elements_of(slots_);
   piece_ = ceil_div(total, 2 * settings_.ranks) * 2;

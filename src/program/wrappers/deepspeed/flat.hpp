@@ -14,7 +14,7 @@ namespace plimsoll::program {
 /// optimizer alone.
 class WholeStates final : public DeepSpeedOptimizer {
  public:
-  WholeStates(Tape& tape, Module& root, const DeepSpeedSettings& settings);
+  WholeStates(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const DeepSpeedSettings& settings);
 
   void after_backward() override;
   void step() override;

@@ -9,16 +9,15 @@ namespace plimsoll::program {
 
 namespace {
 
-constexpr std::int64_t kAlignment = 2;                   // nccl_start_alignment_factor
-constexpr std::int64_t kGatheredTogether = 500'000'000;  // allgather_bucket_size: elements
+constexpr std::int64_t kAlignment = 2;  // nccl_start_alignment_factor
 
 /// The rank's part of a flat tensor, as torch.narrow gives it.
 Tensor narrow(Tape& tape, const Tensor& flat, std::int64_t elements) { return tape.view(flat, {elements}, {1}); }
 
 }  // namespace
 
-PipelineBf16Optimizer::PipelineBf16Optimizer(Tape& tape, const ParameterGroups& groups, const DeepSpeedSettings& settings, bool clips)
-    : tape_(tape), settings_(settings), clips_(clips) {
+PipelineBf16Optimizer::PipelineBf16Optimizer(Tape& tape, const ParameterGroups& groups, const DeepSpeedSettings& settings)
+    : tape_(tape), settings_(settings) {
   tape_.operator_name = "BF16_Optimizer";
   std::vector<Tensor> masters;
   for (const auto& slots : groups) {
@@ -52,13 +51,13 @@ PipelineBf16Optimizer::Group PipelineBf16Optimizer::make_group(const std::vector
   return group;
 }
 
-void PipelineBf16Optimizer::clear_gradients() {
+void PipelineBf16Optimizer::before_backward() {
   for (const Group& group : groups_) {
     for (const auto& slot : group.slots) slot->tensor.grad().reset();
   }
 }
 
-void PipelineBf16Optimizer::accumulate() {
+void PipelineBf16Optimizer::after_backward() {
   tape_.operator_name = "accumulate gradients";
   for (const Group& group : groups_) {
     for (const auto& slot : group.slots) {
@@ -87,28 +86,17 @@ void PipelineBf16Optimizer::step(StreamId communication) {
     for (const auto& slot : group.slots) {
       const Tensor norm = norm_in(narrow(tape_, group.sums, slot->sizes.product()), DType::fp32);
     }
-    if (clips_) in_place(group.sums, {&group.sums});
+    if (settings_.clips) in_place(group.sums, {&group.sums});
   }
   tape_.wait(kComputeStream, communication);  // the norms are read by the host
   tape_.synchronize();
   optimizer_->step();
-  for (const Group& group : groups_) gather_weights(group, communication);
-  for (const Group& group : groups_) in_place(group.sums, {});
-}
-
-/// update_lp_params and all_gather_dp_groups: the host hands out one piece after another without waiting.
-void PipelineBf16Optimizer::gather_weights(const Group& group, StreamId communication) {
   tape_.operator_name = "gather weights";
-  pointwise(tape_, Pointwise::Form::map, {packed(group.piece, DType::fp32)}, {packed(group.piece, DType::bf16)});
-  if (settings_.ranks == 1) return;
-  const std::int64_t shards = std::max<std::int64_t>(1, group.piece * settings_.ranks / kGatheredTogether);
-  for (std::int64_t shard = 0; shard < shards; ++shard) {
-    const Tensor flat = tape_.empty({group.piece / shards * settings_.ranks}, DType::bf16, Category::communication_buffer);
-    tape_.collective({.kind = CollectiveKind::all_gather, .group = plimsoll::Group::data_shard, .bytes = flat.bytes(), .type = DType::bf16},
-                     tape_.stream);
-    pointwise(flat, {&flat});
-    tape_.record_stream(flat, communication);
+  for (const Group& group : groups_) {
+    pointwise(tape_, Pointwise::Form::map, {packed(group.piece, DType::fp32)}, {packed(group.piece, DType::bf16)});
+    gather_weights(tape_, {group.piece, settings_.ranks, DType::bf16}, communication);
   }
+  for (const Group& group : groups_) in_place(group.sums, {});
 }
 
 }  // namespace plimsoll::program

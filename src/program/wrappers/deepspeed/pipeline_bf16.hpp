@@ -7,26 +7,22 @@
 #include <memory>
 #include <vector>
 
-#include "program/module.hpp"
-#include "program/wrappers/deepspeed/deepspeed.hpp"
+#include "program/wrappers/deepspeed/pipeline.hpp"
 
 namespace plimsoll::program {
 
-using ParameterGroups = std::vector<std::vector<std::shared_ptr<Parameter>>>;
-
-class PipelineBf16Optimizer {
+class PipelineBf16Optimizer final : public PipelineOptimizer {
  public:
   /// Weights are flattened group by group, their masters, sums of gradients and moments made.
-  PipelineBf16Optimizer(Tape& tape, const ParameterGroups& groups, const DeepSpeedSettings& settings, bool clips);
+  PipelineBf16Optimizer(Tape& tape, const ParameterGroups& groups, const DeepSpeedSettings& settings);
 
   /// clear_lp_grads: before every backward.
-  void clear_gradients();
+  void before_backward() override;
   /// update_hp_grads: 16-bit gradients are added to the sums and kept.
-  void accumulate();
+  void after_backward() override;
   /// _bf16_reduce_grads: each group's sums, in place: runs on LUMI leave no trace of 16-bit copies at their peaks.
-  void reduce();
-  /// The step; `communication` is the stream that still uses the gathered pieces when the host has gone on.
-  void step(StreamId communication);
+  void reduce() override;
+  void step(StreamId communication) override;
 
  private:
   struct Group {
@@ -36,11 +32,9 @@ class PipelineBf16Optimizer {
   };
 
   Group make_group(const std::vector<std::shared_ptr<Parameter>>& slots);
-  void gather_weights(const Group& group, StreamId communication);
 
   Tape& tape_;
   DeepSpeedSettings settings_;
-  bool clips_;
   std::vector<Group> groups_;
   std::unique_ptr<Optimizer> optimizer_;
 };

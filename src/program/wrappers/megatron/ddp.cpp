@@ -62,13 +62,18 @@ void MegatronDdp::add_buffer(const std::vector<std::shared_ptr<Parameter>>& para
   const LabelScope label(tape_, tape_.intern("param_and_grad_buffer"));
   {
     const StreamScope stream(tape_, side);
-    if (options_.distributed_optimizer) buffer.param_data = tape_.empty({buffer.elements}, parameters.front()->type, Category::parameter);
+    if (parameters.front()->type == DType::fp8) {
+      buffer.weights_apart = options_.weights_apart;
+      buffer.packed = options_.packed;
+    }
+    if (options_.distributed_optimizer && !buffer.weights_apart)
+      buffer.param_data = tape_.empty({buffer.elements / buffer.packed}, parameters.front()->type, Category::parameter);
     buffer.grad_data = tape_.empty({buffer.elements}, options_.grad_dtype, Category::gradient);
   }
   std::size_t bucket = 0;
   for (std::size_t i = parameters.size(); i-- > 0;) {
     Parameter& parameter = *parameters[i];
-    if (options_.distributed_optimizer) {
+    if (options_.distributed_optimizer && !buffer.weights_apart) {
       const std::optional<DType> gradient = parameter.tensor.impl()->grad_dtype;
       parameter.tensor = piece(buffer.param_data, parameter.sizes);
       parameter.tensor.set_requires_grad(true);
@@ -153,16 +158,31 @@ void MegatronDdp::gather_parameters() {
   for (const auto& buffer : buffers_)
     for (const auto& bucket : buffer->buckets) gather(*buffer, bucket);
   tape_.wait(kComputeStream, stream_);
+  for (const auto& buffer : buffers_)
+    for (const auto& bucket : buffer->buckets) take_weights(*buffer, bucket);
 }
 
 void MegatronDdp::gather(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket) {
   if (buffer.ranks == 1) return;
-  const DType type = buffer.param_data.dtype();
+  const DType type = buffer.weights_apart ? DType::bf16 : buffer.param_data.dtype();
   tape_.collective({.kind = CollectiveKind::all_gather,
                     .group = buffer.expert ? Group::expert_data : Group::data_shard,
-                    .bytes = (bucket.end - bucket.begin) * size_of(type),
+                    .bytes = (bucket.end - bucket.begin) * size_of(type) / buffer.packed,
                     .type = type},
                    stream_);
+}
+
+/// _post_param_sync: each weight is cast into both of its copies, and the gradients' buffer is zero again.
+void MegatronDdp::take_weights(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket) {
+  if (!buffer.weights_apart || buffer.ranks == 1) return;
+  tape_.operator_name = "_post_param_sync";
+  for (const BufferedParameter& entry : buffer.parameters) {
+    if (entry.begin < bucket.begin || entry.begin >= bucket.end) continue;
+    const std::int64_t elements = entry.end - entry.begin;
+    row_wise(tape_, RowWise::Function::quantize, entry.parameter->sizes[0], elements / entry.parameter->sizes[0],
+             {packed(elements, DType::bf16)}, {packed(elements, DType::fp8), packed(elements, DType::fp8)});
+  }
+  pointwise(tape_, Pointwise::Form::map, {}, {packed(bucket.end - bucket.begin, DType::bf16)});
 }
 
 void MegatronDdp::hook_gathers(const MegatronFsdpModules& modules) {
@@ -204,6 +224,7 @@ void MegatronDdp::finish_gather(const Parameter& parameter) {
   start_gather(*buffer, index);
   tape_.wait_event(kComputeStream, bucket.gathered);
   bucket.weights = MegatronParameterBuffer::Bucket::Weights::here;
+  take_weights(*buffer, bucket);
   if (index > 0 && !options_.align_param_gather) start_gather(*buffer, index - 1);
 }
 

@@ -27,6 +27,10 @@ struct MegatronDdpOptions {
   bool pad_for_high_nccl_busbw = false;
   bool check_for_nan_in_grad = false;
   DType grad_dtype = DType::fp32;
+  /// Of weights in few bits: elements of one byte of their buffer, and whether they have none but are gathered in 16 bits through that of
+  /// their gradients (reuse_grad_buf_for_mxfp8_param_ag).
+  std::int64_t packed = 1;
+  bool weights_apart = false;
   std::function<bool(const Tensor&)> already_added;  ///< whether a weight's gradient is in main_grad when it arrives (grad_added_to_main_grad)
 };
 
@@ -49,6 +53,8 @@ struct MegatronParameterBuffer {
   bool expert = false;
   std::int64_t ranks = 1;
   std::int64_t elements = 0;
+  bool weights_apart = false;                 ///< as in MegatronDdpOptions: param_data lies on grad_data
+  std::int64_t packed = 1;                    ///< as there: elements of a byte of param_data
   std::vector<BufferedParameter> parameters;  ///< in the order of the buffer: reverse registration
   std::vector<Bucket> buckets;
   Tensor param_data, grad_data;
@@ -86,6 +92,7 @@ class MegatronDdp : public MegatronDataParallel {
   void gather(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket);
   void start_gather(MegatronParameterBuffer& buffer, std::size_t bucket);
   void finish_gather(const Parameter& parameter);
+  void take_weights(const MegatronParameterBuffer& buffer, const MegatronParameterBuffer::Bucket& bucket);
 
   Tape& tape_;
   MegatronDdpOptions options_;

@@ -10,11 +10,23 @@
 
 namespace plimsoll::program {
 
+namespace {
+
+/// use_precision_aware_optimizer_no_fp8_or_ds_fp8 (optimizer_config.py): beside recipes of few bits other than delayed scaling the masters
+/// are whole.
+bool keeps_remainders(const Strategy& strategy) {
+  const bool delayed = strategy.low_precision == LowPrecision::fp8 && strategy.fp8_scaling == Fp8Scaling::delayed;
+  return strategy.megatron.precision_aware_optimizer &&
+         (strategy.low_precision == LowPrecision::none || delayed || strategy.offload.optimizer);
+}
+
+}  // namespace
+
 MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers,
                                      std::int64_t shard_rank)
     : tape_(tape),
       distributed_(strategy.data_parallel == DataParallel::megatron_distopt),
-      keeps_remainders_(strategy.megatron.precision_aware_optimizer),
+      keeps_remainders_(keeps_remainders(strategy)),
       on_host_(strategy.offload.optimizer),
       scales_losses_(strategy.precision == Precision::mixed_fp16),
       apex_(!framework::megatron_release(strategy).core()),
@@ -94,7 +106,8 @@ void MegatronOptimizer::step_on_host() {
 void MegatronOptimizer::make_torch_optimizer(ParameterGroup& group, const Strategy& strategy) {
   std::vector<Tensor> tensors;
   for (const MegatronMain& main : group.mains) tensors.push_back(main.parameter);
-  group.optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape_, std::move(tensors), DType::fp32);
+  const DType states = strategy.megatron.precision_aware_optimizer ? strategy.state_dtype.value_or(DType::fp32) : DType::fp32;
+  group.optimizer = make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape_, std::move(tensors), states);
 }
 
 /// The parameters of all buffers, matrices first.
