@@ -58,6 +58,23 @@ PUBLISHED = {
     "amd-primus": "Primus on MI300X and MI355X",
     "amd-performance-page": "AMD's performance page",
     "misc-speed": "single runs of papers and blogs",
+    "torchao": "torchao in TorchTitan on H100, MI300X and B200",
+    "ml-engineering": "Llama 3.1 8B of 8 to 256 thousand tokens on H200 and B200",
+    "nemo-launcher": "NeMo Megatron of 2022 on A100",
+    "nemo-automodel": "NeMo AutoModel",
+    "google-gpu-recipes": "Google Cloud's recipes",
+    "maxtext-a3": "MaxText on A3",
+    "jax-toolbox": "JAX-Toolbox",
+    "flagperf": "FlagPerf",
+    "xtuner-megatron-moe": "XTuner's Qwen3-235B on 256 H800",
+    "bigscience-tr11": "BLOOM's search for a topology",
+    "bigscience-tr11-h14400": "the same, 14,400 columns",
+    "fms-acceleration": "fms-acceleration: Trainer, LoRA, QLoRA on A100",
+    "qwen-readme": "Qwen's README: LoRA, QLoRA, full on A100",
+    "ms-swift-benchmark": "ms-swift's LoRA on A100",
+    "nvidia-bert": "NVIDIA's BERT on A100 and V100",
+    "amd-cvs-torchtitan": "ROCm's validation suite: TorchTitan on MI355X",
+    "wild-reports": "runs that people reported",
 }
 MEMORY, TIME = ("allocated_bytes", "reserved_bytes"), ("step_seconds",)
 
