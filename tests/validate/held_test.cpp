@@ -100,9 +100,9 @@ TEST(ProgramDigests, NameTheFirstModuleThatDiffers) {
     return made;
   };
   const auto digest = [](const StepProgram& made) {
-    ProgramDigest digest;
-    digest.read(made);
-    return digest.parts();
+    ProgramDigest gathered;
+    gathered.read(made);
+    return gathered.parts();
   };
   const Parts early = digest(program(false)), late = digest(program(true));
   EXPECT_EQ(early.back().names, (std::vector<std::string>{"layers.#.mlp", "head"}));
@@ -121,9 +121,9 @@ TEST(ProgramDigests, DoNotDependOnNumbers) {
     made.labels = {"", "norm"};
     made.step = {{.kind = InstructionKind::alloc, .id = tensor, .bytes = 512, .label = 1},
                  {.kind = InstructionKind::free, .id = tensor, .label = 1}};
-    ProgramDigest digest;
-    digest.read(made);
-    return digest.parts().back().whole;
+    ProgramDigest gathered;
+    gathered.read(made);
+    return gathered.parts().back().whole;
   };
   EXPECT_EQ(digest(3), digest(7));
 }

@@ -1,10 +1,11 @@
-// What tests over measured rows share: what a row measured, the row of a name, a test's name, and that a step gives back what it takes.
+// What tests over measured rows share: the rows of a file, the row of a name, a test's name.
 #pragma once
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cctype>
+#include <map>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -12,17 +13,18 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
-#include "plimsoll/program.hpp"
 #include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
+#include "validate/digests/row_files.hpp"
 
 namespace plimsoll {
 
-/// 0 where the row did not measure it.
-inline double measured(const MeasuredRow& row, const std::string& quantity) {
-  for (const Observed& observed : row.measured)
-    if (observed.quantity == quantity) return observed.value;
-  return 0;
+/// The rows of a file of the table in digests/row_files.cpp, read once.
+inline const std::vector<MeasuredRow>& rows_in(const std::string& file) {
+  static std::map<std::string, std::vector<MeasuredRow>> files;
+  const auto [found, added] = files.try_emplace(file);
+  if (added) found->second = load_rows(digests::path_of(digests::row_file(file)));
+  return found->second;
 }
 
 inline const MeasuredRow& row_of(const std::vector<MeasuredRow>& rows, const std::string& id) {
@@ -54,17 +56,6 @@ inline std::optional<ErrorCode> failure_after(const MeasuredRow& row, void (*cha
 inline bool refused_after(const MeasuredRow& row, void (*change)(Strategy&)) {
   const std::optional<ErrorCode> failure = failure_after(row, change);
   return failure && *failure != ErrorCode::internal;
-}
-
-/// A step is played over and over: it gives back what it takes.
-inline void expect_leaves_what_it_found(const StepProgram& program) {
-  std::int64_t allocs = 0, frees = 0;
-  for (const Instruction& instruction : program.step) {
-    allocs += instruction.kind == InstructionKind::alloc ? 1 : 0;
-    frees += instruction.kind == InstructionKind::free ? 1 : 0;
-  }
-  EXPECT_GT(allocs, 0);
-  EXPECT_EQ(allocs, frees);
 }
 
 }  // namespace plimsoll

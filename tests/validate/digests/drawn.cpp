@@ -398,6 +398,7 @@ Held predicted(const Drawn& drawn) {
     now.outcome = outcome_of(error);
     return now;
   }
+  if (digest.left() != 0) now.figures["tensors_left"] = digest.left();
   now.parts = digest.parts();
   return now;
 }

@@ -209,6 +209,8 @@ class ProgramDigest::Reading {
 void ProgramDigest::read(const StepProgram& program) {
   Reading reading(program);
   for (std::size_t part = 0; part < kParts; ++part) reading.add(program.*kLists[part], parts_[part]);
+  for (const Instruction& instruction : program.step)
+    left_ += (instruction.kind == InstructionKind::alloc ? 1 : 0) - (instruction.kind == InstructionKind::free ? 1 : 0);
   parts_.front().whole << static_cast<std::uint64_t>(program.host_pinned.count) << static_cast<std::uint64_t>(program.host_pageable.count);
   parts_.back().whole << (program.repeated.end - program.repeated.begin) << static_cast<std::uint64_t>(program.repeated.times);
 }

@@ -55,6 +55,8 @@ class ProgramDigest {
     return [this](const StepProgram& program) { read(program); };
   }
   Parts parts() const;
+  /// Tensors that the steps take and do not give back: a step is played over and over, so none.
+  std::int64_t left() const { return left_; }
 
  private:
   class Reading;
@@ -66,6 +68,7 @@ class ProgramDigest {
     std::unordered_map<std::string, std::size_t> index;
   };
   std::array<Part, kParts> parts_;
+  std::int64_t left_ = 0;
 };
 
 /// "layers.7.mlp.down_proj: linear" as "layers.#.mlp.down_proj: linear".

@@ -16,6 +16,7 @@ namespace {
 
 constexpr const char* kPersistent = "persistent_bytes";
 constexpr const char* kFirstStep = "first_step_allocated_bytes";
+constexpr const char* kLeft = "tensors_left";
 
 /// Of the rank that the row is about, else the most of all ranks.
 std::int64_t most_of(const Report& report, const Strategy& strategy, Bytes RankMemory::* field) {
@@ -79,8 +80,10 @@ const RowFile& row_file(const std::string& name) {
   return *found;
 }
 
+std::string path_of(const RowFile& file) { return std::string(PLIMSOLL_SOURCE_DIR) + "/" + file.folder + "/" + file.name + ".json"; }
+
 std::vector<HeldRow> rows_of(const RowFile& file) {
-  const std::string path = std::string(PLIMSOLL_SOURCE_DIR) + "/" + file.folder + "/" + file.name + ".json";
+  const std::string path = path_of(file);
   std::ifstream stream(path);
   const nlohmann::json texts = nlohmann::json::parse(stream);
   std::vector<HeldRow> rows;
@@ -122,6 +125,7 @@ Held predicted(const HeldRow& held) {
   };
   for (const Comparison& each : result.comparisons)
     if (is_held(each)) off(each.quantity, std::llround(each.predicted - each.measured));
+  off(kLeft, digest.left());
   if (!report) return now;
   for (const auto& [name, value] : held.beside)
     off(name,

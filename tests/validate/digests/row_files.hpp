@@ -29,6 +29,7 @@ struct HeldRow {
   MeasuredRow row;
   std::map<std::string, std::int64_t> beside;
 };
+std::string path_of(const RowFile& file);
 std::vector<HeldRow> rows_of(const RowFile& file);
 
 /// Predicts a row, once.

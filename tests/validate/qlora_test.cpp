@@ -1,38 +1,21 @@
-// QLoRA in transformers: bitsandbytes 0.50's Linear4bit below PEFT 0.21's adapters, prepared for k-bit training, under autocast, against
-// the peaks of PyTorch 2.15's own caching allocator on a CUDA runtime without a GPU (bench/corpus/allocator-qlora.json).
+// What bitsandbytes' 4-bit weights take below PEFT's adapters, and what of them is refused.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
-#include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
 #include "validate/measured_rows.hpp"
 
 namespace plimsoll {
 namespace {
 
-const std::vector<MeasuredRow>& rows() {
-  static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-qlora.json");
-  return all;
-}
+const std::vector<MeasuredRow>& rows() { return rows_in("allocator-qlora"); }
 
 Strategy resolved(const MeasuredRow& row) { return resolve(row.strategy, *row.model, *row.cluster); }
-
-// The products are PyTorch's own operators around bitsandbytes' kernels, which take what they are given: right to the byte.
-TEST(QloraRows, AgreeWithPyTorchToTheByte) {
-  ASSERT_FALSE(rows().empty());
-  for (const MeasuredRow& row : rows()) {
-    const MemoryTrace trace = play_memory(program::lower_hf_eager(*row.model, resolved(row)), {});
-    EXPECT_EQ(static_cast<double>(trace.peak_allocated.count), measured(row, quantity::allocated)) << row.id;
-    EXPECT_EQ(static_cast<double>(trace.peak_reserved.count), measured(row, quantity::reserved)) << row.id;
-    EXPECT_EQ(static_cast<double>(trace.backward_peak.count), measured(row, quantity::backward_peak)) << row.id;
-  }
-}
 
 // One step's state of a single quantised weight: n / 2 bytes and 4 n / 64 of maxima; doubly n / 64 and 4 n / 16384.
 TEST(QloraRows, DoubleQuantisationShrinksTheMaxima) {

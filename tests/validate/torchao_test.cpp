@@ -1,7 +1,6 @@
 // What Accelerate's 8-bit linears of torchao do not take over transformers (bench/corpus/allocator-torchao.json: torchao 0.18.0).
 #include <gtest/gtest.h>
 
-#include <string>
 #include <vector>
 
 #include "validate/measured_rows.hpp"
@@ -9,10 +8,7 @@
 namespace plimsoll {
 namespace {
 
-const std::vector<MeasuredRow>& rows() {
-  static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-torchao.json");
-  return all;
-}
+const std::vector<MeasuredRow>& rows() { return rows_in("allocator-torchao"); }
 
 TEST(TorchAoRefusals, NameWhatIsNotPlayed) {
   EXPECT_FALSE(refused_after(row_of(rows(), "ao-llama"), [](Strategy&) {}));

@@ -1,5 +1,4 @@
-// Megatron-core 0.16.1's own allocator peaks (bench/corpus/allocator-megatron.json: PyTorch 2.15 caching allocator on a CUDA runtime
-// without a GPU), rank by rank, against the lowering played through the modelled allocator.
+// Megatron's published runs whose memory is logged, and micro-batches that a program may leave out.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -7,7 +6,6 @@
 
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
-#include "plimsoll/rows.hpp"
 #include "plimsoll/validate.hpp"
 #include "program/lower.hpp"
 #include "validate/measured_rows.hpp"
@@ -18,72 +16,6 @@ namespace {
 double error(Bytes predicted, double seen) { return seen > 0 ? std::fabs(static_cast<double>(predicted.count) / seen - 1) : 0; }
 
 std::vector<MeasuredRow> rows_of(const char* file) { return load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/" + file); }
-
-struct Tolerance {
-  double allocated, reserved;
-};
-
-void expect_peaks_of(const MeasuredRow& row, Tolerance tolerance) {
-  ASSERT_TRUE(row.refused.empty()) << row.id << ": " << row.refused;
-  const Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
-  PlayMemoryOptions options;
-  options.allocator = strategy.allocator;
-  const MemoryTrace trace = play_memory(program::lower_megatron(*row.model, strategy, strategy.pp_rank.value_or(0)), options);
-  EXPECT_LT(error(trace.peak_allocated, measured(row, quantity::allocated)), tolerance.allocated) << row.id;
-  EXPECT_LT(error(trace.peak_reserved, measured(row, quantity::reserved)), tolerance.reserved) << row.id;
-  EXPECT_LT(error(trace.backward_peak, measured(row, quantity::backward_peak)), tolerance.allocated) << row.id;
-}
-
-TEST(MegatronRows, AllocatedPeaksAreThoseOfTheAllocatorItself) {
-  const std::vector<MeasuredRow> rows = rows_of("bench/corpus/allocator-megatron.json");
-  ASSERT_EQ(rows.size(), 46U);
-  for (const MeasuredRow& row : rows) expect_peaks_of(row, {1e-4, 0.02});
-}
-
-/// Further settings, measured in the same way: mixtures of experts (top-k, capacity, experts on one rank, recomputation), half precision
-/// with its loss scaling, more tensor-parallel ranks than key and value heads, tied embeddings over a pipeline, virtual stages of every
-/// depth, recomputation of modules (norms too), of blocks and of chunks, 16-bit gradients, ranks that are no power of two, a single
-/// micro-batch, norms of queries and keys, biases on them, dense layers in front of routed ones, long rows to sort, the optimizer on the
-/// host.
-TEST(MegatronRows, FurtherSettingsAgreeWithTheAllocatorItself) {
-  const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_core_rows.json");
-  ASSERT_GE(rows.size(), 150U);
-  for (const MeasuredRow& row : rows) expect_peaks_of(row, {2e-4, 0.01});
-}
-
-/// Megatron-FSDP under every strategy: what is sharded, tensor and sequence parallel, recomputation, experts, 16-bit gradients, fp32, one
-/// rank, prefetching that ends before the model does, double buffers. Bytes agree, reserved ones too.
-TEST(MegatronRows, FullyShardedRunsAgreeWithTheAllocatorItself) {
-  const std::vector<MeasuredRow> rows = rows_of("tests/validate/data/megatron_fsdp_rows.json");
-  ASSERT_GE(rows.size(), 18U);
-  for (const MeasuredRow& row : rows) expect_peaks_of(row, {1e-5, 0.005});
-}
-
-/// Llama-3-405B and DeepSeek-V3 cut to four layers over Transformer Engine's layers on eight B200 (SimuMax's measured runs, docs/b200), and
-/// from the same table Llama-3-70B cut to twelve layers and DeepSeek-V2 to four: tensor, sequence, pipeline and expert parallel, context
-/// parallel by exchange of heads, latent attention, grouped experts. The table gives the worst rank.
-TEST(MegatronRows, TransformerEnginesLayersAgreeWithMeasuredRuns) {
-  int rows = 0;
-  for (const char* file : {"bench/corpus/simumax-b200.json", "tests/validate/data/simumax_rows.json"}) {
-    for (const MeasuredRow& row : rows_of(file)) {
-      const double allocated = measured(row, quantity::allocated);
-      if (allocated == 0) continue;
-      const Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
-      PlayMemoryOptions options;
-      options.allocator = strategy.allocator;
-      Bytes most_allocated(0), most_reserved(0);
-      for (int rank = 0; rank < strategy.pp; ++rank) {
-        const MemoryTrace trace = play_memory(program::lower_megatron(*row.model, strategy, rank), options);
-        most_allocated = std::max(most_allocated, trace.peak_allocated);
-        most_reserved = std::max(most_reserved, trace.peak_reserved);
-      }
-      EXPECT_LT(error(most_allocated, allocated), 2e-3) << row.id;
-      EXPECT_LT(error(most_reserved, measured(row, quantity::reserved)), 0.02) << row.id;
-      ++rows;
-    }
-  }
-  EXPECT_EQ(rows, 19);
-}
 
 /// MLPerf Training 5.0 and 5.1 in NeMo: Llama-3.1-405B and 8B in fp8 with primary fp8 weights on H100 and GB200, adapters on Llama-2-70B
 /// with fp8 attention on B200. The logs do not say whether the bytes are allocated or reserved; those of 405B on GB200 were taken while a
@@ -133,7 +65,7 @@ TEST(MegatronRows, MegatronDeepSpeedsPipelineStagesAgreeWithTheirLogs) {
 TEST(MegatronRows, MicroBatchesOfTheSteadyStateMayBeLeftOut) {
   int shortened = 0, with_remainder = 0;
   constexpr double kRemainder = 1 << 20;  // of a large block that is handed out whole
-  for (const MeasuredRow& row : rows_of("bench/corpus/allocator-megatron.json")) {
+  for (const MeasuredRow& row : rows_in("allocator-megatron")) {
     Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
     if (strategy.micro_batches == 1) continue;
     strategy.micro_batches = 24;
@@ -144,8 +76,8 @@ TEST(MegatronRows, MicroBatchesOfTheSteadyStateMayBeLeftOut) {
     PlayMemoryOptions options;
     options.allocator = strategy.allocator;
     const MemoryTrace a = play_memory(whole, options), b = play_memory(part, options);
-    // Blocks of a few hundred bytes may fall into other holes; in one row the allocator takes a last segment of 256 MiB after ten rounds, in
-    // another a block in a hole that it does not divide any more (0.8 MB of 3 GB).
+    // Blocks of a few hundred bytes may fall into other holes; in one row the allocator takes a last segment of 256 MiB after ten rounds,
+    // in another a block in a hole that it does not divide any more (0.8 MB of 3 GB).
     const double allocated = static_cast<double>(a.peak_allocated.count), off = error(b.peak_allocated, allocated);
     if (off >= 1e-6) {
       ++with_remainder;

@@ -1,27 +1,19 @@
-// torchtune's lowering against peaks that PyTorch's own caching allocator reported while torchtune's modules ran in the order of its
-// recipes on a CUDA runtime without a GPU (bench/corpus/allocator-torchtune.json): torchtune 0.6.1 on PyTorch 2.15, and 0.4.0 on 2.5.1 at
-// the sizes of its own published table.
+// What torchtune's recipes keep, offload and refuse.
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cctype>
 #include <string>
 #include <vector>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
-#include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
 #include "validate/measured_rows.hpp"
 
 namespace plimsoll {
 namespace {
 
-const std::vector<MeasuredRow>& rows() {
-  static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-torchtune.json");
-  return all;
-}
+const std::vector<MeasuredRow>& rows() { return rows_in("allocator-torchtune"); }
 
 Strategy resolved(const MeasuredRow& row) { return resolve(row.strategy, *row.model, *row.cluster); }
 
@@ -32,35 +24,6 @@ program::TuneDevice device_of(const MeasuredRow& row) {
 }
 
 StepProgram lowered(const MeasuredRow& row) { return program::lower_torchtune(*row.model, resolved(row), device_of(row)); }
-
-class TuneRow : public ::testing::TestWithParam<std::size_t> {
- protected:
-  const MeasuredRow& row() const { return rows()[GetParam()]; }
-};
-
-// Eager modules without NF4 on one device are PyTorch's own operators one for one: the peak is right to the byte, and so is every segment.
-// Compiled graphs are modelled buffer by buffer as far as what they keep; quantising leaves other free blocks; FSDP2's fused copies differ
-// by their tables.
-TEST_P(TuneRow, AgreesWithPyTorch) {
-  const Strategy s = resolved(row());
-  const bool dora = s.lora && s.lora->dora;  // its magnitudes start from whole weights, whose blocks stay reserved
-  const bool exact = s.compile != Strategy::Compile::blocks && s.base_weights == BaseWeights::as_trained &&
-                     s.data_parallel == DataParallel::none && !dora && torch_release(s) >= 215;
-  // Which dequantised weights a compiled graph keeps for its backward is the choice of Inductor's release.
-  const bool compiled_nf4 = s.compile == Strategy::Compile::blocks && s.base_weights != BaseWeights::as_trained;
-  const double tolerance = exact ? 0 : compiled_nf4 ? 0.03 : 0.0025;
-  const MemoryTrace trace = play_memory(lowered(row()), {});
-  const double allocated = measured(row(), quantity::allocated), reserved = measured(row(), quantity::reserved);
-  EXPECT_NEAR(static_cast<double>(trace.peak_allocated.count), allocated, tolerance * allocated);
-  EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), reserved, exact ? 0 : 0.08 * reserved);
-  const double backward = measured(row(), quantity::backward_peak);
-  EXPECT_NEAR(static_cast<double>(trace.backward_peak.count), backward, std::max(tolerance, 0.0025) * backward);
-}
-
-TEST_P(TuneRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lowered(row())); }
-
-INSTANTIATE_TEST_SUITE_P(Rows, TuneRow, ::testing::Range<std::size_t>(0, rows().size()),
-                         [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });
 
 const MeasuredRow& row_called(const std::string& id) { return row_of(rows(), id); }
 

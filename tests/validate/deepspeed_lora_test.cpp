@@ -3,43 +3,17 @@
 // the host, checkpoints, accumulation, offload.
 #include <gtest/gtest.h>
 
-#include <string>
 #include <vector>
 
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
-#include "plimsoll/rows.hpp"
 #include "program/lower.hpp"
 #include "validate/measured_rows.hpp"
 
 namespace plimsoll {
 namespace {
 
-const std::vector<MeasuredRow>& rows() {
-  static const std::vector<MeasuredRow> all = load_rows(std::string(PLIMSOLL_SOURCE_DIR) + "/bench/corpus/allocator-deepspeed-lora.json");
-  return all;
-}
-
-class DeepSpeedLoraRow : public ::testing::TestWithParam<std::size_t> {
- protected:
-  const MeasuredRow& row() const { return rows()[GetParam()]; }
-  StepProgram lowered() const { return program::lower_hf_deepspeed(*row().model, resolve(row().strategy, *row().model, *row().cluster)); }
-};
-
-// Allocated bytes to the byte. Reserved ones too, but where ZeRO-3 gathers on a stream of its own: when its blocks come free depends on the
-// device, up to a segment of 2 MiB.
-TEST_P(DeepSpeedLoraRow, AgreesWithPyTorch) {
-  const MemoryTrace trace = play_memory(lowered(), {});
-  EXPECT_EQ(static_cast<double>(trace.peak_allocated.count), measured(row(), quantity::allocated));
-  EXPECT_EQ(static_cast<double>(trace.backward_peak.count), measured(row(), quantity::backward_peak));
-  const bool on_streams = row().strategy.data_parallel == DataParallel::zero3 && row().strategy.deepspeed.overlap_comm.value_or(true);
-  EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count), measured(row(), quantity::reserved), on_streams ? 0x1p21 : 0);
-}
-
-TEST_P(DeepSpeedLoraRow, TheStepLeavesWhatItFound) { expect_leaves_what_it_found(lowered()); }
-
-INSTANTIATE_TEST_SUITE_P(Rows, DeepSpeedLoraRow, ::testing::Range<std::size_t>(0, rows().size()),
-                         [](const ::testing::TestParamInfo<std::size_t>& instance) { return test_name(rows()[instance.param]); });
+const std::vector<MeasuredRow>& rows() { return rows_in("allocator-deepspeed-lora"); }
 
 const MeasuredRow& row_of_stage(DataParallel stage) {
   for (const MeasuredRow& row : rows())
