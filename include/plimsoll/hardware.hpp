@@ -108,6 +108,8 @@ struct Accelerator {
 
   int compute_units = 0;  ///< SMs or CUs
   int dies = 1;           ///< XCDs: tiles are dealt round-robin over them
+  Sourced<std::int64_t> threads_per_unit;  ///< that a compute unit holds at a time; 0: not said
+  Sourced<Bytes> shared_memory;            ///< that one block of threads can have; 0: not said
   Sourced<Hertz> clock;   ///< boost clock of the peaks
   Sourced<Watts> power;
   std::vector<ComputeRate> rates;
@@ -130,6 +132,8 @@ struct Accelerator {
   FlopsPerSecond peak(MathType type) const { return rate(type).peak.value; }
   FlopsPerSecond sustained(MathType type) const { return rate(type).peak.value * rate(type).sustained.value; }
   bool is_amd() const { return vendor == "AMD"; }
+  /// CUDA's compute capability as major · 10 + minor: 90 of "sm_90"; 0 of other targets.
+  int capability() const;
 };
 
 /// A kind of link: per direction.

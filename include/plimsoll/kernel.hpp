@@ -112,6 +112,7 @@ enum class AttentionLibrary : std::uint8_t {
   cudnn,
   flash2,
   flash3,
+  flash4,
   memory_efficient,    ///< CUTLASS's, in PyTorch
   flex,                ///< Triton's, made by torch.compile
   triton,

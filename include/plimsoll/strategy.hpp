@@ -123,7 +123,9 @@ enum class AttentionKernel : std::uint8_t {
   eager,    ///< the model's own expression: scores, softmax and product are tensors of their own
   unfused,  ///< Megatron's DotProductAttention
   sdpa,     ///< torch's choice, by release and device: cuDNN or flash for 16 bits, memory-efficient, or written out
-  flash,
+  flash,    ///< flash-attention 2; in TorchTitan and torchtune PyTorch's own
+  flash3,   ///< flash-attention 3, of Hopper
+  flash4,   ///< flash-attention 4, of Hopper and Blackwell
   flash_varlen,
   flex,  ///< torch.nn.attention.flex_attention over a block mask, compiled
   memory_efficient,
@@ -131,6 +133,10 @@ enum class AttentionKernel : std::uint8_t {
   te,  ///< Transformer Engine's (cuDNN or flash)
 };
 std::string_view name_of(AttentionKernel kernel);
+/// flash-attention of any generation.
+inline bool is_flash(AttentionKernel kernel) {
+  return kernel == AttentionKernel::flash || kernel == AttentionKernel::flash3 || kernel == AttentionKernel::flash4;
+}
 
 enum class LossKernel : std::uint8_t {
   automatic,

@@ -40,12 +40,26 @@ std::string like(const DeviceFacts& facts) {
   return best;
 }
 
+/// What every device of an architecture has, from a shipped one of it.
+void take_architecture(Accelerator& device, const std::string& target) {
+  for (const std::string& name : shipped_accelerators()) {
+    const Accelerator known = load_accelerator(name);
+    if (known.target != target) continue;
+    device.threads_per_unit = known.threads_per_unit;
+    device.shared_memory = known.shared_memory;
+    for (const Accelerator::Source& source : known.sources)
+      if (source.key == known.threads_per_unit.source) device.sources.push_back(source);
+    return;
+  }
+}
+
 /// A machine of which nothing is known but what was measured: working values, marked as such, for the rest.
 Cluster unlike_any(const DeviceFacts& facts) {
   Accelerator device;
   device.vendor = facts.backend == "hip" ? "AMD" : facts.backend == "cuda" ? "NVIDIA" : "CPU";
   device.family = device.vendor;
   device.memory_type = facts.backend == "cpu" ? "DRAM" : "device memory";
+  take_architecture(device, facts.target);
   device.memory_bandwidth = working(BytesPerSecond(1e9));
   device.memory_efficiency = working(1.0);
   device.last_level_cache = working(Bytes(std::max<std::int64_t>(facts.cache_bytes, 1)));

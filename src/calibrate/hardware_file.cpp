@@ -17,6 +17,7 @@ std::string shown(Seconds time) { return fmt::format("{:.10g} us", time.value * 
 std::string shown(Hertz clock) { return fmt::format("{:.10g} MHz", clock.value / 1e6); }
 std::string shown(Watts power) { return fmt::format("{:.10g} W", power.value); }
 double shown(double share) { return share; }
+std::int64_t shown(std::int64_t count) { return count; }
 
 template <class T>
 Json sourced(const Sourced<T>& value) {
@@ -46,7 +47,10 @@ Json compute_object(const Accelerator& device) {
   Json rates = Json::object();
   for (const ComputeRate& rate : device.rates)
     rates[std::string(name_of(rate.type))] = {{"peak", sourced(rate.peak)}, {"sustained", sourced(rate.sustained)}};
-  return {{"units", device.compute_units}, {"dies", device.dies}, {"clock", sourced(device.clock)}, {"rates", rates}};
+  Json object{{"units", device.compute_units}, {"dies", device.dies}, {"clock", sourced(device.clock)}, {"rates", rates}};
+  if (device.threads_per_unit.value > 0) object["threads_per_unit"] = sourced(device.threads_per_unit);
+  if (device.shared_memory.value > Bytes(0)) object["shared_memory"] = sourced(device.shared_memory);
+  return object;
 }
 
 Json family_object(const ProductKernels& family) {

@@ -3,7 +3,6 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
@@ -115,88 +114,12 @@ Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const By
   return {inside.low + count(outside.low), inside.expected + count(outside.expected), inside.high + count(outside.high)};
 }
 
-/// NeMo's containers up to 24.07: their attention goes at the pace of flash-attention 2, whose share of a step shows at up to a million
-/// tokens (NeMo's table of long sequences, 24.03).
-bool runs_before_cudnn_attention(const Strategy& strategy) {
-  int year = 0, month = 0;
-  if (strategy.framework != "nemo" || std::sscanf(strategy.framework_version.c_str(), "NeMo %2d.%2d", &year, &month) != 2) return false;
-  constexpr int kFirstContainer = 23;  // "NeMo 2.1.0" is the library's version
-  return year >= kFirstContainer && year * 100 + month <= 2407;
-}
-
-/// Blackwell multiplies 8-bit matrices of any layout (Transformer Engine: is_non_tn_fp8_gemm_supported). Where both can run, Transformer
-/// Engine takes cuDNN's attention before flash-attention from Hopper on, after it on Ampere and Ada (utils.py, get_attention_backend); on
-/// AMD its fused attention is Composable Kernel's.
-program::MegatronDevice megatron_device(const Cluster& cluster, const Strategy& strategy) {
-  const std::string& family = cluster.accelerator.family;
-  program::MegatronDevice device{.multiplies_untransposed_fp8 = family == "Blackwell", .nvlink_domain = cluster.node.gpus};
-  if ((family != "Hopper" && family != "Blackwell") || runs_before_cudnn_attention(strategy)) device.attention = AttentionLibrary::flash2;
-  if (family.rfind("CDNA", 0) == 0) device.attention = AttentionLibrary::composable_kernel;
-  return device;
-}
-
-/// flash-attention as a package of its own, not PyTorch's: the frameworks that import it where a strategy asks for flash attention.
-bool imports_flash_attention(const Strategy& resolved) {
-  const ModelCode code = profile_of(resolved).code;
-  return resolved.attention == AttentionKernel::flash && code != ModelCode::torchtitan && code != ModelCode::torchtune;
-}
-
-/// Programs name the kernels of CUDA. On ROCm those behind torch's scaled_dot_product_attention, flash and memory-efficient, are
-/// AOTriton's, and the flash-attention package is Composable Kernel's.
-void name_rocm_attention(StepProgram& program, const Strategy& resolved) {
-  const AttentionLibrary flash = imports_flash_attention(resolved) ? AttentionLibrary::composable_kernel : AttentionLibrary::aotriton;
-  for (Kernel& kernel : program.kernels) {
-    auto* attention = std::get_if<Attention>(&kernel.work);
-    if (!attention) continue;
-    if (attention->library == AttentionLibrary::flash2) attention->library = flash;
-    if (attention->library == AttentionLibrary::memory_efficient) attention->library = AttentionLibrary::aotriton;
-  }
-}
-
-/// chooseWorkspaceSize of CUDABlas.cpp, by compute capability.
-program::TuneDevice tune_device(const Cluster& cluster) {
-  constexpr std::int64_t kBeforeHopper = 4096 * 2 * 1024 + 16 * 8 * 1024;
-  const std::string& family = cluster.accelerator.family;
-  const bool large = family == "Hopper" || family == "Blackwell";
-  program::TuneDevice device{.memory = cluster.accelerator.memory_usable.value.count};
-  if (!large) device.gemm_workspace = kBeforeHopper;
-  return device;
-}
-
 }  // namespace
-
-/// Throws Error (refused) where this framework, engine or model has no lowering yet.
-StepProgram RankPrograms::lower(int stage) {
-  switch (profile_of(resolved_).code) {
-    case ModelCode::transformers:
-    case ModelCode::diffusers:
-      return program::lower_transformers(model_, resolved_);
-    case ModelCode::torchtitan:
-      if (!torchtitan_) torchtitan_ = std::make_unique<program::TitanPipeline>(model_, resolved_);
-      return torchtitan_->rank(stage, std::exchange(spare_, {}));
-    case ModelCode::torchtune:
-      return program::lower_torchtune(model_, resolved_, tune_device(cluster_));
-    case ModelCode::mpt:
-      return program::lower_llm_foundry(model_, resolved_);
-    case ModelCode::maxtext:
-      return program::lower_maxtext(model_, resolved_);
-    case ModelCode::nanotron:
-      return program::lower_nanotron(model_, resolved_, stage);
-    case ModelCode::megatron_legacy:
-      return program::lower_megatron_deepspeed(model_, resolved_, stage);
-    case ModelCode::megatron_local:
-    case ModelCode::megatron_te:
-      if (!megatron_) megatron_ = std::make_unique<program::MegatronPipeline>(model_, resolved_, megatron_device(cluster_, resolved_));
-      return megatron_->rank(stage, std::exchange(spare_, {}));
-    default:
-      refuse(fmt::format("{}'s layers have no lowering yet", resolved_.framework));
-  }
-}
 
 std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason) {
   try {
-    StepProgram program = lower(stage);
-    if (cluster_.accelerator.is_amd()) name_rocm_attention(program, resolved_);
+    if (!source_) source_ = program::rank_source({model_, resolved_, program::target_device(cluster_)});
+    StepProgram program = source_->rank(stage, std::exchange(spare_, {}));
     if (reader_) reader_(program);
     return program;
   } catch (const Error& error) {

@@ -29,14 +29,11 @@ class RankPrograms {
   void give_back(StepProgram program) { spare_ = std::move(program); }
 
  private:
-  StepProgram lower(int stage);
-
   const Model& model_;
   const Strategy& resolved_;
   const Cluster& cluster_;
   ProgramReader reader_;
-  std::unique_ptr<program::MegatronPipeline> megatron_;
-  std::unique_ptr<program::TitanPipeline> torchtitan_;
+  std::unique_ptr<program::RankSource> source_;
   StepProgram spare_;
 };
 

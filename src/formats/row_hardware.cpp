@@ -32,6 +32,8 @@ void set_memory(Cluster& cluster, const JsonValue& hardware) {
 
 }  // namespace
 
+bool is_without_device(const std::string& gpu) { return gpu.rfind("stub-sm", 0) == 0; }
+
 Cluster read_row_cluster(const JsonValue& hardware, RowCaches& caches, std::vector<std::string>& unread) {
   if (!hardware.is_object()) hardware.expected("an object");
   check_keys(
@@ -47,7 +49,7 @@ Cluster read_row_cluster(const JsonValue& hardware, RowCaches& caches, std::vect
     per_node = static_cast<int>(std::gcd(gpus, std::int64_t{per_node}));  // nodes used in part, all alike
   Cluster cluster = caches.cluster(gpu, gpus, per_node, hardware["gpu"].where());
   // A device-less runtime without a stated capacity has no limit.
-  if (gpu == "stub-sm90" && !hardware.has("memory_bytes"))
+  if (is_without_device(gpu) && !hardware.has("memory_bytes"))
     cluster.accelerator.memory_usable = {Bytes(std::int64_t{1} << 46), Provenance::assumed, "no capacity is stated"};
   set_memory(cluster, hardware);
   if (hardware.has("inter_node") && cluster.nodes > 1) hardware::set_network(cluster.node.collectives, hardware["inter_node"].text());

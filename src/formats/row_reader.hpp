@@ -25,6 +25,8 @@ class RowCaches {
 
 /// The network of a row: by whole config, by fields, or by name, in this order. Throws Error naming the absent key.
 std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy& strategy, RowCaches& caches);
+/// Whether that `hardware.gpu` is a CUDA runtime without a GPU that answers as an architecture: "stub-sm90".
+bool is_without_device(const std::string& gpu);
 /// Its devices. `unread` gets keys that nothing reads.
 Cluster read_row_cluster(const JsonValue& hardware, RowCaches& caches, std::vector<std::string>& unread);
 /// What was seen, as quantities that plimsoll predicts.

@@ -142,8 +142,7 @@ void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
 /// A CUDA runtime without a GPU has no cuDNN.
 void take_conventions_without_device(const JsonValue& json, MeasuredRow& row) {
   const JsonValue hardware = json["hardware"];
-  const bool without = hardware.has("gpu") && hardware["gpu"].text() == "stub-sm90";
-  if (!without) return;
+  if (!hardware.has("gpu") || !is_without_device(hardware["gpu"].text())) return;
   if (!row.strategy.cudnn_attention) row.strategy.cudnn_attention = false;
   row.strategy.cudnn = false;
 }

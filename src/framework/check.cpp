@@ -296,10 +296,42 @@ bool has_flash_attention(const std::string& model_type) {
   return without.count(model_type) == 0;
 }
 
+/// Where flash-attention's generations run (README.md and what each checks itself): 2 from Ampere on ("FlashAttention only supports Ampere
+/// GPUs or newer") and, by Composable Kernel, on AMD; 3 on Hopper ("Requirements: H100 / H800 GPU"); 4, whose backward takes 9.x to 12.x
+/// (flash_attn/cute/interface.py), from Hopper on.
+bool runs_flash(AttentionKernel generation, const Accelerator& device) {
+  constexpr int kAmpere = 80, kHopper = 90;
+  if (device.is_amd()) return generation == AttentionKernel::flash;
+  if (device.capability() == 0) return true;  // nothing is known of it
+  if (generation == AttentionKernel::flash3) return device.capability() == kHopper;
+  return device.capability() >= (generation == AttentionKernel::flash4 ? kHopper : kAmpere);
+}
+
+/// TorchTitan's and torchtune's flash attention is PyTorch's, which chooses by itself.
 void check_flash_attention(Resolver& r) {
-  if (r.s.attention != AttentionKernel::flash || r.profile().code != ModelCode::transformers) return;
-  if (!has_flash_attention(r.model.model_type))
+  const ModelCode code = r.profile().code;
+  if (!is_flash(r.s.attention) || code == ModelCode::torchtitan || code == ModelCode::torchtune) return;
+  if (code == ModelCode::transformers && !has_flash_attention(r.model.model_type))
     r.complaints.add("transformers' " + r.model.architecture + " has no flash_attention_2", "use attention sdpa or eager");
+  if (!runs_flash(r.s.attention, r.device))
+    r.complaints.add("attention " + std::string(name_of(r.s.attention)) + " does not run on " + r.device.title,
+                     r.device.is_amd()             ? "use flash, which is Composable Kernel's there"
+                     : r.device.capability() >= 80 ? "use flash"
+                                                   : "use sdpa or eager");
+}
+
+/// Before 2.4 torch.cuda.is_bf16_supported asked for Ampere, and TrainingArguments and Accelerate asked it; tf32 they refuse to this day.
+void check_arithmetic(Resolver& r) {
+  constexpr int kAmpere = 80, kEmulates = 204;
+  const int capability = r.device.capability();
+  if (capability == 0 || capability >= kAmpere || r.profile().code != ModelCode::transformers) return;
+  const bool bf16 =
+      r.s.precision == Precision::amp_bf16 || r.s.precision == Precision::pure_bf16 || r.s.precision == Precision::fsdp_mixed_bf16;
+  if (bf16 && torch_release(r.s) < kEmulates)
+    r.complaints.add(
+        "bf16 needs an Ampere GPU or a newer one before PyTorch 2.4 (torch.cuda.is_bf16_supported), which " + r.device.title + " is not",
+        "use precision fp16, or PyTorch 2.4, which computes it in fp32");
+  if (r.s.tf32) r.complaints.add("tf32 needs an Ampere GPU or a newer one, which " + r.device.title + " is not", "leave tf32 out");
 }
 
 void check_abilities(Resolver& r) {
@@ -309,6 +341,7 @@ void check_abilities(Resolver& r) {
   if (!contains(p.kinds, s.data_parallel)) lacks("data_parallel " + std::string(name_of(s.data_parallel)), "it has " + either(p.kinds));
   if (!contains(p.attentions, s.attention)) lacks("attention " + std::string(name_of(s.attention)), "it has " + either(p.attentions));
   check_flash_attention(r);
+  check_arithmetic(r);
   if (!contains(p.losses, s.loss)) lacks("loss " + std::string(name_of(s.loss)), "it has " + either(p.losses));
   if (!contains(p.low_precisions, s.low_precision)) lacks(std::string(name_of(s.low_precision)) + " products", offered(p.low_precisions));
   if (!contains(p.recomputes, s.recompute.kind))

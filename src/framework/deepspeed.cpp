@@ -113,7 +113,8 @@ Entry deepspeed() {
   p.data_parallel = DataParallel::zero0;
   p.optimizer_impl = OptimizerImpl::fused;
   p.kinds = {DataParallel::zero0, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
-  p.attentions = {AttentionKernel::sdpa, AttentionKernel::eager, AttentionKernel::flash, AttentionKernel::memory_efficient};
+  p.attentions = {AttentionKernel::sdpa,   AttentionKernel::eager,  AttentionKernel::flash,
+                  AttentionKernel::flash3, AttentionKernel::flash4, AttentionKernel::memory_efficient};
   p.losses = {LossKernel::cross_entropy, LossKernel::liger, LossKernel::liger_fused_linear};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full};
   p.low_precisions = {LowPrecision::none};

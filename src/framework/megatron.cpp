@@ -189,7 +189,8 @@ FrameworkProfile profile() {
   p.attention = AttentionKernel::te;
   p.loss = LossKernel::vocab_parallel;
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::megatron_distopt, DataParallel::megatron_fsdp};
-  p.attentions = {AttentionKernel::te, AttentionKernel::flash, AttentionKernel::unfused, AttentionKernel::sdpa};
+  p.attentions = {AttentionKernel::te,     AttentionKernel::flash,   AttentionKernel::flash3,
+                  AttentionKernel::flash4, AttentionKernel::unfused, AttentionKernel::sdpa};
   p.losses = {LossKernel::vocab_parallel, LossKernel::fused_vocab_parallel, LossKernel::te};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::selective};
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};

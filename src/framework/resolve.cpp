@@ -203,7 +203,7 @@ void resolve_task(Resolver& r) {
 /// sdp_utils.cpp, check_prefer_cudnn_attention: on Hopper and data-centre Blackwell from cuDNN 9.15.1 on, which 2.11 is the first to ship.
 static bool prefers_cudnn_attention(const Accelerator& device, int release) {
   constexpr int kShipsThatCudnn = 211;
-  return release >= kShipsThatCudnn && (device.target == "sm_90" || device.target == "sm_100" || device.target == "sm_103");
+  return release >= kShipsThatCudnn && (device.capability() == 90 || device.capability() == 100 || device.capability() == 103);
 }
 
 }  // namespace framework

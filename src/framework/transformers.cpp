@@ -38,7 +38,8 @@ FrameworkProfile profile() {
   p.source = "transformers 5.23, torch 2.15";
   p.code = ModelCode::transformers;
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp1, DataParallel::fsdp2};
-  p.attentions = {AttentionKernel::sdpa, AttentionKernel::eager, AttentionKernel::flash, AttentionKernel::memory_efficient,
+  p.attentions = {AttentionKernel::sdpa,   AttentionKernel::eager,  AttentionKernel::flash,
+                  AttentionKernel::flash3, AttentionKernel::flash4, AttentionKernel::memory_efficient,
                   AttentionKernel::cudnn};
   p.losses = {LossKernel::cross_entropy, LossKernel::compiled, LossKernel::liger, LossKernel::liger_fused_linear};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::alternate};

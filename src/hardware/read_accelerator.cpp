@@ -20,6 +20,8 @@ void read_memory(const JsonValue& memory, Accelerator& device) {
 void read_compute(const JsonValue& compute, Accelerator& device) {
   device.compute_units = static_cast<int>(compute["units"].integer(1, 65536));
   device.dies = static_cast<int>(compute["dies"].integer(1, device.compute_units));
+  device.threads_per_unit = read_optional(compute, "threads_per_unit", threads_value);
+  device.shared_memory = read_optional(compute, "shared_memory", bytes_value);
   device.clock = read_sourced(compute["clock"], hertz_value);
   const JsonValue rates = compute["rates"];
   for (const auto& key : rates.keys()) {

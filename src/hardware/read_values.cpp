@@ -61,6 +61,8 @@ Tile tile_value(const JsonValue& value) {
   if (*end != '\0' || m < 1 || n < 1 || m > 4096 || n > 4096) value.expected("a tile such as \"256x128\"");
   return {m, n};
 }
+
+std::int64_t threads_value(const JsonValue& value) { return value.integer(32, 65536); }
 double share_value(const JsonValue& value) { return value.number(0, 1); }
 double board_powers_value(const JsonValue& value) { return value.number(0.01, 10); }
 double pace_value(const JsonValue& value) { return value.number(0.01, 100); }

@@ -20,6 +20,8 @@ FlopsPerSecond flops_value(const JsonValue& value);
 Seconds seconds_value(const JsonValue& value);
 Hertz hertz_value(const JsonValue& value);
 Watts watts_value(const JsonValue& value);
+/// Threads of a compute unit.
+std::int64_t threads_value(const JsonValue& value);
 /// "256x128".
 Tile tile_value(const JsonValue& value);
 /// 0 ≤ x ≤ 1.

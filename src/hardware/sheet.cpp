@@ -11,6 +11,7 @@ namespace plimsoll {
 namespace {
 
 std::string shown(double share) { return fmt::format("{:.3g}", share); }
+std::string shown(std::int64_t count) { return std::to_string(count); }
 template <class T>
 std::string shown(const T& quantity) {
   return to_string(quantity);
@@ -66,6 +67,8 @@ std::string pace_rows(const KernelPaces& paces) {
 std::string compute_rows(const Accelerator& device) {
   std::string text = fmt::format("\nCompute: {} {}{}\n", device.compute_units, device.is_amd() ? "CUs" : "SMs",
                                  device.dies > 1 ? fmt::format(" on {} dies", device.dies) : "");
+  if (device.threads_per_unit.value > 0) text += row("threads a unit", device.threads_per_unit);
+  if (device.shared_memory.value > Bytes(0)) text += row("shared memory a block", device.shared_memory);
   text += row("clock", device.clock);
   if (device.power.value.value > 0) text += row("board power", device.power);
   for (const auto& rate : device.rates)

@@ -180,8 +180,8 @@ std::string_view name_of(Walk walk) {
 }
 
 std::string_view name_of(AttentionLibrary library) {
-  constexpr std::string_view kNames[] = {"cudnn",  "flash2", "flash3", "memory_efficient", "flex", "triton", "composable_kernel", "aotriton",
-                                         "transformer_engine"};
+  constexpr std::string_view kNames[] = {
+      "cudnn", "flash2", "flash3", "flash4", "memory_efficient", "flex", "triton", "composable_kernel", "aotriton", "transformer_engine"};
   return kNames[static_cast<std::size_t>(library)];
 }
 

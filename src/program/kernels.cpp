@@ -43,7 +43,7 @@ bool schedules_tiles_by_counter(const Tape& tape, const Product& p) {
   constexpr std::int64_t kRows = 256, kColumns = 128, kWaves = 2;
   constexpr int kBuiltForCuda13 = 209;
   if (tape.torch.number < kBuiltForCuda13 || size_of(p.a) != 2 || p.alignment < 16) return false;
-  return p.m * p.n * p.batch > kWaves * tape.multiprocessors * kRows * kColumns;
+  return p.m * p.n * p.batch > kWaves * tape.device.units * kRows * kColumns;
 }
 
 /// Distinct elements: those that a stride of zero repeats count once.

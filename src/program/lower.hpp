@@ -1,48 +1,96 @@
-/// From a model and a resolved strategy to the program of one rank.
+/// From a model, a resolved strategy and a device to the programs of the ranks.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 
+#include "plimsoll/framework.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/program.hpp"
 #include "plimsoll/strategy.hpp"
+#include "program/target_device.hpp"
+#include "program/torch_release.hpp"
 
 namespace plimsoll::program {
 
-/// transformers' modules in eager PyTorch on one device: forward, backward, optimizer (plain engine). Of many micro-batches those that only
-/// repeat others are left out of the program (StepProgram::repeated), unless `every_micro_batch`; so below.
-StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
+/// What a framework's code is run with. What it refers to must outlive it.
+struct Lowering {
+  const Model& model;
+  const Strategy& strategy;  ///< resolved: the releases of the packages too
+  TargetDevice device;
 
-/// The same under DistributedDataParallel.
-StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
+  TorchRelease torch() const { return {torch_release(strategy)}; }
+};
 
-/// The same under FullyShardedDataParallel.
-StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
+/// Which rank's program.
+struct Rank {
+  int pipeline = 0;  ///< its place in the pipeline
+  /// Of many micro-batches those that only repeat others are left out (StepProgram::repeated), unless all are asked for.
+  bool every_micro_batch = false;
+};
 
-/// The same under fully_shard.
-StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
-
-/// transformers' modules under the strategy's engine: one of the above, or DeepSpeed's below.
-/// Throws Error (refused): parallelism beyond data parallelism, other engines.
-StepProgram lower_transformers(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
-
-/// TorchTitan's trainer, one rank of pipeline rank `pipeline_rank`. Micro-batches that only repeat the steady state of the schedule are
-/// left out of the program, unless `every_micro_batch`.
-StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch = false);
-
-/// Programs of a TorchTitan pipeline's ranks. What ranks with equal stages do is recorded once, and each rank's program is put together
-/// from it (pipeline_passes.hpp). `model` and `strategy` must outlive it.
-class TitanPipeline {
+/// The programs of a run's ranks. What ranks with equal stages do is recorded once where the framework's lowering can tell.
+class RankSource {
  public:
-  TitanPipeline(const Model& model, const Strategy& strategy);
-  ~TitanPipeline();
-  TitanPipeline(const TitanPipeline&) = delete;
-  TitanPipeline& operator=(const TitanPipeline&) = delete;
+  RankSource() = default;
+  virtual ~RankSource() = default;
+  RankSource(const RankSource&) = delete;
+  RankSource& operator=(const RankSource&) = delete;
+  /// The program of the rank at that place of the pipeline, if possible in the memory of `spare`, a program that nobody needs any more.
+  /// Throws Error (refused): what has no lowering.
+  virtual StepProgram rank(int pipeline_rank, StepProgram spare = {}) = 0;
+};
 
-  /// What lower_torchtitan gives for this rank, if possible in the memory of `spare`, a program that nobody needs any more.
-  StepProgram rank(int pipeline_rank, StepProgram spare = {});
+/// The source of a framework's programs. Throws Error (refused): a framework, an engine or a model without a lowering.
+std::unique_ptr<RankSource> rank_source(const Lowering& run);
+
+/// transformers' modules in eager PyTorch on one device: forward, backward, optimizer (plain engine).
+StepProgram lower_hf_eager(const Lowering& run, const Rank& rank = {});
+/// The same under DistributedDataParallel.
+StepProgram lower_hf_ddp(const Lowering& run, const Rank& rank = {});
+/// The same under FullyShardedDataParallel.
+StepProgram lower_hf_fsdp1(const Lowering& run, const Rank& rank = {});
+/// The same under fully_shard.
+StepProgram lower_hf_fsdp2(const Lowering& run, const Rank& rank = {});
+/// The same under deepspeed.initialize: ZeRO stages 0 to 3 with offload to the host.
+StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank = {});
+/// transformers' modules under the strategy's engine, one of the above. Throws Error (refused): parallelism beyond data parallelism, other
+/// engines.
+StepProgram lower_transformers(const Lowering& run, const Rank& rank = {});
+
+/// torchtune's fine-tuning recipes: full, LoRA and QLoRA.
+StepProgram lower_torchtune(const Lowering& run, const Rank& rank = {});
+
+/// llm-foundry's MPT under Composer's FSDP1.
+StepProgram lower_llm_foundry(const Lowering& run, const Rank& rank = {});
+
+/// MaxText's Llama layers on one rank, as XLA compiles them: FSDP, with or without replicas.
+StepProgram lower_maxtext(const Lowering& run, const Rank& rank = {});
+
+/// nanotron's Llama on one rank: torch DDP or ZeRO-1, tensor and pipeline parallel. Always without the micro-batches that repeat others.
+StepProgram lower_nanotron(const Lowering& run, const Rank& rank = {});
+
+/// Entries by which nanotron's host is ahead of the device (PlayMemoryOptions::launches_behind), all the time without a pipeline, while a
+/// neighbour is late with one: every collective of PyTorch 2.1 marks what it uses by record_stream.
+std::int64_t nanotron_launch_queue();
+
+/// Megatron-DeepSpeed's GPT on one rank of DeepSpeed's pipeline engine, or, with ZeRO-2, of its plain one. Micro-batches of the steady
+/// state beyond a few are always left out. To be played with DelayedFree::next_wait: the host hands out gathers without waiting for them.
+StepProgram lower_megatron_deepspeed(const Lowering& run, const Rank& rank = {});
+
+/// TorchTitan's trainer on one rank.
+StepProgram lower_torchtitan(const Lowering& run, const Rank& rank = {});
+
+/// Programs of a TorchTitan pipeline's ranks: those of equal stages are put together from what one of them recorded (pipeline_passes.hpp).
+class TitanPipeline final : public RankSource {
+ public:
+  explicit TitanPipeline(const Lowering& run);
+  ~TitanPipeline() override;
+
+  /// What lower_torchtitan gives for this rank.
+  StepProgram rank(int pipeline_rank, StepProgram spare = {}) override;
   /// The same without other ranks' help.
-  StepProgram recorded(int pipeline_rank, bool every_micro_batch) const;
+  StepProgram recorded(const Rank& rank) const;
   /// Ranks that were recorded so far; all others were put together.
   int recordings() const;
 
@@ -51,58 +99,17 @@ class TitanPipeline {
   std::unique_ptr<Impl> impl_;
 };
 
-/// What of the device changes what a recipe allocates.
-struct TuneDevice {
-  std::int64_t gemm_workspace = 33554432;  ///< cuBLAS's by CUDABlas.cpp: 32 MiB on Hopper and later, else 8 MiB and 128 KiB
-  std::int64_t memory = 0;                 ///< bytes, beyond which states in managed memory are fetched anew in each step; 0: no end
-};
+/// Megatron-core's GPTModel on one pipeline rank, with DDP buffers and either of its optimizers.
+StepProgram lower_megatron(const Lowering& run, const Rank& rank = {});
 
-/// torchtune's fine-tuning recipes: full, LoRA and QLoRA.
-StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const TuneDevice& device = {}, bool every_micro_batch = false);
-
-/// The same under deepspeed.initialize: ZeRO stages 0 to 3 with offload to the host.
-StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
-
-/// llm-foundry's MPT under Composer's FSDP1.
-StepProgram lower_llm_foundry(const Model& model, const Strategy& strategy, bool every_micro_batch = false);
-
-/// MaxText's Llama layers on one rank, as XLA compiles them: FSDP, with or without replicas.
-StepProgram lower_maxtext(const Model& model, const Strategy& strategy);
-
-/// nanotron's Llama on one rank of pipeline rank `pipeline_rank`: torch DDP or ZeRO-1, tensor and pipeline parallel.
-StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank);
-
-/// Entries by which nanotron's host is ahead of the device (PlayMemoryOptions::launches_behind), all the time without a pipeline, while a
-/// neighbour is late with one: every collective of PyTorch 2.1 marks what it uses by record_stream.
-std::int64_t nanotron_launch_queue();
-
-/// What of the device changes what Megatron's rank allocates.
-struct MegatronDevice {
-  bool multiplies_untransposed_fp8 = false;              ///< 8-bit products of any layout: Blackwell; Hopper's need transposed copies
-  std::int64_t nvlink_domain = 8;                        ///< devices that NVLink joins
-  AttentionLibrary attention = AttentionLibrary::cudnn;  ///< Transformer Engine's choice (get_attention_backend): cuDNN from Hopper on
-};
-
-/// Megatron-core's GPTModel with its local layers on one pipeline rank, with DDP buffers and either of its optimizers. Micro-batches that
-/// only repeat the steady state of the schedule are left out of the program, unless `every_micro_batch`.
-StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch = false,
-                           const MegatronDevice& device = {});
-
-/// Megatron-DeepSpeed's GPT on one rank of DeepSpeed's pipeline engine, or, with ZeRO-2, of its plain one. Micro-batches of the steady
-/// state beyond a few are left out, as above. To be played with DelayedFree::next_wait: the host hands out gathers without waiting for them.
-StepProgram lower_megatron_deepspeed(const Model& model, const Strategy& strategy, int pipeline_rank);
-
-/// Programs of a Megatron pipeline's ranks. What ranks with equal stages do is recorded once, and each rank's program is put together from
-/// it (pipeline_passes.hpp), so that a long pipeline costs little more than a short one. `model` and `strategy` must outlive it.
-class MegatronPipeline {
+/// Programs of a Megatron pipeline's ranks, put together as TitanPipeline's, so that a long pipeline costs little more than a short one.
+class MegatronPipeline final : public RankSource {
  public:
-  MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device = {});
-  ~MegatronPipeline();
-  MegatronPipeline(const MegatronPipeline&) = delete;
-  MegatronPipeline& operator=(const MegatronPipeline&) = delete;
+  explicit MegatronPipeline(const Lowering& run);
+  ~MegatronPipeline() override;
 
-  /// What lower_megatron gives for this rank, if possible in the memory of `spare`.
-  StepProgram rank(int pipeline_rank, StepProgram spare = {});
+  /// What lower_megatron gives for this rank.
+  StepProgram rank(int pipeline_rank, StepProgram spare = {}) override;
   /// Ranks that were recorded so far; all others were put together.
   int recordings() const;
 

@@ -89,7 +89,7 @@ ReductionScratch reduction_scratch(const Tape& tape, const Tensor& x, const std:
   const bool across_warps = values() >= std::min(height * 16, kMostValues);
   (across_warps ? step_input : step_output) *= height;
   const std::int64_t grid = ceil_div(outputs / vector, step_output);
-  const std::int64_t target = tape.multiprocessors * (tape.threads_per_multiprocessor / (width * height));
+  const std::int64_t target = tape.device.units * (tape.device.threads_per_unit / (width * height));
   if (!across_warps || values() < kMostValues || grid > target) return {};
   // std::clamp(by the device, least, most); ATen calls it with these bounds even when least > most cannot happen.
   const std::int64_t blocks = std::clamp(ceil_div(target, grid), ceil_div(values(), kMostValues), ceil_div(values(), kLeastValues));

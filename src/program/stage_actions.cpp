@@ -102,9 +102,9 @@ std::vector<Step> with_reductions(const std::vector<Step>& steps, int micro_batc
 
 /// _add_send_recv: ranks take turns; a sender puts the receive into its neighbour's list, and an action waits until its input is there. With
 /// receives before their use the neighbour's list gets them where its own pass needs them.
-class Lowering {
+class ActionLowering {
  public:
-  Lowering(const Schedule& schedule, Receives receives) : schedule_(schedule), receives_(receives) {
+  ActionLowering(const Schedule& schedule, Receives receives) : schedule_(schedule), receives_(receives) {
     const auto ranks = schedule.ranks.size();
     lists_.resize(ranks);
     done_.resize(ranks);
@@ -188,6 +188,6 @@ class Lowering {
 
 }  // namespace
 
-std::vector<std::vector<StageAction>> actions_of(const Schedule& schedule, Receives receives) { return Lowering(schedule, receives).run(); }
+std::vector<std::vector<StageAction>> actions_of(const Schedule& schedule, Receives receives) { return ActionLowering(schedule, receives).run(); }
 
 }  // namespace plimsoll::program

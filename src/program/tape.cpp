@@ -133,7 +133,9 @@ std::string labelled(const std::string& module, std::string_view operator_name) 
 
 }  // namespace
 
-Tape::Tape() { record_into(Part::init); }
+Tape::Tape(const TargetDevice& on, TorchRelease release) : device(on), torch(release), blas(blas_workspaces(on, release)) {
+  record_into(Part::init);
+}
 
 Tape::~Tape() {
   autocast.cache.clear();
@@ -351,16 +353,21 @@ void Tape::scratch(std::int64_t bytes) {
 }
 
 void Tape::product_workspace(BlasLibrary library) {
-  const bool lt = library == BlasLibrary::cublas_lt;
-  if (torch.takes_workspaces_anew()) return scratch(lt ? gemm_bias_workspace : gemm_workspace);
-  if (!recording_ || gemm_workspace <= 0) return;
+  const bool lt = library == BlasLibrary::cublas_lt || blas.lt_alone;
+  if (blas.taken_anew) return scratch(lt ? blas.blas_lt : blas.blas);
+  if (!recording_) return;
   if (workspaces_.size() <= stream) workspaces_.resize(stream + std::size_t{1});
   const auto make = [this](std::int64_t bytes) { return bytes > 0 ? empty({bytes}, DType::uint8, Category::workspace) : Tensor(); };
-  BlasWorkspaces& kept = workspaces_[stream][in_backward() ? 1 : 0];
+  KeptWorkspaces& kept = workspaces_[stream][in_backward() ? 1 : 0];
   Tensor scratch_of_lt;  // alive while the handle makes its own
-  if (lt && !torch.keeps_lt_workspace()) scratch_of_lt = make(gemm_bias_workspace);
-  if (!kept.cublas) kept.cublas = make(gemm_workspace);
-  if (lt && torch.keeps_lt_workspace() && !kept.cublas_lt) kept.cublas_lt = make(gemm_bias_workspace);
+  if (lt && !blas.keeps_lt) scratch_of_lt = make(blas.blas_lt);
+  if (!kept.cublas && !(lt && blas.own_handle)) kept.cublas = make(blas.blas);
+  if (lt && blas.keeps_lt && !kept.cublas_lt) kept.cublas_lt = make(blas.blas_lt);
+}
+
+Tensor Tape::workspace_for_good() {
+  if (!blas.taken_anew) return {};
+  return empty({std::exchange(blas.blas, 0)}, DType::uint8, Category::workspace);
 }
 
 void Tape::categorize(const Tensor& tensor, Category category) {

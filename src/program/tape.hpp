@@ -20,8 +20,10 @@
 
 #include "plimsoll/dtype.hpp"
 #include "plimsoll/program.hpp"
+#include "program/blas_workspaces.hpp"
 #include "program/launch_memo.hpp"
 #include "program/pool.hpp"
+#include "program/target_device.hpp"
 #include "program/torch_release.hpp"
 
 namespace plimsoll::program {
@@ -339,7 +341,8 @@ struct BucketLimits {
 /// The recorder of one rank's program and the state of its eager framework.
 class Tape {
  public:
-  Tape();
+  /// PyTorch on that device; no release is the newest.
+  explicit Tape(const TargetDevice& device, TorchRelease torch = {});
   ~Tape();
   Tape(const Tape&) = delete;
   Tape& operator=(const Tape&) = delete;
@@ -399,6 +402,8 @@ class Tape {
   /// The workspace of a product: scratch, or where the release keeps one that of the current stream and thread (the engine's has a handle
   /// of its own), made by the first product. A product of cuBLASLt asks for cuBLAS's handle, and so for its workspace, too.
   void product_workspace(BlasLibrary library);
+  /// The first library's workspace made now and kept by the caller, as releases did that kept them, where this one takes it anew.
+  Tensor workspace_for_good();
   /// Tells what the tensor turned out to be for.
   static void categorize(const Tensor& tensor, Category category);
 
@@ -447,15 +452,13 @@ class Tape {
   std::uint32_t intern(std::string label);
   StreamId stream = kComputeStream;  ///< the current stream
 
-  // ---- settings of the device ----
-  std::int64_t gemm_workspace = 33554432;      ///< cuBLAS workspace of each GEMM; 32 MiB on sm90 (CUDABlas.cpp, chooseHopper…)
-  std::int64_t gemm_bias_workspace = 1048576;  ///< of a cuBLASLt product with a bias epilogue
-  bool tf32 = false;                           ///< products of fp32 operands are rounded to tf32 (torch.backends.cuda.matmul.allow_tf32)
+  // ---- where it runs ----
+  TargetDevice device;
   TorchRelease torch;
+  BlasWorkspaces blas;
+  bool tf32 = false;             ///< products of fp32 operands are rounded to tf32 (torch.backends.cuda.matmul.allow_tf32)
   bool cudnn_attention = false;  ///< scaled_dot_product_attention may take cuDNN's kernels, before all others
   bool cudnn = false;            ///< convolutions run in cuDNN or MIOpen, else in ATen's own kernels
-  int multiprocessors = 132;
-  int threads_per_multiprocessor = 2048;
 
  private:
   friend struct Storage;
@@ -496,10 +499,10 @@ class Tape {
   std::unordered_map<std::uint64_t, std::uint32_t> operator_labels_;  ///< (module label, operator name) → label
   std::uint32_t labelled_module_ = 0, label_ = 0;
   const char* labelled_operator_ = "";
-  struct BlasWorkspaces {
+  struct KeptWorkspaces {
     Tensor cublas, cublas_lt;
   };
-  std::vector<std::array<BlasWorkspaces, 2>> workspaces_;  ///< kept ones by stream, of forward's thread and of the engine's
+  std::vector<std::array<KeptWorkspaces, 2>> workspaces_;  ///< kept ones by stream, of forward's thread and of the engine's
   std::vector<GraphTask*> tasks_;
   std::vector<Node*> dying_;
   bool burying_ = false;

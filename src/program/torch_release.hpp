@@ -16,6 +16,8 @@ struct TorchRelease {
   /// A BLAS workspace is taken from the allocator for each product; before, the first product of each handle and stream made one for good
   /// (CublasHandlePool.cpp).
   bool takes_workspaces_anew() const { return after_2_11(); }
+  /// cuBLAS has as large a workspace on Blackwell as on Hopper (CublasHandlePool.cpp, pytorch#175344).
+  bool large_blackwell_workspaces() const { return after_2_11(); }
   /// cuBLASLt's workspace is one of each handle and stream as well, beside cuBLAS's; in 2.6 it was scratch of each product (CUDABlas.cpp).
   bool keeps_lt_workspace() const { return number >= 207 && !after_2_11(); }
 

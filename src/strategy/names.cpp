@@ -126,6 +126,8 @@ const Names<AttentionKernel>& attention_names() {
       {"sdpa", AttentionKernel::sdpa},
       {"flash (torch SDPA default)", AttentionKernel::sdpa},
       {"flash", AttentionKernel::flash},
+      {"flash-3", AttentionKernel::flash3},
+      {"flash-4", AttentionKernel::flash4},
       {"flash (torch varlen_attn)", AttentionKernel::flash_varlen},
       {"flash-varlen", AttentionKernel::flash_varlen},
       {"flex", AttentionKernel::flex},

@@ -476,7 +476,7 @@ const std::vector<Entry>& kernel_entries() {
       {"recompute_method", "uniform, block", "Megatron", [](Setting& x) { x.s.recompute.method = x.named(method_names()); }},
       {"recompute_num_layers", "layers", "of the method", [](Setting& x) { x.s.recompute.layers = static_cast<int>(x.whole(0, 1 << 20)); }},
       {"recompute_reentrant", "true, false", "torch.utils.checkpoint's use_reentrant", [](Setting& x) { x.flag(x.s.recompute.reentrant); }},
-      {"attention", "eager, unfused, sdpa, flash, flash-varlen, flex, memory-efficient, cudnn, te", "",
+      {"attention", "eager, unfused, sdpa, flash, flash-3, flash-4, flash-varlen, flex, memory-efficient, cudnn, te", "",
        [](Setting& x) { x.choice(x.s.attention, attention_names()); }},
       {"loss", "ce, chunked-ce, vocab-parallel cross entropy, native, te, liger, liger-fused-linear", "",
        [](Setting& x) { x.choice(x.s.loss, loss_names()); }},

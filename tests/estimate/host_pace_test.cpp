@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
@@ -42,7 +43,7 @@ PlayMemoryOptions options_of(const Model& model, const Run& run) {
   const Cluster cluster = parse_cluster(std::to_string(run.dp * run.tp * run.pp / 8) + "x8xh100-sxm");
   const Strategy resolved = resolve(strategy, model, cluster);
   PlayMemoryOptions options;
-  estimation::set_launches_behind(options, program::lower_nanotron(model, resolved, 0), cluster, resolved);
+  estimation::set_launches_behind(options, program::lower_nanotron(program::on_h100(model, resolved)), cluster, resolved);
   return options;
 }
 

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/memory.hpp"
@@ -21,9 +22,11 @@ Model llama() {
 }
 
 StepProgram lowered(const Model& model, const Strategy& strategy, bool every_micro_batch) {
-  if (strategy.framework == "torchtitan") return program::lower_torchtitan(model, strategy, 0, every_micro_batch);
-  if (strategy.framework == "torchtune") return program::lower_torchtune(model, strategy, {}, every_micro_batch);
-  return program::lower_transformers(model, strategy, every_micro_batch);
+  if (strategy.framework == "torchtitan")
+    return program::lower_torchtitan(program::on_h100(model, strategy), {.every_micro_batch = every_micro_batch});
+  if (strategy.framework == "torchtune")
+    return program::lower_torchtune(program::on_h100(model, strategy), {.every_micro_batch = every_micro_batch});
+  return program::lower_transformers(program::on_h100(model, strategy), {.every_micro_batch = every_micro_batch});
 }
 
 struct Case {

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/memory.hpp"
 #include "program/lower.hpp"
@@ -63,7 +64,7 @@ Strategy strategy_of(const MeasuredRun& run) {
 MemoryTrace play(const MeasuredRun& run) {
   PlayMemoryOptions options;
   options.steps = 3;
-  return play_memory(program::lower_nanotron(llama(run.size), strategy_of(run), 0), options);
+  return play_memory(program::lower_nanotron(program::on_h100(llama(run.size), strategy_of(run))), options);
 }
 
 // Where no collective overlaps with compute, nothing depends on how far the host runs ahead: within 0.4 %.
@@ -103,7 +104,7 @@ TEST(Nanotron, ReservedWhileTheNextStageIsLate) {
     options.steps = 3;
     options.launches_behind = program::nanotron_launch_queue();
     options.behind_in_stalls_only = true;
-    const MemoryTrace trace = play_memory(program::lower_nanotron(llama(run.size), strategy_of(run), 0), options);
+    const MemoryTrace trace = play_memory(program::lower_nanotron(program::on_h100(llama(run.size), strategy_of(run))), options);
     EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count) / kGiB, run.reserved, 0.004 * run.reserved)
         << "h " << run.size.hidden << " dp " << run.dp << " tp " << run.tp << " pp " << run.pp << " micro-batch " << run.micro_batch;
   }
@@ -129,7 +130,7 @@ TEST(Nanotron, MicroBatchesRecur) {
 TEST(Nanotron, MicroBatchesThatAreWrittenOnceAreCounted) {
   const auto launches = [](std::int64_t micro_batches) {
     const MeasuredRun run{k1B, 8, 1, 2, 1, micro_batches, DataParallel::zero1, {11, 5}, 0};
-    const StepProgram program = program::lower_nanotron(llama(run.size), strategy_of(run), 0);
+    const StepProgram program = program::lower_nanotron(program::on_h100(llama(run.size), strategy_of(run)));
     std::int64_t count = 0;
     for (std::size_t i = 0; i < program.step.size(); ++i)
       if (program.step[i].kind == InstructionKind::kernel) count += program.repeated.runs_of(i);
@@ -140,9 +141,9 @@ TEST(Nanotron, MicroBatchesThatAreWrittenOnceAreCounted) {
 
 TEST(Nanotron, RefusesWhatItsTrainerCannotRun) {
   MeasuredRun run{k1B, 1, 64, 1, 1, 4, DataParallel::zero1, {}, 0};  // 32 heads over 64 ranks
-  EXPECT_THROW(program::lower_nanotron(llama(run.size), strategy_of(run), 0), Error);
+  EXPECT_THROW(program::lower_nanotron(program::on_h100(llama(run.size), strategy_of(run))), Error);
   run = {k3B, 1, 1, 8, 1, 4, DataParallel::ddp, {4, 4, 4, 4, 4, 4, 4, 0}, 0};  // 4 micro-batches fill no 8 stages
-  EXPECT_THROW(program::lower_nanotron(llama(run.size), strategy_of(run), 0), Error);
+  EXPECT_THROW(program::lower_nanotron(program::on_h100(llama(run.size), strategy_of(run))), Error);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // releases drop them (set_to_none), so that they are alive throughout the next forward.
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "plimsoll/memory.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
@@ -16,7 +17,7 @@ MemoryTrace played_on(const Model& model, const char* torch) {
     "precision": "fp32", "attention": "eager", "recompute": "none", "optimizer": "adamw", "optimizer_impl": "for-loop", "clip_grad_norm": false})",
                      "strategy");
   strategy.torch = torch;
-  return play_memory(program::lower_hf_eager(model, strategy), {});
+  return play_memory(program::lower_hf_eager(program::on_h100(model, strategy)), {});
 }
 
 // Every parameter is a whole number of the allocator's blocks of 512 bytes, so between steps the gradients are parameters() · 4 bytes more.

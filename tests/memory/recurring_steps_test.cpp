@@ -1,6 +1,7 @@
 // Steps that are not played because an earlier one told how they end: the trace is that of playing them all.
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/memory.hpp"
@@ -37,7 +38,7 @@ StepProgram lowered(const char* model_name, const char* cluster, const Options& 
   Strategy said;
   set_options(said, options);
   const Model model = load_model(model_name);
-  return program::lower_transformers(model, resolve(said, model, parse_cluster(cluster)));
+  return program::lower_transformers(program::on_h100(model, resolve(said, model, parse_cluster(cluster))));
 }
 
 // Devices on which all fits, on which cached segments are given back in the middle of a step, and on which it does not fit.

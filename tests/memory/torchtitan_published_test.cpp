@@ -4,6 +4,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/memory.hpp"
@@ -26,7 +27,7 @@ TEST(TorchTitanPublished, ReservedMemoryOfDecember2024) {
         resolve(parse_strategy(row.at("training").dump(), name), model, cluster_of("H100-SXM5-80GB", row.at("gpus").get<int>()));
     PlayMemoryOptions options;
     options.allocator = strategy.allocator;
-    const MemoryTrace trace = play_memory(program::lower_torchtitan(model, strategy, 0), options);
+    const MemoryTrace trace = play_memory(program::lower_torchtitan(program::on_h100(model, strategy)), options);
     const double published = row.at("reserved_gib").get<double>(), tolerance = row.at("tolerance").get<double>();
     EXPECT_NEAR(static_cast<double>(trace.peak_reserved.count) / 0x1p30 / published, 1.0, tolerance) << name;
   }

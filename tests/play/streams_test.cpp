@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/play.hpp"
@@ -174,7 +175,7 @@ TEST(PlayTime, SecondFsdpGathersAtMostTwoUnitsAhead) {
   set_options(said, {{"framework", "transformers"}, {"data_parallel", "fsdp2"}, {"micro_batch", "1"}, {"seq_len", "4096"}});
   const Model model = load_model("llama-3.1-8b");
   const Cluster cluster = parse_cluster("8xh100-sxm");
-  const StepProgram program = program::lower_hf_fsdp2(model, resolve(said, model, cluster));
+  const StepProgram program = program::lower_hf_fsdp2(program::on_h100(model, resolve(said, model, cluster)));
   Pricing prices = pricing_of(cluster, {}, "transformers");
   prices.groups.fill(Topology(cluster).group({0, 8, 1}));
   prices.host = {};  // never late

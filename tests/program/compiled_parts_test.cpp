@@ -1,6 +1,7 @@
 // torch.compile under DDP: where DDPOptimizer (torch/_dynamo/backends/distributed.py) cuts the traced graph.
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "program/modules/transformers/compiled/cut.hpp"
 
 namespace plimsoll::program {
@@ -14,7 +15,7 @@ class CompiledParts : public ::testing::Test {
   Tensor weight(std::int64_t mebibytes, bool trained = true) {
     return tape.parameter({mebibytes, kMiB / size_of(DType::bf16)}, DType::bf16, trained);
   }
-  Tape tape;
+  Tape tape{h100()};
   BucketLimits limits{.first = 1 * kMiB, .rest = 25 * kMiB};
 };
 

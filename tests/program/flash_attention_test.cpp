@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -30,7 +32,7 @@ StepProgram flash(const Model& model, std::map<std::string, std::string> more = 
   for (const auto& [key, value] : more) options[key] = value;
   Strategy said;
   set_options(said, {options.begin(), options.end()});
-  return lower_transformers(model, resolve(said, model, parse_cluster("1xh100-sxm")));
+  return lower_transformers(on_h100(model, resolve(said, model, parse_cluster("1xh100-sxm"))));
 }
 
 std::vector<Attention> attention_of(const StepProgram& program) {
@@ -91,6 +93,75 @@ TEST(FlashAttention, TakesSixteenBitsAndClassesThatHaveIt) {
   EXPECT_THROW(flash(model, {{"param_dtype", "fp32"}, {"precision", "fp32"}}), Error);
   EXPECT_FALSE(flash(model, {{"param_dtype", "fp32"}, {"precision", "amp-bf16"}}).step.empty());
   EXPECT_THROW(flash(load_model("t5-large")), Error) << "_supports_flash_attn is false";
+}
+
+/// The same on another device.
+StepProgram flash_on(const std::string& device, const std::string& attention) {
+  const Model model = small("llama", "LlamaForCausalLM", R"(, "num_key_value_heads": 2)");
+  Strategy said;
+  set_options(said, {{"framework", "transformers"},
+                     {"attention", attention},
+                     {"micro_batch", "2"},
+                     {"seq_len", "128"},
+                     {"param_dtype", "bf16"},
+                     {"precision", "pure-bf16"}});
+  const Cluster cluster = parse_cluster("1x" + device);
+  const Strategy strategy = resolve(said, model, cluster);
+  return lower_transformers(on_cluster(cluster, model, strategy));
+}
+
+/// Bytes that the step allocates for tensors of these sizes.
+std::int64_t allocations(const StepProgram& program, std::int64_t bytes) {
+  return std::count_if(program.step.begin(), program.step.end(),
+                       [&](const Instruction& each) { return each.kind == InstructionKind::alloc && each.bytes == bytes; });
+}
+
+// Heads of 32 have tiles of 64 in 3 and of 32 in 4. Backward needs, for 2 sequences of 128 queries, 4 heads and 2 key heads: 3's blocks of
+// 128 rows make dQ 2 · 4 · 128 · 64 and dK and dV 2 · 2 · 128 · 64 numbers of fp32, 4's of 32 half of them. Neither keeps a generator's
+// state, which is two int64 of each of 2's layers.
+TEST(FlashAttention, LaterGenerationsKeepAndNeedLess) {
+  constexpr std::int64_t kState = 16;
+  const StepProgram second = flash_on("h100-sxm", "flash"), third = flash_on("h100-sxm", "flash-3"), fourth = flash_on("b200", "flash-4");
+  EXPECT_EQ(allocations(second, kState), kLayers);
+  for (const StepProgram* later : {&third, &fourth}) EXPECT_EQ(allocations(*later, kState), 0);
+  for (const auto& [program, library, width] :
+       {std::tuple(&third, AttentionLibrary::flash3, 64), std::tuple(&fourth, AttentionLibrary::flash4, 32)}) {
+    EXPECT_GE(allocations(*program, 4LL * 2 * 4 * 128 * width), kLayers) << "dQ";
+    EXPECT_GE(allocations(*program, 4LL * 2 * 2 * 128 * width), 2 * kLayers) << "dK and dV";
+    for (const Attention& each : attention_of(*program)) EXPECT_EQ(each.library, library);
+  }
+}
+
+// README.md of flash-attention: 2 asks for Ampere, 3 for Hopper, 4 for Hopper or Blackwell; on AMD 2 is Composable Kernel's.
+TEST(FlashAttention, AGenerationIsRefusedWhereItDoesNotRun) {
+  EXPECT_THROW(flash_on("v100-sxm2", "flash"), Error);
+  EXPECT_THROW(flash_on("t4", "flash"), Error);
+  EXPECT_THROW(flash_on("a100-80gb-sxm", "flash-3"), Error);
+  EXPECT_THROW(flash_on("b200", "flash-3"), Error);
+  EXPECT_THROW(flash_on("a100-80gb-sxm", "flash-4"), Error);
+  EXPECT_THROW(flash_on("mi300x", "flash-3"), Error);
+  EXPECT_FALSE(flash_on("h100-sxm", "flash-4").step.empty());
+  for (const Attention& each : attention_of(flash_on("mi300x", "flash"))) EXPECT_EQ(each.library, AttentionLibrary::composable_kernel);
+}
+
+// torch.cuda.is_bf16_supported counts emulation since 2.4, and TrainingArguments asks it; tf32 needs Ampere in any release.
+TEST(Trainer, RefusesArithmeticThatADeviceHasNot) {
+  const Model model = small("llama", "LlamaForCausalLM", R"(, "num_key_value_heads": 2)");
+  const auto resolved = [&](const std::string& device, const std::string& precision, const std::string& torch, const std::string& tf32) {
+    Strategy said;
+    set_options(said, {{"framework", "transformers"},
+                       {"micro_batch", "2"},
+                       {"seq_len", "128"},
+                       {"precision", precision},
+                       {"torch", torch},
+                       {"tf32", tf32}});
+    resolve(said, model, parse_cluster("1x" + device));
+  };
+  EXPECT_THROW(resolved("v100-sxm2", "bf16", "2.3", "false"), Error);
+  EXPECT_NO_THROW(resolved("v100-sxm2", "bf16", "2.6", "false"));
+  EXPECT_NO_THROW(resolved("v100-sxm2", "fp16", "2.3", "false"));
+  EXPECT_NO_THROW(resolved("a100-80gb-sxm", "bf16", "2.3", "true"));
+  EXPECT_THROW(resolved("t4", "fp16", "2.6", "true"), Error);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
@@ -32,11 +33,11 @@ Strategy strategy_of(const Model& model, const std::string& text, int gpus) {
                  cluster_of("H100-SXM5-80GB", gpus));
 }
 
-StepProgram megatron(const std::string& more, int gpus = 1, const MegatronDevice& device = {}, const std::string& precision = "bf16") {
+StepProgram megatron(const std::string& more, int gpus = 1, const TargetDevice& device = h100(), const std::string& precision = "bf16") {
   const Model model = llama();
   const std::string text =
       R"("framework": "megatron-core", "data_parallel": "megatron-distopt", "layer_spec": "te", "precision": ")" + precision + "\"" + more;
-  return lower_megatron(model, strategy_of(model, text, gpus), 0, false, device);
+  return lower_megatron({model, strategy_of(model, text, gpus), device});
 }
 
 /// The launches of a step of one kind of work, in order.
@@ -62,7 +63,7 @@ std::map<std::string, int> layouts(const StepProgram& program) {
 TEST(Kernels, ALinearLayersProductsReadWhatLiesInMemory) {
   // y = x · Wᵀ in BLAS's column-major terms: forward T N, the input's gradient N N, the weight's N T; m counts the width of the result.
   const LinearShape shape{.rows = 6, .in = 4, .out = 8};
-  Tape tape;
+  Tape tape{h100()};
   tape.record_into(Tape::Part::step);
   for (const LinearPass pass : {LinearPass::forward, LinearPass::input_gradient, LinearPass::weight_gradient})
     linear_product(tape, pass, shape, {.workspace = false});
@@ -90,14 +91,14 @@ TEST(MegatronKernels, ProductsOfTransformerEngineFollowTheRecipeAndTheDevice) {
   EXPECT_EQ(layouts(megatron("")),
             (std::map<std::string, int>{{"bf16 TN", linears + 1}, {"bf16 NN", linears + 1}, {"bf16 NT", linears + 1}}));
   const std::string recipe = R"(, "fp8_recipe": "tensorwise")";
-  EXPECT_EQ(layouts(megatron(recipe, 1, {}, "fp8")),
+  EXPECT_EQ(layouts(megatron(recipe, 1, h100(), "fp8")),
             (std::map<std::string, int>{{"fp8 TN", 3 * linears}, {"bf16 TN", 1}, {"bf16 NN", 1}, {"bf16 NT", 1}}))
       << "Hopper multiplies 8 bits in one layout alone";
-  const StepProgram blackwell = megatron(recipe, 1, {.multiplies_untransposed_fp8 = true}, "fp8");
+  const StepProgram blackwell = megatron(recipe, 1, device_named("b200"), "fp8");
   EXPECT_EQ(layouts(blackwell).at("fp8 NT"), linears);
   for (const Product& product : launches<Product>(blackwell))
     EXPECT_EQ(product.scaling, product.a == DType::fp8 ? Scaling::tensor : Scaling::none);
-  const StepProgram blocks = megatron("", 1, {.multiplies_untransposed_fp8 = true}, "mxfp8");
+  const StepProgram blocks = megatron("", 1, device_named("b200"), "mxfp8");
   EXPECT_EQ(layouts(blocks).at("fp8 NT"), linears);
   EXPECT_TRUE(std::any_of(blocks.kernels.begin(), blocks.kernels.end(),
                           [](const Kernel& kernel) { return kernel.product() && kernel.product()->scaling == Scaling::mxfp8; }));
@@ -117,8 +118,12 @@ TEST(MegatronKernels, WeightsGradientsAreAddedInFp32WhereProductsDoSo) {
 }
 
 TEST(MegatronKernels, AttentionIsTheLibrarysThatTransformerEngineTakes) {
-  for (const AttentionLibrary library : {AttentionLibrary::cudnn, AttentionLibrary::flash2}) {
-    const std::vector<Attention> attention = launches<Attention>(megatron("", 1, {.attention = library}));
+  const std::pair<const char*, AttentionLibrary> devices[] = {{"h100-sxm", AttentionLibrary::cudnn},
+                                                              {"b200", AttentionLibrary::cudnn},
+                                                              {"a100-80gb-sxm", AttentionLibrary::flash2},
+                                                              {"mi300x", AttentionLibrary::composable_kernel}};
+  for (const auto& [device, library] : devices) {
+    const std::vector<Attention> attention = launches<Attention>(megatron("", 1, device_named(device)));
     ASSERT_EQ(attention.size(), 2U * kLayers);
     for (const Attention& each : attention) {
       EXPECT_EQ(each.library, library);
@@ -158,7 +163,7 @@ TEST(MegatronKernels, HeadsAreExchangedInTheBitsOfTheAttention) {
     return found;
   };
   const std::string split = R"(, "cp": 2, "cp_comm_type": "a2a")";
-  const StepProgram narrow = megatron(split + R"(, "fp8_attention": true)", 2, {}, "fp8"), wide = megatron(split, 2, {}, "fp8");
+  const StepProgram narrow = megatron(split + R"(, "fp8_attention": true)", 2, h100(), "fp8"), wide = megatron(split, 2, h100(), "fp8");
   const std::vector<Collective> bytes = exchanges(narrow), words = exchanges(wide);
   ASSERT_EQ(bytes.size(), 8U * kLayers);
   ASSERT_EQ(words.size(), bytes.size());
@@ -209,7 +214,7 @@ TEST(MegatronHost, WaitsForTheLossTheNormAndTheNumbersOfTokens) {
                                       "tie_word_embeddings": false, "num_hidden_layers": 2})",
                   "mixtral", "mixtral");
   const std::string text = R"("framework": "megatron-core", "precision": "bf16", "data_parallel": "megatron-distopt", "layer_spec": "te")";
-  EXPECT_EQ(waits_of_the_host(lower_megatron(model, strategy_of(model, text, 1), 0)), 2 + kLayers) << "tokens of every expert";
+  EXPECT_EQ(waits_of_the_host(lower_megatron(on_h100(model, strategy_of(model, text, 1)))), 2 + kLayers) << "tokens of every expert";
 }
 
 StepProgram compiled_titan(const std::string& more, int gpus) {
@@ -217,7 +222,7 @@ StepProgram compiled_titan(const std::string& more, int gpus) {
   const std::string text =
       R"("framework": "torchtitan", "framework_version": "2024-08", "data_parallel": "fsdp", "compile": "blocks", "recompute": "none")" +
       more;
-  return lower_torchtitan(model, strategy_of(model, text, gpus), 0);
+  return lower_torchtitan(on_h100(model, strategy_of(model, text, gpus)));
 }
 
 TEST(TitanKernels, CompiledBlocksAttendOncePerContextRank) {
@@ -262,7 +267,7 @@ TEST(LlmFoundry, AStepIsThreeForwardPassesOfItsProducts) {
   for (const bool recomputed : {false, true}) {
     const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "recompute": )" +
                              std::string(recomputed ? R"("full")" : R"("none")");
-    const StepProgram program = lower_llm_foundry(model, strategy_of(model, text, 8));
+    const StepProgram program = lower_llm_foundry(on_h100(model, strategy_of(model, text, 8)));
     // Forward: 2 · tokens · 12h² a layer, 2 · tokens · h · V for the head. Backward twice as much. A recomputation stops at the last tensor
     // that is saved, in front of the last of a layer's products: 8h² of the 12h².
     double flops = 0;
@@ -286,7 +291,8 @@ TEST(LlmFoundry, BeforeTorch21ARecomputationRunsToItsEnd) {
   const auto flops = [&](const std::string& torch) {
     const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "recompute": "full", "torch": ")" + torch + "\"";
     double sum = 0;
-    for (const Product& product : launches<Product>(lower_llm_foundry(model, strategy_of(model, text, 8)))) sum += Kernel{product}.flops();
+    for (const Product& product : launches<Product>(lower_llm_foundry(on_h100(model, strategy_of(model, text, 8)))))
+      sum += Kernel{product}.flops();
     return sum;
   };
   const double last = 2.0 * kTokens * 4 * kHidden * kHidden * kLayers;
@@ -307,7 +313,7 @@ TEST(LlmFoundry, EarlyReleasesTakeTriton) {
                                                                                 {"llm-foundry 0.22", AttentionLibrary::flash2},
                                                                                 {"llm-foundry 0.4", AttentionLibrary::triton}}) {
     const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "framework_version": ")" + release + "\"";
-    EXPECT_EQ(launches<Attention>(lower_llm_foundry(model, strategy_of(model, text, 8))).front().library, library) << release;
+    EXPECT_EQ(launches<Attention>(lower_llm_foundry(on_h100(model, strategy_of(model, text, 8)))).front().library, library) << release;
   }
 }
 
@@ -318,8 +324,8 @@ TEST(LlmFoundry, AlibiHasTheSameProductsAndNoPositions) {
                                   "mpt", "mpt");
   const auto flops = [](const Model& model) {
     double sum = 0;
-    for (const Product& product :
-         launches<Product>(lower_llm_foundry(model, strategy_of(model, R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp")", 8))))
+    for (const Product& product : launches<Product>(lower_llm_foundry(
+             on_h100(model, strategy_of(model, R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp")", 8)))))
       sum += Kernel{product}.flops();
     return sum;
   };
@@ -332,8 +338,8 @@ TEST(LlmFoundry, AlibiHasTheSameProductsAndNoPositions) {
 // Composer's two training metrics take a log_softmax of the logits each, behind backward; the loss itself is flash-attention's.
 TEST(LlmFoundry, TrainingMetricsReadTheLogitsAgain) {
   const Model model = small_mpt();
-  const StepProgram program =
-      lower_llm_foundry(model, strategy_of(model, R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp")", 8));
+  const StepProgram program = lower_llm_foundry(
+      on_h100(model, strategy_of(model, R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp")", 8)));
   int softmaxes = 0;
   for (const RowWise& each : launches<RowWise>(program)) softmaxes += each.function == RowWise::Function::log_softmax;
   EXPECT_EQ(softmaxes, 2);
@@ -347,7 +353,7 @@ TEST(LlmFoundry, BeforeTorch2GradientsStay) {
     const std::string text = R"("framework": "llm-foundry", "precision": "bf16", "data_parallel": "fsdp", "torch": ")" + torch + "\"";
     const Strategy strategy = strategy_of(model, text, 8);
     EXPECT_EQ(strategy.fsdp.use_orig_params, torch != "1.13.1");
-    const StepProgram program = lower_llm_foundry(model, strategy);
+    const StepProgram program = lower_llm_foundry(on_h100(model, strategy));
     std::map<std::uint32_t, bool> born;
     int freed = 0;
     for (const Instruction& instruction : program.step) {

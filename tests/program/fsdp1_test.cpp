@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -16,7 +17,7 @@ StepProgram lowered(const std::string& model_name, std::vector<std::pair<std::st
   Strategy said;
   set_options(said, options);
   const Model model = load_model(model_name);
-  return lower_hf_fsdp1(model, resolve(said, model, parse_cluster("4xh100-sxm")), false);
+  return lower_hf_fsdp1(on_h100(model, resolve(said, model, parse_cluster("4xh100-sxm"))));
 }
 
 /// The step's gathers and reductions in order: "G" and "R".

@@ -1,6 +1,7 @@
 // torch.distributed.fsdp.fully_shard: which units a framework makes.
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -15,7 +16,7 @@ StepProgram lowered(const std::string& model_name, const std::string& version) {
       said,
       {{"framework", "accelerate"}, {"framework_version", version}, {"data_parallel", "fsdp2"}, {"micro_batch", "1"}, {"seq_len", "128"}});
   const Model model = load_model(model_name);
-  return lower_hf_fsdp2(model, resolve(said, model, parse_cluster("4xh100-sxm")));
+  return lower_hf_fsdp2(on_h100(model, resolve(said, model, parse_cluster("4xh100-sxm"))));
 }
 
 // Accelerate 1.14 gives the input embedding a unit of its own. T5's is the encoder's and the decoder's as well, which read it through
@@ -33,7 +34,7 @@ TEST(SecondFsdp, RefusesTrainedParametersOfTwoTypesInAGroup) {
     set_options(
         said, {{"framework", "transformers"}, {"data_parallel", "fsdp2"}, {"micro_batch", "1"}, {"seq_len", "128"}, {"param_dtype", type}});
     const Model model = load_model("ernie-4.5-21b-a3b");
-    return lower_hf_fsdp2(model, resolve(said, model, parse_cluster("4xh100-sxm")));
+    return lower_hf_fsdp2(on_h100(model, resolve(said, model, parse_cluster("4xh100-sxm"))));
   };
   EXPECT_THROW(of_weights("bf16"), Error);
   EXPECT_FALSE(of_weights("fp32").step.empty());

@@ -4,6 +4,7 @@
 #include <functional>
 #include <string>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
@@ -53,8 +54,9 @@ void expect_refused(const std::string& part, const std::function<void()>& lower)
 // Maps of 2 x 8 x 16 x 16 fp32 = 16,384 bytes: outputs of convolution, norm and relu, then the gradients of pool, relu and norm. A relu in
 // place writes into the norm's output, which nobody saves.
 TEST(GraphNetworks, AReluInPlaceAllocatesNothing) {
-  const StepProgram plain = program::lower_hf_eager(classifier("[3, 16, 16]", "", ""), strategy_of());
-  const StepProgram in_place = program::lower_hf_eager(classifier("[3, 16, 16]", "", R"(, "in_place": true)"), strategy_of());
+  const StepProgram plain = program::lower_hf_eager(program::on_h100(classifier("[3, 16, 16]", "", ""), strategy_of()));
+  const StepProgram in_place =
+      program::lower_hf_eager(program::on_h100(classifier("[3, 16, 16]", "", R"(, "in_place": true)"), strategy_of()));
   EXPECT_EQ(allocations_of(plain, 16'384), 6);
   EXPECT_EQ(allocations_of(in_place, 16'384), 5);
 }
@@ -67,7 +69,7 @@ TEST(GraphNetworks, ConvolutionsUnfoldUnlessDepthwise) {
                                         groups + R"(},
       {"name": "pool", "kind": "pool", "function": "global"}]}]})",
                                     "graph", "graph");
-    return program::lower_hf_eager(model, strategy_of());
+    return program::lower_hf_eager(program::on_h100(model, strategy_of()));
   };
   EXPECT_EQ(allocations_of(lowered(""), 27'648), 2);  // forward, and the weight's gradient
   EXPECT_EQ(allocations_of(lowered(R"(, "groups": 3)"), 27'648), 0);
@@ -83,21 +85,21 @@ TEST(GraphNetworks, CudnnCopiesWhatItConvolves) {
       {"name": "conv", "kind": "convolution", "channels": 9, "kernel": 3, "padding": 1, "bias": false},
       {"name": "pool", "kind": "pool", "function": "global"}]}]})",
                                   "graph", "graph");
-  const StepProgram program = program::lower_hf_eager(model, strategy);
+  const StepProgram program = program::lower_hf_eager(program::on_h100(model, strategy));
   EXPECT_EQ(allocations_of(program, 34'064), 1);
   EXPECT_EQ(allocations_of(program, 75'536), 1);
   EXPECT_EQ(allocations_of(program, 27'648), 0);
-  EXPECT_NO_THROW(program::lower_hf_eager(classifier("[4, 16, 16]", R"(, "groups": 2)", ""), strategy));
+  EXPECT_NO_THROW(program::lower_hf_eager(program::on_h100(classifier("[4, 16, 16]", R"(, "groups": 2)", ""), strategy)));
 }
 
 TEST(GraphNetworks, WhatIsNotModelledIsRefused) {
   expect_refused("groups of several channels",
-                 [] { program::lower_hf_eager(classifier("[4, 16, 16]", R"(, "groups": 2)", ""), strategy_of()); });
-  expect_refused("not square", [] { program::lower_hf_eager(classifier("[3, 16, 8]", "", ""), strategy_of()); });
+                 [] { program::lower_hf_eager(program::on_h100(classifier("[4, 16, 16]", R"(, "groups": 2)", ""), strategy_of())); });
+  expect_refused("not square", [] { program::lower_hf_eager(program::on_h100(classifier("[3, 16, 8]", "", ""), strategy_of())); });
   expect_refused("recomputation within a graph", [] {
     Strategy strategy = strategy_of();
     strategy.recompute.kind = Recompute::Kind::full;
-    program::lower_hf_eager(classifier("[3, 16, 16]", "", ""), strategy);
+    program::lower_hf_eager(program::on_h100(classifier("[3, 16, 16]", "", ""), strategy));
   });
 }
 
@@ -117,9 +119,9 @@ TEST(DiffusionNetworks, BlocksOfDitCannotBeSharded) {
   Strategy strategy = strategy_of();
   strategy.seq_len = 16;
   strategy.dp_shard = 4;
-  expect_refused("outside of the block", [&] { program::lower_hf_fsdp2(dit, strategy); });
+  expect_refused("outside of the block", [&] { program::lower_hf_fsdp2(program::on_h100(dit, strategy)); });
   strategy.seq_len = 15;
-  EXPECT_THROW(program::lower_hf_eager(dit, strategy), Error);  // not a square of patches
+  EXPECT_THROW(program::lower_hf_eager(program::on_h100(dit, strategy)), Error);  // not a square of patches
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // What leaves the device: the host's memory, and what its optimizer reads and writes there.
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "program/lower.hpp"
@@ -40,20 +41,20 @@ TEST(HostOptimizer, StepsOnTheRanksShare) {
   const auto per_element = [&](const StepProgram& program) { return static_cast<double>(host_traffic(program)) / share; };
   const std::pair<std::string, std::string> length{"seq_len", "128"}, foreach{"optimizer_impl", "foreach"};
   const auto fsdp2 = resolved({{"data_parallel", "fsdp2"}, {"offload", "params+grads+optimizer"}, foreach, length}, model);
-  EXPECT_NEAR(per_element(lower_hf_fsdp2(model, fsdp2)), 80 + 12, 0.1);
+  EXPECT_NEAR(per_element(lower_hf_fsdp2(on_h100(model, fsdp2))), 80 + 12, 0.1);
   const auto fsdp1 = resolved({{"data_parallel", "fsdp1"}, {"offload", "params+grads+optimizer"}, foreach, length}, model);
   constexpr double kWithHead = 163'037'184 / 124'439'808.0;  // FSDP1 flattens the tied head a second time
-  EXPECT_NEAR(per_element(lower_hf_fsdp1(model, fsdp1)), kWithHead * (80 + 12), 0.1);
+  EXPECT_NEAR(per_element(lower_hf_fsdp1(on_h100(model, fsdp1))), kWithHead * (80 + 12), 0.1);
   for (const char* stage : {"1", "2", "3"}) {
     const auto zero = resolved({{"zero", stage}, {"offload", "optimizer"}, length}, model);
-    EXPECT_NEAR(per_element(lower_hf_deepspeed(model, zero)), 28 + 6, 0.1) << stage;
+    EXPECT_NEAR(per_element(lower_hf_deepspeed(on_h100(model, zero))), 28 + 6, 0.1) << stage;
   }
 }
 
 // Two tensors of 3 MiB wait at once, then one: the most is what is needed. Pinned blocks are powers of two.
 TEST(SaveOnCpu, NeedsTheMostThatWaitsAtOnce) {
   for (const bool pinned : {false, true}) {
-    Tape tape;
+    Tape tape{h100()};
     {
       SaveOnCpu hooks(tape, pinned);
       const Tensor tensor = tape.empty({3 << 20}, DType::uint8);

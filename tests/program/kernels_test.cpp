@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "program/ops/attention_choice.hpp"
 #include "program/optimizers/optimizer.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 
 class KernelsTest : public ::testing::Test {
  protected:
-  Tape tape;
+  Tape tape{h100()};
   void SetUp() override { tape.record_into(Tape::Part::step); }
 
   /// The kernels of the step so far, in the order of their launches.
@@ -169,6 +170,7 @@ TEST_F(KernelsTest, ZerosAreAKernelInEarlierReleases) {
 // 2.11 keeps one workspace for forward's thread and one for the engine's; later every product takes its own and gives it back.
 TEST_F(KernelsTest, AnEarlierReleaseKeepsTwoWorkspaces) {
   tape.torch = {211};
+  tape.blas = blas_workspaces(tape.device, tape.torch);
   const Tensor weight = tape.parameter({32, 16}, DType::bf16, true);
   for (int pass = 0; pass < 2; ++pass) {
     Tensor y = linear(input({8, 16}), weight);
@@ -176,7 +178,7 @@ TEST_F(KernelsTest, AnEarlierReleaseKeepsTwoWorkspaces) {
   }
   int made = 0;
   for (const Instruction& instruction : tape.program().step)
-    made += instruction.kind == InstructionKind::alloc && instruction.bytes == tape.gemm_workspace ? 1 : 0;
+    made += instruction.kind == InstructionKind::alloc && instruction.bytes == tape.blas.blas ? 1 : 0;
   EXPECT_EQ(made, 2);
 }
 

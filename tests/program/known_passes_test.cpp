@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "program/frameworks/transformers/training.hpp"
@@ -32,7 +33,7 @@ struct Run {
 /// pythia-70m under fully_shard; each step recorded on its own unless `recurs`.
 StepProgram sharded(const Options& options, bool recurs) {
   const Run run(options, "4xh100-sxm");
-  Tape tape;
+  Tape tape(h100(), {torch_release(run.strategy)});
   const std::unique_ptr<Module> root = hf_modules(run.model, run.strategy, tape);
   const std::unique_ptr<Network> network = hf_network(run.model, run.strategy, *root, tape);
   Fsdp2Options sharding;
@@ -52,7 +53,7 @@ StepProgram sharded(const Options& options, bool recurs) {
 /// The same on one device.
 StepProgram alone(const Options& options, bool recurs) {
   const Run run(options, "1xh100-sxm");
-  Tape tape;
+  Tape tape(h100(), {torch_release(run.strategy)});
   const std::unique_ptr<Module> root = hf_modules(run.model, run.strategy, tape);
   materialize(*root, tape);
   const std::unique_ptr<Network> network = hf_network(run.model, run.strategy, *root, tape);

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -25,7 +26,7 @@ Model llama(const std::string& more = {}) {
 StepProgram maxtext(const std::string& more, int gpus = 16) {
   const Model model = llama();
   const std::string text = R"({"framework": "jax-maxtext", "micro_batch": 2, "seq_len": 128)";
-  return lower_maxtext(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", gpus)));
+  return lower_maxtext(on_h100(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", gpus))));
 }
 
 struct Counts {
@@ -115,7 +116,7 @@ TEST(Maxtext, ReplicasSumTheirShards) {
 std::string refusal(const Model& model, const std::string& more) {
   const std::string text = R"({"framework": "jax-maxtext", "micro_batch": 2, "seq_len": 128)";
   try {
-    lower_maxtext(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", 8)));
+    lower_maxtext(on_h100(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", 8))));
   } catch (const Error& error) {
     return error.message();
   }

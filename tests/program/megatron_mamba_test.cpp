@@ -7,6 +7,7 @@
 #include <set>
 #include <string>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -32,7 +33,7 @@ Model hybrid(const std::string& pattern) {
 
 StepProgram lowered(const Model& model, const std::string& more = {}, int gpus = 1) {
   const std::string text = R"({"framework": "megatron-core", "precision": "bf16", "seq_len": 256, "micro_batch": 1, "optimizer": "adamw")";
-  return lower_megatron(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", gpus)), 0);
+  return lower_megatron(on_h100(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", gpus))));
 }
 
 /// FLOPs of the step's products, and of the kernels that the scan multiplies with.
@@ -151,7 +152,8 @@ TEST(MegatronPrediction, TheLastStageEmbedsOnceMore) {
     const std::string text =
         R"({"framework": "megatron-core", "precision": "bf16", "seq_len": 256, "micro_batch": 1, "global_batch": 4, "optimizer": "adamw", "pp": 2)";
     const Model model = latent("*E*E");
-    return lower_megatron(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", 2)), rank);
+    return lower_megatron(on_h100(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", 2))),
+                          {rank});
   };
   const std::string further = R"(, "mtp_num_layers": 1)";
   EXPECT_FALSE(launches_within(stage(1, ""), "word_embeddings"));
@@ -167,7 +169,7 @@ TEST(MegatronPrecision, SingleModulesAndLastLayersHaveTheirOwnBits) {
         R"({"framework": "megatron-core", "precision": "nvfp4", "seq_len": 256, "micro_batch": 1, "optimizer": "adamw")";
     const Model model = hybrid("M*M*");
     const StepProgram program =
-        lower_megatron(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", 1)), 0);
+        lower_megatron(on_h100(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", 1))));
     std::int64_t count = 0;
     for (const Instruction& instruction : program.step) {
       if (instruction.kind != InstructionKind::kernel) continue;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -36,7 +37,7 @@ Model mixtral(const std::string& activation = "silu") {
 StepProgram lowered(const Model& model, const std::string& more, int gpus, int rank = 0) {
   const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw", )" + more + "}";
   const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", gpus));
-  return lower_megatron(model, strategy, rank, true);
+  return lower_megatron(on_h100(model, strategy), {.pipeline = rank, .every_micro_batch = true});
 }
 
 using Counts = std::function<bool(const StepProgram&, const Instruction&)>;

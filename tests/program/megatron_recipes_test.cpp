@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -46,10 +47,10 @@ Model llama() {
                      "llama", "llama");
 }
 
-StepProgram lowered(const Model& model, const std::string& more, int gpus = 1, const MegatronDevice& device = {}) {
+StepProgram lowered(const Model& model, const std::string& more, int gpus = 1, const TargetDevice& device = h100()) {
   const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw", )" + more + "}";
   const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", gpus));
-  return lower_megatron(model, strategy, 0, false, device);
+  return lower_megatron({model, strategy, device});
 }
 
 /// Kernels of the steady step that `counts`.
@@ -212,8 +213,10 @@ TEST(MegatronDispatch, ATokenGoesToTheRanksThatHoldItsExperts) {
 
 TEST(MegatronDispatch, FlexSendsATokenOnceToEachRankAndToEachDomain) {
   const auto sent = [](const std::string& dispatcher, std::int64_t domain) {
-    const StepProgram program = lowered(mixtral("silu"), R"("precision": "bf16", "ep": 4, "moe_dispatcher": ")" + dispatcher + "\"", 4,
-                                        {.multiplies_untransposed_fp8 = true, .nvlink_domain = domain});
+    TargetDevice device = device_named("b200");
+    device.fast_domain = domain;
+    const StepProgram program =
+        lowered(mixtral("silu"), R"("precision": "bf16", "ep": 4, "moe_dispatcher": ")" + dispatcher + "\"", 4, device);
     return static_cast<double>(moved(program, CollectiveKind::all_to_all, Group::expert));
   };
   // Dispatched, combined, and both again in backward, of 16 bits. All-to-all sends a copy for each of two experts, and their weights.
@@ -271,7 +274,7 @@ TEST(MegatronAdapters, ARankHoldsItsPartOfWhatIsCut) {
   const Model model = llama();
   const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", 2));
   std::int64_t trained = 0;
-  for (const PlacedParameter& placed : megatron_parameters(megatron_config(model, strategy), {0, kLayers, true, true}, 2))
+  for (const PlacedParameter& placed : megatron_parameters(megatron_config(model, strategy, h100()), {0, kLayers, true, true}, 2))
     trained += placed.parameter->trainable ? placed.parameter->sizes.product() : 0;
   // Beside queries, keys and values: r/2 · h in, 3h/2 · r out; beside the projection: r · h/2 in, h/2 · r out.
   EXPECT_EQ(trained, kLayers * (8 * kHidden + 16 * 3 * kHidden / 2 + 16 * kHidden / 2 + 16 * kHidden / 2));

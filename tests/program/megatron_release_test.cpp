@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -34,7 +35,7 @@ Strategy resolved(const std::string& release, const std::string& more, int gpus,
 }
 
 StepProgram lowered(const std::string& release, const std::string& more, int gpus, int rank = 0) {
-  return lower_megatron(gpt(), resolved(release, more, gpus), rank);
+  return lower_megatron(on_h100(gpt(), resolved(release, more, gpus)), {rank});
 }
 
 const Collective* collective_at(const StepProgram& program, std::size_t i) {
@@ -156,7 +157,7 @@ TEST(MegatronRelease, TwoStagesCannotBeInterleavedInTurn) {
 // Losses are scaled in fp16: the host asks for infinite gradients and for their norm. bf16 has the norm alone.
 TEST(MegatronRelease, TheHostAsksWhetherScaledGradientsAreFinite) {
   const auto waits = [](const std::string& precision) {
-    const StepProgram program = lower_megatron(gpt(), resolved("2021-04", "", 1, precision), 0);
+    const StepProgram program = lower_megatron(on_h100(gpt(), resolved("2021-04", "", 1, precision)));
     const std::vector<Instruction> optimizer = phase_of(program, Phase::optimizer);
     return std::count_if(optimizer.begin(), optimizer.end(), [](const Instruction& each) { return each.kind == InstructionKind::synchronize; });
   };

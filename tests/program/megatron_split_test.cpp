@@ -11,6 +11,7 @@
 #include <variant>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -42,7 +43,8 @@ Strategy primus(const std::string& schedule, int vp, int global_batch, const std
 /// The products of all ranks' steps.
 double flops_of(const Strategy& strategy) {
   double flops = 0;
-  for (int rank = 0; rank < strategy.pp; ++rank) flops += asked(lower_megatron(llama(), strategy, rank, true)).flops;
+  for (int rank = 0; rank < strategy.pp; ++rank)
+    flops += asked(lower_megatron(on_h100(llama(), strategy), {.pipeline = rank, .every_micro_batch = true})).flops;
   return flops;
 }
 
@@ -64,7 +66,7 @@ TEST(MegatronSplit, EveryTransferHasTwoEnds) {
     const Strategy strategy = primus(schedule, vp, 16);
     std::map<std::pair<int, int>, int> open;
     for (int rank = 0; rank < strategy.pp; ++rank) {
-      const StepProgram program = lower_megatron(llama(), strategy, rank, true);
+      const StepProgram program = lower_megatron(on_h100(llama(), strategy), {.pipeline = rank, .every_micro_batch = true});
       for (const Instruction& instruction : program.step) {
         if (instruction.kind != InstructionKind::collective) continue;
         const Collective& each = program.collectives[instruction.id];
@@ -87,7 +89,7 @@ TEST(MegatronSplit, AVHasBothEndsOnTheFirstRank) {
 // A step leaves alive what it found: every tensor that is born in it dies in it, or replaces one that does.
 TEST(MegatronSplit, AStepLeavesNothingBehind) {
   for (const auto& [schedule, vp] : kSchedules) {
-    const StepProgram program = lower_megatron(llama(), primus(schedule, vp, 16), 1, true);
+    const StepProgram program = lower_megatron(on_h100(llama(), primus(schedule, vp, 16)), {.pipeline = 1, .every_micro_batch = true});
     std::int64_t alive = 0;
     std::map<TensorId, std::int64_t> bytes;
     for (const auto* part : {&program.init, &program.first_step})
@@ -152,7 +154,8 @@ TEST(MegatronSplit, ATurnStandsForThoseLeftOut) {
   for (const auto& [schedule, vp] : kSchedules) {
     const Strategy strategy = primus(schedule, vp, 48);
     for (const int rank : {0, 2}) {
-      const StepProgram some = lower_megatron(llama(), strategy, rank, false), all = lower_megatron(llama(), strategy, rank, true);
+      const StepProgram some = lower_megatron(on_h100(llama(), strategy), {rank}),
+                        all = lower_megatron(on_h100(llama(), strategy), {.pipeline = rank, .every_micro_batch = true});
       EXPECT_EQ(some.repeated.times, 9) << schedule;
       EXPECT_LT(some.step.size(), all.step.size());
       const Asked short_step = asked(some), long_step = asked(all);
@@ -168,7 +171,7 @@ struct Counted {
   std::int64_t copies = 0, attentions = 0;
 };
 Counted counted(const Strategy& strategy) {
-  const StepProgram program = lower_megatron(llama(), strategy, 1, true);
+  const StepProgram program = lower_megatron(on_h100(llama(), strategy), {.pipeline = 1, .every_micro_batch = true});
   Counted all;
   for (const Instruction& each : program.step) {
     all.copies += each.kind == InstructionKind::copy;
@@ -191,7 +194,7 @@ TEST(MegatronSplit, WhatWaitsIsCopiedSincePrimusReplacesTheStore) {
 
 std::string refusal(const std::string& schedule, const std::string& more) {
   try {
-    lower_megatron(llama(), primus(schedule, 1, 16, more), 0, true);
+    lower_megatron(on_h100(llama(), primus(schedule, 1, 16, more)), {.every_micro_batch = true});
   } catch (const Error& error) {
     return error.message();
   }

@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -34,7 +35,7 @@ Strategy resolved(const Model& model, const std::string& more, int gpus, const s
 
 StepProgram lowered(int layers, const std::string& more, int gpus, int rank = 0) {
   const Model model = gpt(layers);
-  return lower_megatron(model, resolved(model, more, gpus), rank);
+  return lower_megatron(on_h100(model, resolved(model, more, gpus)), {rank});
 }
 
 /// Bytes alive after every instruction of a part; `start` lives on from the parts before.
@@ -88,7 +89,7 @@ std::int64_t saved_by_transformer_engine(const std::string& precision, const std
                                  "data_parallel": "ddp", "precision": ")" +
                              precision + "\"" + more + "}";
     const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1));
-    return played(lower_megatron(model, strategy, 0)).saved;
+    return played(lower_megatron(on_h100(model, strategy))).saved;
   };
   return saved(3) - saved(2);
 }
@@ -115,7 +116,7 @@ TEST(Megatron, ASquaredReluSavesItsInputAlone) {
         "nemotron", "nemotron");
     const std::string text =
         R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "data_parallel": "ddp", "precision": "bf16"})";
-    return played(lower_megatron(model, resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1)), 0)).saved;
+    return played(lower_megatron(on_h100(model, resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1))))).saved;
   };
   const std::int64_t tokens = kBatch * kLength, expected = tokens * (16 * kHidden + 4 * kInner + 2 * 8 + 4 * kHeads);
   EXPECT_NEAR(static_cast<double>(saved(3) - saved(2)), static_cast<double>(expected), 64);
@@ -133,7 +134,7 @@ std::int64_t saved_by_grouped_experts(const std::string& precision, const std::s
     const std::string text = R"({"framework": "megatron-core", "seq_len": 256, "micro_batch": 2, "data_parallel": "ddp", "precision": ")" +
                              precision + "\"" + more + "}";
     const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1));
-    return played(lower_megatron(model, strategy, 0)).saved;
+    return played(lower_megatron(on_h100(model, strategy))).saved;
   };
   return saved(3) - saved(2);
 }
@@ -228,7 +229,7 @@ TEST(Megatron, FusedCrossEntropyOverwritesFp32Logits) {
         precision + "\"}";
     const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("H100-SXM5-80GB", 1));
     int count = 0;  // forward
-    for (const Instruction& instruction : lower_megatron(model, strategy, 0).step) {
+    for (const Instruction& instruction : lower_megatron(on_h100(model, strategy)).step) {
       if (instruction.kind == InstructionKind::phase && instruction.id == static_cast<std::uint32_t>(Phase::backward)) break;
       count += instruction.kind == InstructionKind::alloc && instruction.bytes == 4 * kBatch * kLength * 1280;
     }
@@ -244,7 +245,7 @@ TEST(Megatron, ThePrecisionAwareOptimizerKeepsWhatBf16LacksOfFp32) {
   const Model model = gpt(2);
   const auto kept = [&](const std::string& more) {
     const std::string all = R"(, "data_parallel": "megatron-distopt", "gradient_accumulation_fusion": false)" + more;
-    return played(lower_megatron(model, resolved(model, all, 4, R"("te")"), 0)).end;
+    return played(lower_megatron(on_h100(model, resolved(model, all, 4, R"("te")")))).end;
   };
   const std::string aware = R"(, "precision_aware_optimizer": true)", narrow = R"(, "grad_dtype": "bf16")";
   EXPECT_EQ(kept("") - kept(aware), 2 * model.parameters() / 4);
@@ -321,9 +322,10 @@ TEST(Megatron, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
                               "overlap_param_gather": true, "align_param_gather": true, "gradient_accumulation_fusion": true, "defer_embedding_wgrad_compute": true,
                               "wgrad_deferral_limit": 9)"}) {
     const Strategy strategy = resolved(model, more, 8);
-    MegatronPipeline pipeline(model, strategy);
+    MegatronPipeline pipeline(on_h100(model, strategy));
     for (int rank = 0; rank < strategy.pp; ++rank) {
-      const StepProgram whole = lower_megatron(model, strategy, rank, true), folded = pipeline.rank(rank);
+      const StepProgram whole = lower_megatron(on_h100(model, strategy), {.pipeline = rank, .every_micro_batch = true}),
+                        folded = pipeline.rank(rank);
       const Asked real = asked(whole), counted = asked(folded);
       EXPECT_LT(folded.step.size(), whole.step.size()) << more << " rank " << rank;
       EXPECT_EQ(counted.launches, real.launches) << more << " rank " << rank;
@@ -341,9 +343,9 @@ TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
     for (const std::string batch : {"64", "24", "30", "36"}) {
       const Model model = gpt(24);
       const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true, "pp": 12, "global_batch": )" + batch, 24, layers);
-      MegatronPipeline pipeline(model, strategy);
+      MegatronPipeline pipeline(on_h100(model, strategy));
       for (int rank = 0; rank < 12; ++rank) {
-        const auto composed = told(pipeline.rank(rank)), recorded = told(lower_megatron(model, strategy, rank));
+        const auto composed = told(pipeline.rank(rank)), recorded = told(lower_megatron(on_h100(model, strategy), {rank}));
         ASSERT_EQ(composed.size(), recorded.size()) << layers << " rank " << rank << " of batch " << batch;
         const auto first = std::mismatch(composed.begin(), composed.end(), recorded.begin());
         ASSERT_EQ(first.first, composed.end()) << layers << " rank " << rank << " of batch " << batch << ": " << *first.first
@@ -364,11 +366,11 @@ TEST(MegatronPipeline, ComposedInterleavedRanksAreTheRecordedOnes) {
       const bool three_chunks = more.find(R"("vp": 3)") != std::string::npos;
       const Model model = gpt(three_chunks ? 60 : 32);
       const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true)" + more, three_chunks ? 40 : 32, layers);
-      MegatronPipeline pipeline(model, strategy);
+      MegatronPipeline pipeline(on_h100(model, strategy));
       int put_together = 0;
       for (int rank = 0; rank < strategy.pp; ++rank) {
         const int recordings = pipeline.recordings();
-        const StepProgram program = pipeline.rank(rank), whole = lower_megatron(model, strategy, rank);
+        const StepProgram program = pipeline.rank(rank), whole = lower_megatron(on_h100(model, strategy), {rank});
         if (pipeline.recordings() == recordings) ++put_together;
         const auto composed = told(program), recorded = told(whole);
         ASSERT_EQ(composed.size(), recorded.size()) << layers << more << " rank " << rank;

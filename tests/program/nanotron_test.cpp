@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
@@ -23,7 +24,7 @@ StepProgram nanotron(const std::string& more, int gpus) {
                                       "num_hidden_layers": 2})",
                                   "llama", "llama");
   const std::string text = R"({"framework": "nanotron", "precision": "bf16", "micro_batch": 1, "seq_len": 64, "optimizer": "adamw", )";
-  return lower_nanotron(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", gpus)), 0);
+  return lower_nanotron(on_h100(model, resolve(parse_strategy(text + more + "}", "strategy"), model, cluster_of("H100-SXM5-80GB", gpus))));
 }
 
 /// Collectives of a group whose end the compute stream waits for before it runs `kernels` more, and all of them.

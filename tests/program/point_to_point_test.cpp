@@ -1,4 +1,6 @@
 // All ranks of a pipeline played against each other: every send meets its receive, in order, and nobody waits for ever.
+#include "program/point_to_point.hpp"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -8,11 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
 #include "program/lower.hpp"
-#include "program/point_to_point.hpp"
 
 namespace plimsoll::program {
 namespace {
@@ -168,7 +170,7 @@ TEST(PointToPoint, MegatronsRanksMeet) {
            {2, 1, 4}, {4, 1, 2}, {4, 1, 4}, {4, 1, 40}, {12, 1, 64}, {2, 2, 2}, {2, 3, 8}, {3, 2, 12}, {4, 2, 4}, {4, 3, 32}}) {
     const std::string text = megatron(pp, vp, micro_batches);
     const Strategy strategy = strategy_of(model, text, pp > 8 ? 2 * pp : pp);  // whole nodes
-    MegatronPipeline pipeline(model, strategy);
+    MegatronPipeline pipeline(on_h100(model, strategy));
     std::vector<StepProgram> programs;
     for (int rank = 0; rank < pp; ++rank) programs.push_back(pipeline.rank(rank));
     EXPECT_EQ(play(programs, text), expected_messages(strategy, pp * vp - 1)) << text;
@@ -184,7 +186,7 @@ TEST(PointToPoint, RanksOfOldMegatronsMeet) {
                              std::to_string(pp) + ", \"vp\": " + std::to_string(vp) +
                              ", \"micro_batches_per_step\": " + std::to_string(micro_batches);
     const Strategy strategy = strategy_of(model, text, pp);
-    MegatronPipeline pipeline(model, strategy);
+    MegatronPipeline pipeline(on_h100(model, strategy));
     std::vector<StepProgram> programs;
     for (int rank = 0; rank < pp; ++rank) programs.push_back(pipeline.rank(rank));
     EXPECT_EQ(play(programs, text), expected_messages(strategy, pp * vp - 1)) << text;
@@ -206,7 +208,7 @@ TEST(PointToPoint, TorchTitansRanksMeet) {
         std::string(more);
     const int ranks = std::stoi(std::string(more).substr(6));
     const Strategy strategy = strategy_of(model, text, ranks);
-    TitanPipeline pipeline(model, strategy);
+    TitanPipeline pipeline(on_h100(model, strategy));
     std::vector<StepProgram> programs;
     for (int rank = 0; rank < ranks; ++rank) programs.push_back(pipeline.rank(rank));
     const bool folded = strategy.pp_schedule == "zbv" || strategy.pp_schedule == "dualpipev";  // the middle stages share a rank
@@ -221,7 +223,7 @@ TEST(PointToPoint, NanotronsRanksMeet) {
         R"("framework": "nanotron", "precision": "bf16", "pp": 4, "dp": 1, "micro_batches_per_step": )" + std::to_string(micro_batches);
     const Strategy strategy = strategy_of(model, text, 4);
     std::vector<StepProgram> programs;
-    for (int rank = 0; rank < 4; ++rank) programs.push_back(lower_nanotron(model, strategy, rank));
+    for (int rank = 0; rank < 4; ++rank) programs.push_back(lower_nanotron(on_h100(model, strategy), {rank}));
     EXPECT_EQ(play(programs, text), expected_messages(strategy, 3)) << text;
   }
 }
@@ -235,14 +237,14 @@ TEST(PointToPoint, MegatronDeepSpeedsRanksMeet) {
                              std::string(precision) + R"(", "micro_batches_per_step": )" + std::to_string(micro_batches);
     const Strategy strategy = strategy_of(model, text, 4);
     std::vector<StepProgram> programs;
-    for (int rank = 0; rank < 4; ++rank) programs.push_back(lower_megatron_deepspeed(model, strategy, rank));
+    for (int rank = 0; rank < 4; ++rank) programs.push_back(lower_megatron_deepspeed(on_h100(model, strategy), {rank}));
     EXPECT_EQ(play(programs, text), expected_messages(strategy, 3)) << text;
   }
 }
 
 /// A rank of one send and one receive, both in one group or in two.
 StepProgram exchanging(int rank, int peer, bool grouped) {
-  Tape tape;
+  Tape tape{h100()};
   BatchedTransfers transfers(tape, 2);
   tape.record_into(Tape::Part::step);
   const Message message{64, DType::bf16};
@@ -270,7 +272,7 @@ TEST(PointToPoint, TransfersOfAGroupRunSideBySideAndGroupsInTurn) {
 // Pairs have streams of their own: what is sent to one neighbour does not wait for what comes from the other, and who waits for sends waits for
 // no receive behind them.
 TEST(PointToPoint, PairsDoNotWaitForEachOther) {
-  Tape tape;
+  Tape tape{h100()};
   PairedTransfers transfers(tape, 4);
   tape.record_into(Tape::Part::step);
   const Message message{64, DType::bf16};

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "program/checkpoint.hpp"
 #include "program/ops/ops.hpp"
 
@@ -36,7 +37,7 @@ int count(const std::vector<Instruction>& part, InstructionKind kind, std::int64
 
 class TapeTest : public ::testing::Test {
  protected:
-  Tape tape;
+  Tape tape{h100()};
   Tensor weight = tape.parameter({kRows, kColumns}, DType::fp32, true);
   void SetUp() override { tape.record_into(Tape::Part::step); }
   const std::vector<Instruction>& step() { return tape.program().step; }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
@@ -86,12 +87,12 @@ TEST(TorchTitanActions, BeforeTheRuntimeReceivesStandBeforeTheirUse) {
 class SplitBackward : public ::testing::Test {
  protected:
   static constexpr std::int64_t kRows = 96, kIn = 64, kInner = 128;
-  Tape tape;
+  Tape tape{h100()};
   Tensor first = tape.parameter({kInner, kIn}, DType::fp32, true), second = tape.parameter({kIn, kInner}, DType::fp32, true);
   Tensor input = tape.empty({kRows, kIn}, DType::fp32);
 
   void SetUp() override {
-    tape.gemm_workspace = 0;
+    tape.blas.blas = 0;
     tape.record_into(Tape::Part::step);
     input.set_requires_grad(true);
   }
@@ -153,7 +154,7 @@ TEST_F(SplitBackward, GradientsOfMicroBatchesAddUp) {
 
 // spmd_types exchanges rank by rank: as many buffers as ranks, then one that holds them together; the functional collective fills one.
 TEST(ExpertParallel, AnExchangeRankByRankNeedsItsTokensTwice) {
-  Tape tape;
+  Tape tape{h100()};
   tape.record_into(Tape::Part::step);
   const Tensor tokens = tape.empty({64, 32}, DType::bf16);
   const auto peak_beside = [&](bool functional) {
@@ -227,7 +228,8 @@ TEST(TitanPipeline, MicroBatchesThatAreWrittenOnceAreCountedAsOftenAsTheyRun) {
   for (const char* more : kPipelines) {
     const Strategy strategy = titan(model, more, kGpus);
     for (int rank = 0; rank < strategy.pp; ++rank) {
-      const StepProgram whole = lower_torchtitan(model, strategy, rank, true), folded = lower_torchtitan(model, strategy, rank);
+      const StepProgram whole = lower_torchtitan(on_h100(model, strategy), {.pipeline = rank, .every_micro_batch = true}),
+                        folded = lower_torchtitan(on_h100(model, strategy), {rank});
       ASSERT_LE(folded.step.size(), whole.step.size()) << more << " rank " << rank;
       const Asked real = asked(whole), counted = asked(folded);
       EXPECT_EQ(counted.launches, real.launches) << more << " rank " << rank;
@@ -246,9 +248,9 @@ TEST(TitanPipeline, ComposedRanksAreTheRecordedOnes) {
   const Model model = llama(22);
   for (const char* more : kPipelines) {
     const Strategy strategy = titan(model, more, kGpus);
-    TitanPipeline pipeline(model, strategy);
+    TitanPipeline pipeline(on_h100(model, strategy));
     for (int rank = 0; rank < strategy.pp; ++rank) {
-      const auto composed = told(pipeline.rank(rank)), recorded = told(lower_torchtitan(model, strategy, rank));
+      const auto composed = told(pipeline.rank(rank)), recorded = told(lower_torchtitan(on_h100(model, strategy), {rank}));
       ASSERT_EQ(composed.size(), recorded.size()) << more << " rank " << rank;
       const auto first = std::mismatch(composed.begin(), composed.end(), recorded.begin());
       ASSERT_EQ(first.first, composed.end()) << more << " rank " << rank << ": " << *first.first << " where recorded " << *first.second;
@@ -261,13 +263,13 @@ TEST(TitanPipeline, SelectiveCheckpointingIsRefusedUnderABackwardInHalves) {
   const Model model = llama(22);
   const Strategy strategy =
       titan(model, R"(, "pp": 4, "vp": 2, "pp_schedule": "zbv", "recompute": "selective-ac-op", "global_batch": 64)", kGpus);
-  EXPECT_THROW(TitanPipeline(model, strategy), Error);
+  EXPECT_THROW(TitanPipeline(on_h100(model, strategy)), Error);
 }
 
 TEST(TitanPipeline, RanksWithEqualStagesAreRecordedOnce) {
   const Model model = llama(22);
   const Strategy strategy = titan(model, kPipelines[0], kGpus);
-  TitanPipeline pipeline(model, strategy);
+  TitanPipeline pipeline(on_h100(model, strategy));
   for (const int rank : {1, 2, 3}) pipeline.rank(rank);
   EXPECT_EQ(pipeline.recordings(), 1);
 }
@@ -310,7 +312,7 @@ Model wide_llama(int layers) {
 /// What one layer more adds.
 std::int64_t of_a_layer(const std::string& more, const std::function<std::int64_t(const StepProgram&)>& count) {
   const Model two = wide_llama(2), three = wide_llama(3);
-  return count(lower_torchtitan(three, compiled(three, more), 0)) - count(lower_torchtitan(two, compiled(two, more), 0));
+  return count(lower_torchtitan(on_h100(three, compiled(three, more)))) - count(lower_torchtitan(on_h100(two, compiled(two, more))));
 }
 
 // A block gathers its input and the feed-forward's in the forward, again for a recomputation, and two gradients; it scatters two results,
@@ -353,7 +355,7 @@ TEST(TitanOffload, TheSharedTableOfTheReleasesBefore03StaysOnTheDevice) {
   set_options(
       strategy,
       {{"framework", "torchtitan"}, {"framework_version", "2025-12"}, {"micro_batch", "1"}, {"seq_len", "1024"}, {"offload", "params"}});
-  EXPECT_FALSE(lower_torchtitan(model, resolve(strategy, model, cluster), 0).step.empty());
+  EXPECT_FALSE(lower_torchtitan(on_h100(model, resolve(strategy, model, cluster))).step.empty());
 }
 
 }  // namespace

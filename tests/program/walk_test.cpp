@@ -1,6 +1,7 @@
 // How pointwise kernels walk through their operands, against what TensorIterator launched for the same sizes and strides on an H100.
 #include <gtest/gtest.h>
 
+#include "devices.hpp"
 #include "program/kernels.hpp"
 #include "program/ops/ops.hpp"
 #include "program/tape.hpp"
@@ -10,7 +11,7 @@ namespace {
 
 class WalkTest : public ::testing::Test {
  protected:
-  Tape tape;
+  Tape tape{h100()};
   void SetUp() override { tape.record_into(Tape::Part::step); }
 
   Tensor made(const Dims& sizes) { return tape.empty(sizes, DType::bf16); }

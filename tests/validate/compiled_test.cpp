@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "program/lower.hpp"
@@ -18,11 +19,11 @@ StepProgram lower(const MeasuredRow& row, const Strategy& asked) {
   const Strategy strategy = resolve(asked, *row.model, *row.cluster);
   switch (engine_of(strategy)) {
     case Engine::fsdp2:
-      return program::lower_hf_fsdp2(*row.model, strategy);
+      return program::lower_hf_fsdp2(program::on_cluster(*row.cluster, *row.model, strategy));
     case Engine::torch_ddp:
-      return program::lower_hf_ddp(*row.model, strategy);
+      return program::lower_hf_ddp(program::on_cluster(*row.cluster, *row.model, strategy));
     default:
-      return program::lower_hf_eager(*row.model, strategy);
+      return program::lower_hf_eager(program::on_cluster(*row.cluster, *row.model, strategy));
   }
 }
 

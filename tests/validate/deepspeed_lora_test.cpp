@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
 #include "program/lower.hpp"
@@ -44,7 +45,7 @@ TEST(DeepSpeedLora, StatesAreOfAdaptersAlone) {
   strategy.lora->targets = {"q_proj"};
   const auto persistent = [&](int rank) {
     strategy.lora->r = rank;
-    return play_memory(program::lower_hf_deepspeed(*row.model, strategy), {}).persistent.count;
+    return play_memory(program::lower_hf_deepspeed(program::on_cluster(*row.cluster, *row.model, strategy)), {}).persistent.count;
   };
   const double hidden = static_cast<double>(row.model->hidden_size), elements = 64 * 2 * hidden * row.model->layers / strategy.dp;
   // Per element: fp32 shard, 16-bit gradient, master, two moments; gathered persistent ones and blocks' roundings are what else may differ.

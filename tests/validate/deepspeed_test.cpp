@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "program/lower.hpp"
@@ -19,7 +20,7 @@ const std::vector<MeasuredRow>& rows() { return rows_in("allocator-deepspeed"); 
 const MeasuredRow& row_called(const std::string& id) { return row_of(rows(), id); }
 
 StepProgram lower_row(const MeasuredRow& row, const Strategy& strategy) {
-  return program::lower_hf_deepspeed(*row.model, resolve(strategy, *row.model, *row.cluster));
+  return program::lower_hf_deepspeed(program::on_cluster(*row.cluster, *row.model, resolve(strategy, *row.model, *row.cluster)));
 }
 
 // ZeRO-Offload of Qwen2.5-7B, 64 ranks, P = 7,615,616,512 parameters; CPUAdam. Stage 2: (4 + 2 + 4)·P/N of masters, their 16-bit copy and
@@ -77,7 +78,7 @@ bool refused_when(void (*change)(Strategy&), const std::string& id = "ds-llama-3
   Strategy strategy = resolve(row.strategy, *row.model, *row.cluster);
   change(strategy);
   try {
-    program::lower_hf_deepspeed(*row.model, strategy);
+    program::lower_hf_deepspeed(program::on_cluster(*row.cluster, *row.model, strategy));
   } catch (const Error& error) {
     return error.code() == ErrorCode::refused;
   }

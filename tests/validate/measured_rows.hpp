@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/rows.hpp"
@@ -45,7 +46,7 @@ inline std::optional<ErrorCode> failure_after(const MeasuredRow& row, void (*cha
   Strategy strategy = row.strategy;
   change(strategy);
   try {
-    program::lower_transformers(*row.model, resolve(strategy, *row.model, *row.cluster));
+    program::lower_transformers(program::on_cluster(*row.cluster, *row.model, resolve(strategy, *row.model, *row.cluster)));
   } catch (const Error& error) {
     return error.code();
   }

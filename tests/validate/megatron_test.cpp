@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "devices.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
 #include "plimsoll/validate.hpp"
@@ -53,7 +54,8 @@ TEST(MegatronRows, MegatronDeepSpeedsPipelineStagesAgreeWithTheirLogs) {
     PlayMemoryOptions options;
     options.steps = 1;
     options.delayed_free = DelayedFree::next_wait;
-    const MemoryTrace trace = play_memory(program::lower_megatron_deepspeed(*row->model, strategy, log.stage), options);
+    const MemoryTrace trace =
+        play_memory(program::lower_megatron_deepspeed(program::on_cluster(*row->cluster, *row->model, strategy), {log.stage}), options);
     const auto bytes = [](double mebibytes) { return mebibytes * 1048576; };
     EXPECT_LT(error(trace.persistent, bytes(log.persistent)), 0.01) << log.row << " stage " << log.stage;
     EXPECT_LT(error(trace.peak_allocated, bytes(log.allocated)), 0.025) << log.row << " stage " << log.stage;
@@ -70,8 +72,9 @@ TEST(MegatronRows, MicroBatchesOfTheSteadyStateMayBeLeftOut) {
     if (strategy.micro_batches == 1) continue;
     strategy.micro_batches = 24;
     const int rank = strategy.pp_rank.value_or(0);
-    const StepProgram whole = program::lower_megatron(*row.model, strategy, rank, true),
-                      part = program::lower_megatron(*row.model, strategy, rank);
+    const StepProgram whole = program::lower_megatron(program::on_cluster(*row.cluster, *row.model, strategy),
+                                                      {.pipeline = rank, .every_micro_batch = true}),
+                      part = program::lower_megatron(program::on_cluster(*row.cluster, *row.model, strategy), {rank});
     ASSERT_LT(part.step.size(), whole.step.size()) << row.id;
     PlayMemoryOptions options;
     options.allocator = strategy.allocator;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "validate/measured_rows.hpp"
 
 namespace plimsoll {
@@ -46,7 +47,8 @@ TEST(MsAmpRefusals, AReleaseAndAWeightThatItsEngineDoesNotTake) {
 /// Bytes of each collective of that kind and type in a steady step.
 std::vector<std::int64_t> collectives_of(const std::string& id, CollectiveKind kind, DType type) {
   const MeasuredRow& row = row_of(rows(), id);
-  const StepProgram program = program::lower_transformers(*row.model, resolve(row.strategy, *row.model, *row.cluster));
+  const StepProgram program =
+      program::lower_transformers(program::on_cluster(*row.cluster, *row.model, resolve(row.strategy, *row.model, *row.cluster)));
   std::vector<std::int64_t> bytes;
   for (const Instruction& instruction : program.step) {
     if (instruction.kind != InstructionKind::collective) continue;
@@ -77,7 +79,7 @@ TEST(MsAmpRows, TheFullestRankStandsForAll) {
   const auto keeps = [&](std::optional<int> rank, std::int64_t bytes) {
     Strategy strategy = row.strategy;
     strategy.rank = rank;
-    const StepProgram program = program::lower_transformers(model, resolve(strategy, model, *row.cluster));
+    const StepProgram program = program::lower_transformers(program::on_h100(model, resolve(strategy, model, *row.cluster)));
     return std::any_of(program.step.begin(), program.step.end(),
                        [&](const Instruction& i) { return i.kind == InstructionKind::alloc && i.bytes == bytes; });
   };
@@ -104,9 +106,9 @@ TEST(MsAmpRefusals, DdpWaitsForABiasThatWasCopied) {
   Strategy distributed = resolve(row.strategy, *row.model, *row.cluster);
   distributed.data_parallel = DataParallel::ddp;
   distributed.dp = 8;
-  EXPECT_THROW(program::lower_transformers(*row.model, distributed), Error);
+  EXPECT_THROW(program::lower_transformers(program::on_cluster(*row.cluster, *row.model, distributed)), Error);
   distributed.ddp.find_unused_parameters = true;
-  EXPECT_THROW(program::lower_transformers(*row.model, distributed), Error);
+  EXPECT_THROW(program::lower_transformers(program::on_cluster(*row.cluster, *row.model, distributed)), Error);
 }
 
 // Without ZeRO they are reduced together, once a step, in 8 bits; the others, 32,000 · 512 of the embedding and five norms of 512, in fp16.
@@ -119,7 +121,8 @@ TEST(MsAmpRows, WithoutZeroGradientsAreReducedTogether) {
 // A step's gradients of a head that was tied are never cleared: the first step finds none, all later ones add to them.
 TEST(MsAmpRows, AHeadThatWasTiedKeepsItsGradient) {
   const MeasuredRow& row = row_of(rows(), "msamp-opt-O2");
-  const StepProgram program = program::lower_transformers(*row.model, resolve(row.strategy, *row.model, *row.cluster));
+  const StepProgram program =
+      program::lower_transformers(program::on_cluster(*row.cluster, *row.model, resolve(row.strategy, *row.model, *row.cluster)));
   EXPECT_FALSE(program.second_step.empty());
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
@@ -23,7 +24,7 @@ TEST(QloraRows, DoubleQuantisationShrinksTheMaxima) {
   const auto persistent = [&](BaseWeights weights) {
     Strategy s = resolved(row);
     s.base_weights = weights;
-    return static_cast<double>(play_memory(program::lower_hf_eager(*row.model, s), {}).persistent.count);
+    return static_cast<double>(play_memory(program::lower_hf_eager(program::on_cluster(*row.cluster, *row.model, s)), {}).persistent.count);
   };
   const double elements = 2.0 * (2048.0 * 5120 + 3 * 2048.0 * 5632);  // of two layers' linears
   const double saved = elements * (4.0 / 64 - 1.0 / 64 - 4.0 / 16384);
@@ -32,7 +33,7 @@ TEST(QloraRows, DoubleQuantisationShrinksTheMaxima) {
 
 std::string refusal_of(const Strategy& s) {
   try {
-    program::lower_hf_eager(*rows().front().model, s);
+    program::lower_hf_eager(program::on_cluster(*rows().front().cluster, *rows().front().model, s));
   } catch (const Error& error) {
     return error.code() == ErrorCode::refused ? error.message() : "another error";
   }

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "devices.hpp"
 #include "measured_rows.hpp"
 #include "plimsoll/explain.hpp"
 #include "plimsoll/topology.hpp"
@@ -145,7 +146,7 @@ bool sets_a_counter(const json& left, const json& right) {
   const auto matrix = [&](std::int64_t rows, std::int64_t columns) {
     return program::Matrix{rows, columns, batch, columns, false, DType::bf16};
   };
-  program::Tape tape;
+  program::Tape tape{program::h100()};
   tape.torch = {211};
   tape.record_into(program::Tape::Part::step);
   program::gemm(tape, matrix(m, k), matrix(k, n), matrix(m, n));

@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/memory.hpp"
@@ -17,19 +18,15 @@ const std::vector<MeasuredRow>& rows() { return rows_in("allocator-torchtune"); 
 
 Strategy resolved(const MeasuredRow& row) { return resolve(row.strategy, *row.model, *row.cluster); }
 
-/// Before Hopper cuBLAS's workspace is smaller; the published table's cards are Ampere's and Ada's.
-program::TuneDevice device_of(const MeasuredRow& row) {
-  const bool hopper = row.cluster->accelerator.family == "Hopper";
-  return hopper ? program::TuneDevice{} : program::TuneDevice{.gemm_workspace = 8519680};
+StepProgram lowered(const MeasuredRow& row) {
+  return program::lower_torchtune(program::on_cluster(*row.cluster, *row.model, resolved(row)));
 }
-
-StepProgram lowered(const MeasuredRow& row) { return program::lower_torchtune(*row.model, resolved(row), device_of(row)); }
 
 const MeasuredRow& row_called(const std::string& id) { return row_of(rows(), id); }
 
 std::string refusal_of(const MeasuredRow& row, Strategy strategy) {
   try {
-    program::lower_torchtune(*row.model, strategy);
+    program::lower_torchtune(program::on_cluster(*row.cluster, *row.model, strategy));
   } catch (const Error& error) {
     return error.code() != ErrorCode::internal ? error.message() : "another error";
   }
@@ -55,9 +52,10 @@ TEST(Torchtune, RefusesQuantizedWeightsWithoutAdapters) {
 // back.
 TEST(Torchtune, OffloadingNeverCostsMoreThanKeeping) {
   Strategy s = resolved(row_called("tune-small-offload"));
-  const Bytes offloaded = play_memory(program::lower_torchtune(*row_called("tune-small-offload").model, s), {}).peak_allocated;
+  const Bytes offloaded =
+      play_memory(program::lower_torchtune(program::on_h100(*row_called("tune-small-offload").model, s)), {}).peak_allocated;
   s.offload.activations = false;
-  const Bytes kept = play_memory(program::lower_torchtune(*row_called("tune-small-offload").model, s), {}).peak_allocated;
+  const Bytes kept = play_memory(program::lower_torchtune(program::on_h100(*row_called("tune-small-offload").model, s)), {}).peak_allocated;
   EXPECT_LE(offloaded, kept);
 }
 
@@ -74,10 +72,10 @@ TEST(Torchtune, QuantizedWeightsHoldFourBitsAndTheirScales) {
 TEST(Torchtune, KnowsItsModulesByName) {
   Strategy s = resolved(row_called("tune-small-lora"));
   const MeasuredRow& row = row_called("tune-small-lora");
-  const Bytes plain = play_memory(program::lower_torchtune(*row.model, s), {}).peak_allocated;
+  const Bytes plain = play_memory(program::lower_torchtune(program::on_cluster(*row.cluster, *row.model, s)), {}).peak_allocated;
   for (std::string& target : s.lora->targets)
     if (target == "output_proj") target += "(attn)";
-  EXPECT_EQ(play_memory(program::lower_torchtune(*row.model, s), {}).peak_allocated, plain);
+  EXPECT_EQ(play_memory(program::lower_torchtune(program::on_cluster(*row.cluster, *row.model, s)), {}).peak_allocated, plain);
   s.lora->targets = {"o_proj"};
   EXPECT_EQ(refusal_of(row, s), "torchtune's modules have no 'o_proj' to adapt");
 }
@@ -88,7 +86,9 @@ TEST(Torchtune, UnpackedBatchesAreAsLongAsTheirSamples) {
   Strategy limited = resolved(row), half = resolved(row);
   limited.average_tokens = 511.5;
   half.seq_len = 512;
-  const auto peak = [&](const Strategy& s) { return play_memory(program::lower_torchtune(*row.model, s), {}).peak_allocated; };
+  const auto peak = [&](const Strategy& s) {
+    return play_memory(program::lower_torchtune(program::on_cluster(*row.cluster, *row.model, s)), {}).peak_allocated;
+  };
   EXPECT_EQ(peak(limited), peak(half));
   EXPECT_LT(peak(half), peak(resolved(row)));
 }

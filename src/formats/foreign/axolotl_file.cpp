@@ -39,7 +39,8 @@ const Rows& rows() {
       {"optimizer", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,adamw_hf=for-loop,*=-", "adamw_torch_fused"},
       {"max_grad_norm", "clip_grad_norm", "", "1.0"},
       {"attn_implementation", "attention",
-       "eager=eager,sdpa=sdpa,flash_attention_2=flash,flex_attention=flex,xformers=memory-efficient,*=!"},
+       "eager=eager,sdpa=sdpa,flash_attention_2=flash,flash_attention_3=flash-3,flash_attention_4=flash-4,flex_attention=flex,xformers="
+       "memory-efficient,*=!"},
       {"flash_attention", "attention", "true=flash,false=-"},
       {"sdp_attention", "attention", "true=sdpa,false=-"},
       {"eager_attention", "attention", "true=eager,false=-"},

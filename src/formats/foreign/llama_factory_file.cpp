@@ -16,7 +16,7 @@ const Rows& rows() {
       {"cutoff_len", "seq_len", "", "2048"},
       {"packing", "packed"},
       {"neat_packing", "packed"},
-      {"flash_attn", "attention", "auto=-,off=eager,disabled=eager,sdpa=sdpa,fa2=flash,fa3=!"},
+      {"flash_attn", "attention", "auto=-,off=eager,disabled=eager,sdpa=sdpa,fa2=flash,fa3=flash-3"},
       {"disable_gradient_checkpointing", "recompute", "true=none,false=full", "false"},
       {"use_reentrant_gc", "recompute_reentrant", "", "true"},
       {"enable_liger_kernel", "liger_kernel", "", "false"},

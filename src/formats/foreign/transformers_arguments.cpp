@@ -17,8 +17,9 @@ const Rows& rows() {
       {"dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr, "of the weights; transformers 4.56"},
       {"torch_dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr, "of the weights"},
       {"attn_implementation", "attention",
-       "eager=eager,sdpa=sdpa,flash_attention_2=flash,kernels-community/flash-attn=flash,kernels-community/"
-       "flash-attn2=flash,flex_attention=flex,flash_attention_3=!"},
+       "eager=eager,sdpa=sdpa,flash_attention_2=flash,kernels-community/flash-attn=flash,kernels-community/flash-attn2=flash,"
+       "flash_attention_3=flash-3,kernels-community/flash-attn3=flash-3,kernels-community/vllm-flash-attn3=flash-3,"
+       "flash_attention_4=flash-4,kernels-community/flash-attn4=flash-4,flex_attention=flex"},
       {"block_size", "seq_len"},
       {"max_seq_length", "seq_len"},
       {"max_seq_len", "seq_len"},

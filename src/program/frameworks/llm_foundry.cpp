@@ -43,14 +43,15 @@ AttentionLibrary attention_of(const Strategy& s) {
 
 }  // namespace
 
-StepProgram lower_llm_foundry(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+StepProgram lower_llm_foundry(const Lowering& run, const Rank& rank) {
+  const Model& model = run.model;
+  const Strategy& strategy = run.strategy;
   check(strategy);
-  Tape tape;
-  tape.torch = {torch_release(strategy)};
+  Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = foundry_modules(model, tape);
   const FoundryOptions options{.attention = attention_of(strategy), .recomputes = strategy.recompute.kind == Recompute::Kind::full};
   const std::unique_ptr<Network> network = make_foundry_mpt(model, options, *root, tape);
-  return record_fsdp1(tape, model, *root, *network, strategy, every_micro_batch);
+  return record_fsdp1(tape, model, *root, *network, strategy, rank.every_micro_batch);
 }
 
 }  // namespace plimsoll::program

@@ -294,10 +294,12 @@ class MaxtextTrainer {
 
 }  // namespace
 
-StepProgram lower_maxtext(const Model& model, const Strategy& strategy) {
+StepProgram lower_maxtext(const Lowering& run, const Rank& /*rank*/) {
+  const Model& model = run.model;
+  const Strategy& strategy = run.strategy;
   check_model(model);
   check_strategy(strategy);
-  Tape tape;
+  Tape tape(run.device);
   MaxtextTrainer trainer(tape, model, strategy);
   trainer.initialize();
   tape.record_into(Tape::Part::first_step);

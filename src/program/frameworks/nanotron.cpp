@@ -360,10 +360,12 @@ void measure_bandwidth(Tape& tape, std::int64_t ranks) {
 
 std::int64_t nanotron_launch_queue() { return kLaunchQueue; }
 
-StepProgram lower_nanotron(const Model& model, const Strategy& strategy, int pipeline_rank) {
+StepProgram lower_nanotron(const Lowering& run, const Rank& rank) {
+  const Model& model = run.model;
+  const Strategy& strategy = run.strategy;
+  const int pipeline_rank = rank.pipeline;
   check(model, strategy);
-  Tape tape;
-  tape.torch = {201};  // the one that nanotron ran on
+  Tape tape(run.device, {201});  // the release that nanotron ran on
   tape.record_into(Tape::Part::init);
   tape.phase(Phase::init);
   const std::int64_t dp = std::max(strategy.dp, 1);

@@ -57,7 +57,7 @@ void product_into(const Tensor& buffer, std::int64_t rows, std::int64_t columns,
 
 std::int64_t outer_sum_splits(const Tape& tape, std::int64_t reduced, std::int64_t kept) {
   constexpr std::int64_t kLeast = 32, kMost = 512, kRowsPerThread = 4, kColumnsPerBlock = 128, kThreads = 256;
-  const std::int64_t device = static_cast<std::int64_t>(tape.multiprocessors) * tape.threads_per_multiprocessor;
+  const std::int64_t device = tape.device.units * tape.device.threads_per_unit;
   const auto nearest_divisor = [reduced](std::int64_t wanted) {
     std::int64_t best = 1;
     const auto closer = [&](std::int64_t candidate) {
@@ -100,7 +100,7 @@ bool mixes_reduction_orders(std::int64_t rows, std::int64_t columns) {
 
 Dims mixed_order_workspace_sizes(const Tape& tape, std::int64_t rows, std::int64_t columns, int sums) {
   constexpr std::int64_t kPartsPerProcessor = 8, kLeast = 16, kMost = 128;
-  const std::int64_t wanted = rows / (kPartsPerProcessor * tape.multiprocessors);
+  const std::int64_t wanted = rows / (kPartsPerProcessor * tape.device.units);
   std::int64_t size = kLeast;
   while (size * 2 <= wanted && size < kMost) size *= 2;
   return {sums, ceil_div(rows, size), columns};

@@ -129,7 +129,7 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
       refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
     if (options.compiled_model && family.make != make_rotary_decoder && family.make != make_gpt2)
       refuse("torch.compile of a whole model of type '" + model.model_type + "' is not modelled", "compile", "blocks");
-    if (options.attention == RunOptions::Attention::flash && has_flash_of_its_own(family.make))
+    if (RunOptions::is_flash(options.attention) && has_flash_of_its_own(family.make))
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");
     if (options.unchecked && model.task == Model::Task::diffusion)
       refuse("checkpoints of every k-th block are not modelled for diffusers", "recompute", "full or none");

@@ -30,7 +30,7 @@ struct HfRelease {
 
 /// How the modules run, beyond what the model says.
 struct RunOptions {
-  enum class Attention : std::uint8_t { eager, sdpa, flash } attention = Attention::sdpa;
+  enum class Attention : std::uint8_t { eager, sdpa, flash, flash3, flash4 } attention = Attention::sdpa;
   enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant } checkpointing = Checkpointing::none;
   int checkpoint_every = 1;      ///< of a stack's layers the k-th, the 2k-th … are checkpointed
   bool compiled_blocks = false;  ///< torch.compile of every decoder layer
@@ -42,6 +42,8 @@ struct RunOptions {
   bool hidden_requires_grad = false;                 ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
   std::shared_ptr<const RunOptions> unchecked = {};  ///< the same without checkpointing, where only some layers have it
 
+  /// Whether the flash-attention package runs, of whichever generation.
+  static bool is_flash(Attention attention) { return attention >= Attention::flash; }
   /// Layers are compiled with their checkpoint: the backward graph computes again what it needs.
   bool checkpoints_in_graph() const { return compiled_blocks && checkpointing != Checkpointing::none && release.checkpoints_forward(); }
   /// Those of a stack's layer, counted from 0.

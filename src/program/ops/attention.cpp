@@ -2,7 +2,9 @@
 #include <cmath>
 
 #include "plimsoll/error.hpp"
+#include "program/attention_library.hpp"
 #include "program/ops/attention_choice.hpp"
+#include "program/ops/attention_generations.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
@@ -12,11 +14,12 @@ namespace plimsoll::program {
 namespace {
 
 struct Shape {
+  AttentionLibrary library;
   std::int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
   bool causal, dropout = false, masked = false;
   std::int64_t window = 0;
 
-  Attention attention(AttentionLibrary library, Attention::Part part, DType type) const {
+  Attention attention(Attention::Part part, DType type) const {
     Attention attention;
     attention.library = library;
     attention.part = part;
@@ -36,8 +39,9 @@ struct Shape {
   }
 };
 
-Shape shape_of(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout = 0) {
-  return {query.size(0), query.size(1), key.size(1), query.size(2), key.size(2), query.size(3), value.size(3), causal, dropout > 0};
+Shape shape_of(AttentionLibrary library, const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout = 0) {
+  return {library,     query.size(0), query.size(1), key.size(1), query.size(2),
+          key.size(2), query.size(3), value.size(3), causal,      dropout > 0};
 }
 
 /// A new [batch, heads, length, dim] tensor that lies in memory as [batch, length, heads, dim].
@@ -70,18 +74,16 @@ struct ExpandedGradients {
     key = tape.empty({s.batch, s.keys, s.heads, s.head_dim}, type, Category::workspace);
     value = tape.empty({s.batch, s.keys, s.heads, s.value_dim}, type, Category::workspace);
   }
-  void sum(AttentionLibrary library) const {
+  void sum() const {
     if (!key) return;
-    for (int i = 0; i < 2; ++i) tape.kernel({shape.attention(library, Attention::Part::sum_heads, key.dtype())});
+    for (int i = 0; i < 2; ++i) tape.kernel({shape.attention(Attention::Part::sum_heads, key.dtype())});
   }
   Tape& tape;
   const Shape& shape;
   Tensor key, value;
 };
 
-void launch_attention(Tape& tape, AttentionLibrary library, Attention::Part part, DType type, const Shape& s) {
-  tape.kernel({s.attention(library, part, type)});
-}
+void launch_attention(Tape& tape, Attention::Part part, DType type, const Shape& s) { tape.kernel({s.attention(part, type)}); }
 
 // ---- flash ----------------------------------------------------------------------------------------------------------------
 
@@ -89,7 +91,7 @@ void launch_attention(Tape& tape, AttentionLibrary library, Attention::Part part
 std::int64_t key_splits(const Tape& tape, const Shape& s) {
   const std::int64_t block = s.head_dim <= 64 ? 256 : s.head_dim <= 128 ? 128 : 64;
   const std::int64_t key_blocks = ceil_div(s.keys, block), work = s.batch * s.heads * ceil_div(s.queries, 64);
-  const std::int64_t processors = 2 * tape.multiprocessors;
+  const std::int64_t processors = 2 * tape.device.units;
   if (static_cast<double>(work) >= 0.8 * static_cast<double>(processors)) return 1;
   const std::int64_t most = std::min<std::int64_t>({128, processors, key_blocks});
   const auto eligible = [&](std::int64_t n) { return n == 1 || ceil_div(key_blocks, n) != ceil_div(key_blocks, n - 1); };
@@ -107,18 +109,32 @@ std::int64_t key_splits(const Tape& tape, const Shape& s) {
 
 std::int64_t rounded_head_dim(std::int64_t head_dim) { return round_up(head_dim, head_dim <= 128 ? 32 : 64); }
 
+/// What AOTriton's backward needs beside the gradients: the dot products of output and gradient, unless one kernel does it all
+/// (use_fused_bwd). Groups of heads it reads as they are.
+void run_aotriton_backward(Tape& tape, const Shape& s, DType type) {
+  const bool fused = s.head_dim <= 192 && s.head_dim * s.queries < 64 * 512;
+  Tensor delta;
+  if (!fused) delta = tape.empty({s.batch, s.heads, s.queries}, DType::fp32, Category::workspace);
+  if (!fused) launch_attention(tape, Attention::Part::delta, type, s);
+  launch_attention(tape, Attention::Part::backward, type, s);
+}
+
 InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Tensor& value, const Shape& s) {
   Tape& tape = query.tape();
   const DType type = query.dtype();
   InputGradients gradients{empty_like(query), empty_like(key), empty_like(value)};
+  if (s.library == AttentionLibrary::aotriton) {
+    run_aotriton_backward(tape, s, type);
+    return gradients;
+  }
   const std::int64_t rounded = round_up(s.queries, 128);
   const Tensor softmax_d = tape.empty({s.batch, s.heads, rounded}, DType::fp32, Category::workspace);
   const Tensor dq_accumulator = tape.empty({s.batch, rounded, s.heads, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
   const ExpandedGradients expanded(tape, s, type);
   // The dot product of the gradient with the output, the backward itself, the conversion of dq.
   for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
-    launch_attention(tape, AttentionLibrary::flash2, part, type, s);
-  expanded.sum(AttentionLibrary::flash2);
+    launch_attention(tape, part, type, s);
+  expanded.sum();
   return gradients;
 }
 
@@ -134,7 +150,7 @@ struct FlashResults {
   FlashResults(Tape& tape_in, const Tensor& query, const Shape& shape)
       : tape(tape_in),
         s(shape),
-        splits(s.dropout ? 1 : key_splits(tape, s)),
+        splits(s.dropout || tape.device.amd() ? 1 : key_splits(tape, s)),
         out(empty_like(query)),
         lse(tape.empty({s.batch, s.heads, s.queries}, DType::fp32)) {
     if (splits == 1) return;
@@ -142,8 +158,8 @@ struct FlashResults {
     partial_out = tape.empty({splits, s.batch, s.heads, s.queries, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
   }
   void launch() const {
-    launch_attention(tape, AttentionLibrary::flash2, Attention::Part::forward, out.dtype(), s);
-    if (splits > 1) launch_attention(tape, AttentionLibrary::flash2, Attention::Part::combine, out.dtype(), s);
+    launch_attention(tape, Attention::Part::forward, out.dtype(), s);
+    if (splits > 1) launch_attention(tape, Attention::Part::combine, out.dtype(), s);
   }
   Tape& tape;
   const Shape& s;
@@ -162,7 +178,7 @@ std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Shape& 
 }
 
 Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments) {
-  const Shape s = shape_of(query, key, value, arguments.causal, arguments.dropout);
+  const Shape s = shape_of(torch_flash(query.tape().device), query, key, value, arguments.causal, arguments.dropout);
   Op op("flash_attention", {&query, &key, &value});
   Tape& tape = op.tape();
   op.save(key);
@@ -182,8 +198,8 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const 
 
 /// Shape of [batch, length, heads, dim] tensors.
 Shape shape_of_rows(const Tensor& query, const Tensor& key, const FlashAttnArguments& arguments) {
-  return {query.size(0), query.size(2),    key.size(2),           query.size(1),    key.size(1),     query.size(3),
-          key.size(3),   arguments.causal, arguments.dropout > 0, /*masked=*/false, arguments.window};
+  return {arguments.library, query.size(0), query.size(2),    key.size(2),           query.size(1),    key.size(1),
+          query.size(3),     key.size(3),   arguments.causal, arguments.dropout > 0, /*masked=*/false, arguments.window};
 }
 
 /// Zero padding of the last dimension to a multiple of eight, which flash wants.
@@ -203,24 +219,31 @@ void flash_attn_backward(BackwardCall& b, const Shape& s) {
 
 // ---- memory-efficient -----------------------------------------------------------------------------------------------------
 
-/// Tile of the CUTLASS backward kernel that is chosen on sm80 and later (cutlassB.h), and whether it keeps dK and dV in registers.
+/// Tile of a CUTLASS backward kernel and the widest head that it takes.
 struct BackwardTile {
-  std::int64_t rows, columns;
-  bool gradients_in_registers;
+  std::int64_t rows, columns, most;
+  /// kOutputInRF: dK and dV stay in registers.
+  bool keeps_gradients(bool sixteen_bit) const { return sixteen_bit && most <= rows; }
 };
 
-BackwardTile backward_tile(std::int64_t widest, bool sixteen_bit) {
-  if (widest <= 64) return {64, 64, sixteen_bit};
-  if (sixteen_bit && widest <= 128) return {128, 128, true};
-  return {128, 64, false};
+/// dispatch_cutlassB: the first kernel of the architecture's list (cutlassB.h) that takes heads so wide and whose shared memory a block can
+/// have: on sm_86 and sm_89 few do.
+BackwardTile backward_tile(const TargetDevice& device, std::int64_t widest, bool sixteen_bit, bool dropout) {
+  constexpr std::int64_t kAnyHead = 65536, kWideTiles = 128 * 1024;
+  if (widest <= 64) return {64, 64, 64};
+  const std::int64_t most = widest <= 128 ? 128 : kAnyHead;
+  if (!device.from(80)) return {sixteen_bit ? 128 : 64, 64, most};
+  if (device.shared_memory > kWideTiles) return {128, sixteen_bit && most == 128 ? 128 : 64, most};
+  if (sixteen_bit && widest <= 96 && !dropout) return {128, 64, 96};
+  return {sixteen_bit && most > 128 ? 128 : 64, 64, most};
 }
 
 /// AttentionBackwardKernel::Params::workspace_size: dQ accumulators with their locks, and those of dK and dV where they are needed.
-std::int64_t backward_workspace(const Shape& s, bool sixteen_bit) {
-  const BackwardTile tile = backward_tile(std::max(s.head_dim, s.value_dim), sixteen_bit);
+std::int64_t backward_workspace(const TargetDevice& device, const Shape& s, bool sixteen_bit) {
+  const BackwardTile tile = backward_tile(device, std::max(s.head_dim, s.value_dim), sixteen_bit, s.dropout);
   const std::int64_t blocks = ceil_div(s.queries, tile.rows), columns = ceil_div(s.head_dim, tile.columns);
   std::int64_t elements = blocks * columns * (4 + tile.rows * tile.columns);
-  if (sixteen_bit && !tile.gradients_in_registers) {
+  if (sixteen_bit && !tile.keeps_gradients(sixteen_bit)) {
     const std::int64_t splits = std::max<std::int64_t>(1, std::min(ceil_div(s.keys, tile.columns), 200 / (s.batch * s.heads)));
     elements += splits * tile.columns * (round_up(s.head_dim, tile.rows) + round_up(s.value_dim, tile.rows));
   }
@@ -229,6 +252,7 @@ std::int64_t backward_workspace(const Shape& s, bool sixteen_bit) {
 
 /// The backward kernel and what it needs beside the gradients that it writes.
 void run_efficient_backward(Tape& tape, const Shape& s, DType type, const Tensor& grad) {
+  if (s.library == AttentionLibrary::aotriton) return run_aotriton_backward(tape, s, type);
   const bool sixteen_bit = type != DType::fp32;
   const ExpandedGradients expanded(tape, s, type);
   Tensor delta;
@@ -240,9 +264,9 @@ void run_efficient_backward(Tape& tape, const Shape& s, DType type, const Tensor
     tape.kernel({Reduction{Reduction::Axis::inner, sums.elements(), s.value_dim, Operands({operand(product)}, {operand(sums)})}});
     delta = s.heads == 1 ? sums : elementwise(tape, {&sums}, DType::fp32);  // heads in front; a single head lies so already
   }
-  const Tensor workspace = tape.empty({backward_workspace(s, sixteen_bit)}, DType::uint8, Category::workspace);
-  launch_attention(tape, AttentionLibrary::memory_efficient, Attention::Part::backward, type, s);
-  expanded.sum(AttentionLibrary::memory_efficient);
+  const Tensor workspace = tape.empty({backward_workspace(tape.device, s, sixteen_bit)}, DType::uint8, Category::workspace);
+  launch_attention(tape, Attention::Part::backward, type, s);
+  expanded.sum();
 }
 
 void efficient_backward(BackwardCall& b, const Shape& s) {
@@ -290,12 +314,12 @@ EfficientOutputs efficient_forward(Tape& tape, const Tensor& query, const Shape&
   if (differentiable) all.log_sum_exp = tape.empty({s.batch, s.heads, round_up(s.queries, 32)}, DType::fp32);
   if (query.dtype() != DType::fp32 && std::max(s.head_dim, s.value_dim) > 128)
     tape.scratch(4 * all.output.elements());  // accumulator of the output
-  launch_attention(tape, AttentionLibrary::memory_efficient, Attention::Part::forward, query.dtype(), s);
+  launch_attention(tape, Attention::Part::forward, query.dtype(), s);
   return all;
 }
 
 Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments) {
-  Shape s = shape_of(query, key, value, arguments.causal, arguments.dropout);
+  Shape s = shape_of(torch_memory_efficient(query.tape().device), query, key, value, arguments.causal, arguments.dropout);
   s.masked = mask.defined();
   Tensor bias;
   if (mask) bias = mask.requires_grad() ? learned_mask(mask, s) : aligned_mask(query.tape(), mask, query.dtype());
@@ -332,16 +356,19 @@ Tensor additive_attention_mask(Tape& tape, const Tensor& mask, DType type) {
 }
 
 FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout) {
-  std::vector<Tensor> outputs = flash_forward(query.tape(), query, shape_of(query, key, value, causal, dropout));
+  const AttentionLibrary library = torch_flash(query.tape().device);
+  std::vector<Tensor> outputs = flash_forward(query.tape(), query, shape_of(library, query, key, value, causal, dropout));
   return {std::move(outputs[0]), std::move(outputs[1]), std::move(outputs[2]), std::move(outputs[3])};
 }
 
 FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& /*gradient*/,
                                         bool causal) {
-  return flash_gradients(query, key, value, shape_of(query, key, value, causal));
+  return flash_gradients(query, key, value, shape_of(torch_flash(query.tape().device), query, key, value, causal));
 }
 
 Tensor flash_attn(const Tensor& query, const Tensor& key, const Tensor& value, const FlashAttnArguments& arguments) {
+  if (arguments.library == AttentionLibrary::flash3 || arguments.library == AttentionLibrary::flash4)
+    return later_flash_attn(query, key, value, arguments);
   PythonFunction op("FlashAttnFunc", {&query, &key, &value});
   Tape& tape = op.tape();
   const std::int64_t width = query.size(-1);
@@ -369,12 +396,12 @@ Tensor flash_attn(const Tensor& query, const Tensor& key, const Tensor& value, c
 }
 
 EfficientOutputs efficient_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value) {
-  return efficient_forward(query.tape(), query, shape_of(query, key, value, false), true);
+  return efficient_forward(query.tape(), query, shape_of(torch_memory_efficient(query.tape().device), query, key, value, false), true);
 }
 
 FlashGradients efficient_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient) {
   Tape& tape = query.tape();
-  const Shape s = shape_of(query, key, value, false);
+  const Shape s = shape_of(torch_memory_efficient(query.tape().device), query, key, value, false);
   InputGradients gradients = empty_gradients(tape, s, query.dtype());
   run_efficient_backward(tape, s, query.dtype(), gradient);
   return gradients;

@@ -1,4 +1,5 @@
 /// torch.nn.attention.varlen.varlen_attn: flash attention over sequences that are packed end to end.
+#include "program/attention_library.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 
@@ -7,11 +8,13 @@ namespace plimsoll::program {
 namespace {
 
 struct Packed {
+  AttentionLibrary library;
   std::int64_t tokens, sequences, heads, kv_heads, head_dim;
 
   /// Sequences of equal length, one after another.
   Attention attention(Attention::Part part, DType type) const {
     Attention attention;
+    attention.library = library;
     attention.part = part;
     attention.type = type;
     attention.causal = true;
@@ -61,7 +64,7 @@ void backward_kernel(BackwardCall& b, const Packed& s) {
 }  // namespace
 
 VarlenOutputs varlen_attention_with_statistics(const Tensor& query, const Tensor& key, const Tensor& value, std::int64_t sequences) {
-  const Packed s{query.size(0), sequences, query.size(1), key.size(1), query.size(2)};
+  const Packed s{torch_flash(query.tape().device), query.size(0), sequences, query.size(1), key.size(1), query.size(2)};
   Op op("varlen_attention", {&query, &key, &value});
   op.save(query);
   op.save(key);

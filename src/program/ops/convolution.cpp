@@ -143,9 +143,9 @@ void unpack(Tape& tape, const ChannelsLastCopy& copy, DType type) {
 /// made.
 void run_library(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type) {
   const bool forward = pass == Convolution::Pass::forward, weight_gradient = pass == Convolution::Pass::weight_gradient;
-  const ConvolutionCopies copies = convolution_copies(
-      {c.batch, c.channels, c.image_places, c.in, c.kernel * c.kernel, c.out, c.places(), c.groups, size_of(type)}, weight_gradient,
-      tape.multiprocessors);
+  const ConvolutionCopies copies =
+      convolution_copies({c.batch, c.channels, c.image_places, c.in, c.kernel * c.kernel, c.out, c.places(), c.groups, size_of(type)},
+                         weight_gradient, tape.device.units);
   const Tensor workspace = tape.empty({copies.bytes()}, DType::uint8, Category::workspace);
   pack(tape, forward || weight_gradient ? copies.image : copies.result, type);
   pack(tape, weight_gradient ? copies.result : copies.filter, type);

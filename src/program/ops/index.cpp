@@ -28,7 +28,7 @@ bool sums_with_atomics(const Tape& tape, std::int64_t most_segments, std::int64_
   constexpr std::int64_t kWarp = 32, kMostThreads = 1024, kBlocksPerProcessor = 4;
   const std::int64_t warped = round_up(width, kWarp);
   const std::int64_t blocks = ceil_div(most_segments * warped, std::min(warped, kMostThreads));
-  return blocks < kBlocksPerProcessor * tape.multiprocessors && most_partials > 4 * blocks;
+  return blocks < kBlocksPerProcessor * tape.device.units && most_partials > 4 * blocks;
 }
 
 /// embedding_backward_cuda_kernel: rows of equal index are summed by segments (EmbeddingBackwardKernel.cu).

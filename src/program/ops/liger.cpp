@@ -141,7 +141,7 @@ Tensor liger_rms_norm(const Tensor& x, const Tensor& weight, bool in_place) {
   return op.done(y, [in_place, width](BackwardCall& b) {
     const Tensor gradient = contiguous(b.grad());
     Tensor partial;
-    if (b.needs(1)) partial = b.tape.empty({b.tape.multiprocessors, width}, DType::fp32);
+    if (b.needs(1)) partial = b.tape.empty({b.tape.device.units, width}, DType::fp32);
     const Tensor rows_gradient = in_place ? gradient : zeros(b.tape, gradient.sizes(), gradient.dtype());
     Tensor result = b.tape.view(rows_gradient, gradient.sizes(), gradient.strides());  // dX.view(*shape): its base is a reference
     triton(RowWise::Function::rms_norm_backward, {&gradient, &b.saved(0), &b.saved(1), &b.saved(2)}, {&result});

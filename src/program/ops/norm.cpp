@@ -44,7 +44,7 @@ Tensor rms_norm(const Tensor& x_in, const Tensor& weight) {
     if (b.needs(1)) b.give(1, b.tape.empty(scale.sizes(), scale.dtype()));
     const Tensor packed_gradient = packed_copy(b.grad());
     if (b.needs(1)) {
-      if (rows_of(input) > 64 * 1024 && input.size(-1) / 32 < b.tape.multiprocessors / 2) {  // many short rows: partial sums of 32 rows each
+      if (rows_of(input) > 64 * 1024 && input.size(-1) / 32 < b.tape.device.units / 2) {  // many short rows: partial sums of 32 rows each
         const Tensor partial = b.tape.empty({ceil_div(rows_of(input), 32), input.size(-1)}, scale.dtype());
         b.give(1, reduce(partial, {true, false}, false, scale.dtype()));
       }

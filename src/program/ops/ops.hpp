@@ -140,9 +140,11 @@ struct FlashAttnArguments {
   bool causal = true;
   double dropout = 0;
   std::int64_t window = 0;  ///< keys that a query sees at most; 0: all
+  AttentionLibrary library = AttentionLibrary::flash2;
 };
-/// flash_attn.flash_attn_func of flash-attention 2 (flash_attn_interface.py, FlashAttnFunc) on [batch, length, heads, head_dim] in 16 bits;
-/// keys may have fewer heads.
+/// flash_attn_func of flash-attention 2 (flash_attn/flash_attn_interface.py, FlashAttnFunc), 3 (hopper/flash_attn_interface.py) or 4
+/// (flash_attn/cute/interface.py), or Composable Kernel's for the first, on [batch, length, heads, head_dim] in 16 bits; keys may have
+/// fewer heads. Throws Error (refused): dropout where the library has none.
 Tensor flash_attn(const Tensor& query, const Tensor& key, const Tensor& value, const FlashAttnArguments& arguments);
 
 /// Compiled flex_attention over a block mask, [batch, heads, length, head_dim]; keys may have fewer heads, values another width.

@@ -39,7 +39,7 @@ void launch_groups(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& o
     constexpr std::int64_t kArgumentsPerGroup = 60, kMapsPerProcessor = 512;
     const Tensor arguments = tape.empty({kArgumentsPerGroup * groups}, DType::uint8, Category::workspace);
     pointwise(arguments, {});  // prepare_grouped_gemm_data
-    tape.scratch(kMapsPerProcessor * tape.multiprocessors);
+    tape.scratch(kMapsPerProcessor * tape.device.units);
   } else {
     tape.read_back();
     for (std::int64_t i = 0; i < groups; ++i) tape.product_workspace(Tape::BlasLibrary::cublas);

@@ -9,8 +9,8 @@ namespace plimsoll::program {
 
 namespace {
 
-constexpr std::int64_t kBlockBytes = 128 * 16;              // BLOCK_SIZE threads of BYTES_PER_THREAD
-constexpr std::int64_t kMostBlocks = 132 * 2048 / 128 * 2;  // twice what 132 processors hold at a time (an H100; a few KiB hang on it)
+constexpr std::int64_t kThreads = 128;               // BLOCK_SIZE
+constexpr std::int64_t kBlockBytes = kThreads * 16;  // of BYTES_PER_THREAD
 
 Tensor table(Tape& tape, std::int64_t numbers) {
   Tensor packed = tape.empty({numbers}, DType::int64, Category::workspace);
@@ -23,7 +23,8 @@ Tensor table(Tape& tape, std::int64_t numbers) {
 Tensor copy_out_table(Tape& tape, const std::vector<std::int64_t>& chunk_bytes, std::int64_t ranks) {
   std::int64_t blocks = 0;
   for (const std::int64_t bytes : chunk_bytes) blocks += ceil_div(bytes, kBlockBytes);
-  const std::int64_t iterations = ceil_div(blocks * ranks, kMostBlocks);
+  const std::int64_t most_blocks = tape.device.units * tape.device.threads_per_unit / kThreads * 2;  // twice what is resident
+  const std::int64_t iterations = ceil_div(blocks * ranks, most_blocks);
   const auto chunks_per_block = std::min(ranks, static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(iterations)))));
   const std::int64_t block_bytes = kBlockBytes * ceil_div(iterations, chunks_per_block);
   // Addresses of source and destination and the bytes of each chunk, the chunk of each block, and the blocks before each chunk.

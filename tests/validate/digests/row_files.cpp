@@ -65,6 +65,7 @@ const std::vector<RowFile>& row_files() {
       {kCorpus, "silicon-h100-unseen", 1},
       {kCorpus, "simumax-b200", 2},
       {kValidate, "data_parallel_rows", 1},
+      {kValidate, "device_rows", 1},
       {kValidate, "megatron_core_rows", 3},
       {kValidate, "megatron_fsdp_rows", 1},
       {kValidate, "modules_rows", 1},

@@ -147,29 +147,34 @@ InterleavedRank shortened(const InterleavedRank& rank, const PassOrder& wanted) 
   return rank;
 }
 
+MegatronRuntimeOptions runtime_options(const Strategy& strategy, const MegatronConfig& config) {
+  return {.tensor_parallel = strategy.tp,
+          .context_parallel = strategy.cp,
+          .layers_of_model = static_cast<std::int64_t>(config.layers.size()) + config.prediction.depth,
+          .sequence_parallel = strategy.sequence_parallel.value_or(false),
+          .user_buffers = *strategy.async_tp,
+          .quantization = config.quantization,
+          .keeps_transposes = strategy.data_parallel != DataParallel::megatron_fsdp,
+          .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,
+          .main_gradient = strategy.grad_dtype.value_or(DType::fp32),
+          .attention = config.attention_library,
+          .reduces_beside_products = framework::megatron_release(strategy).reduces_beside_products(),
+          .overlaps_exchanges = *strategy.moe.a2a_overlap,
+          .store_defers = framework::defers_by_store(strategy),
+          .keeps_dummies = config.keeps_dummies};
+}
+
 /// Everything of the rank that lives from step to step.
 class Training {
  public:
-  Training(const Model& model, const Strategy& strategy, int pipeline_rank, const MegatronDevice& device)
-      : strategy_(strategy),
+  Training(const Lowering& run, int pipeline_rank)
+      : strategy_(run.strategy),
         pipeline_rank_(pipeline_rank),
-        config_(megatron_config(model, strategy, device)),
-        runtime_(tape_, {.tensor_parallel = strategy.tp,
-                         .context_parallel = strategy.cp,
-                         .layers_of_model = static_cast<std::int64_t>(config_.layers.size()) + config_.prediction.depth,
-                         .sequence_parallel = strategy.sequence_parallel.value_or(false),
-                         .user_buffers = *strategy.async_tp,
-                         .quantization = config_.quantization,
-                         .keeps_transposes = strategy.data_parallel != DataParallel::megatron_fsdp,
-                         .fused_weight_gradients = *strategy.megatron.gradient_accumulation_fusion,
-                         .main_gradient = strategy.grad_dtype.value_or(DType::fp32),
-                         .attention = config_.attention_library,
-                         .reduces_beside_products = framework::megatron_release(strategy).reduces_beside_products(),
-                         .overlaps_exchanges = *strategy.moe.a2a_overlap,
-                         .store_defers = framework::defers_by_store(strategy),
-                         .keeps_dummies = config_.keeps_dummies}) {
+        tape_(run.device),
+        config_(megatron_config(run.model, run.strategy, run.device)),
+        runtime_(tape_, runtime_options(run.strategy, config_)) {
     tape_.phase(Phase::init);
-    for (const ChunkPlan& plan : chunk_plans(strategy, config_, pipeline_rank)) {
+    for (const ChunkPlan& plan : chunk_plans(strategy_, config_, pipeline_rank)) {
       chunks_.push_back(std::make_unique<MegatronChunk>(runtime_, config_, plan, static_cast<std::int64_t>(chunks_.size())));
       chunks_.back()->construct();
     }
@@ -308,19 +313,18 @@ class Training {
 
 }  // namespace
 
-StepProgram lower_megatron(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch,
-                           const MegatronDevice& device) {
-  const std::int64_t micro_batches = every_micro_batch ? strategy.micro_batches : recorded_micro_batches(strategy, pipeline_rank);
-  Training training(model, strategy, pipeline_rank, device);
-  StepProgram program = training.record(micro_batches, warm_up_of(strategy, pipeline_rank), {strategy.pp, pipeline_rank}).program;
+StepProgram lower_megatron(const Lowering& run, const Rank& rank) {
+  const Strategy& strategy = run.strategy;
+  const std::int64_t micro_batches = rank.every_micro_batch ? strategy.micro_batches : recorded_micro_batches(strategy, rank.pipeline);
+  Training training(run, rank.pipeline);
+  StepProgram program = training.record(micro_batches, warm_up_of(strategy, rank.pipeline), {strategy.pp, rank.pipeline}).program;
   carry_across_steps(program);
   return program;
 }
 
 struct MegatronPipeline::Impl {
-  const Model& model;
+  Lowering run;
   const Strategy& strategy;
-  MegatronDevice device;
   MegatronConfig config;
   struct Known {
     std::unique_ptr<PipelinePatterns> passes;
@@ -384,7 +388,7 @@ struct MegatronPipeline::Impl {
 
   Known recorded(int pipeline_rank, const Training::Place& place, std::int64_t micro_batches, std::int64_t warm_up,
                  const std::vector<PipelinePass>& expected) {
-    RecordedPipelineRank rank = Training(model, strategy, pipeline_rank, device).record(micro_batches, warm_up, place);
+    RecordedPipelineRank rank = Training(run, pipeline_rank).record(micro_batches, warm_up, place);
     if (!(rank.step.passes == expected))
       throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of its schedule", "pipeline passes");
     ++recordings;
@@ -401,8 +405,8 @@ struct MegatronPipeline::Impl {
   }
 };
 
-MegatronPipeline::MegatronPipeline(const Model& model, const Strategy& strategy, const MegatronDevice& device)
-    : impl_(std::make_unique<Impl>(Impl{model, strategy, device, megatron_config(model, strategy, device), {}})) {}
+MegatronPipeline::MegatronPipeline(const Lowering& run)
+    : impl_(std::make_unique<Impl>(Impl{run, run.strategy, megatron_config(run.model, run.strategy, run.device), {}})) {}
 MegatronPipeline::~MegatronPipeline() = default;
 
 StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
@@ -412,7 +416,7 @@ StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
     program = s.vp > 1 ? impl_->interleaved(pipeline_rank, std::move(spare)) : impl_->in_turn(pipeline_rank, std::move(spare));
   if (program) return std::move(*program);
   ++impl_->recordings;
-  return lower_megatron(impl_->model, s, pipeline_rank, false, impl_->device);
+  return lower_megatron(impl_->run, {pipeline_rank});
 }
 
 int MegatronPipeline::recordings() const { return impl_->recordings; }

@@ -262,8 +262,8 @@ DeepSpeedSettings pipeline_settings_of(const Strategy& strategy) {
 
 /// What every rank of Megatron-DeepSpeed has: its part of the model.
 struct LegacyRank {
-  LegacyRank(const LegacyStagePlan& plan, const Strategy& strategy)
-      : runtime(tape, {.tensor_parallel = strategy.tp, .quantization = {}}) {
+  LegacyRank(const LegacyStagePlan& plan, const Lowering& run)
+      : tape(run.device), runtime(tape, {.tensor_parallel = run.strategy.tp, .quantization = {}}) {
     tape.record_into(Tape::Part::init);
     tape.phase(Phase::init);
     stage.emplace(runtime, plan);
@@ -274,10 +274,11 @@ struct LegacyRank {
   std::optional<LegacyStage> stage;
 };
 
-StepProgram lower_pipeline(const LegacyStagePlan& plan, const Strategy& strategy, int pipeline_rank) {
+StepProgram lower_pipeline(const LegacyStagePlan& plan, const Lowering& run, int pipeline_rank) {
+  const Strategy& strategy = run.strategy;
   constexpr std::int64_t kSteady = 8;  // further micro-batches find the allocator as these do
   const std::int64_t recorded = std::min<std::int64_t>(strategy.micro_batches, strategy.pp - pipeline_rank + kSteady);
-  LegacyRank rank(plan, strategy);
+  LegacyRank rank(plan, run);
   const auto optimizer = make_pipeline_optimizer(rank.tape, rank.stage->parameter_groups(), pipeline_settings_of(strategy));
   PipelineEngine engine(rank.tape, rank.runtime, *rank.stage, *optimizer, pipeline_rank, strategy.pp);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
@@ -288,9 +289,9 @@ StepProgram lower_pipeline(const LegacyStagePlan& plan, const Strategy& strategy
 }
 
 /// train_step under DeepSpeedEngine: forward_step, engine.backward and engine.step of every micro-batch.
-StepProgram lower_engine(const LegacyStagePlan& plan, const Strategy& strategy) {
-  LegacyRank rank(plan, strategy);
-  DeepSpeedSettings settings = settings_of(strategy);
+StepProgram lower_engine(const LegacyStagePlan& plan, const Lowering& run) {
+  LegacyRank rank(plan, run);
+  DeepSpeedSettings settings = settings_of(run.strategy);
   settings.stage = 2;
   std::vector<std::shared_ptr<Parameter>> parameters;
   for (const auto& group : rank.stage->parameter_groups()) parameters.insert(parameters.end(), group.begin(), group.end());
@@ -323,10 +324,10 @@ StepProgram lower_engine(const LegacyStagePlan& plan, const Strategy& strategy) 
 
 }  // namespace
 
-StepProgram lower_megatron_deepspeed(const Model& model, const Strategy& strategy, int pipeline_rank) {
-  const LegacyStagePlan plan = legacy_stage_plan(model, strategy, pipeline_rank);
+StepProgram lower_megatron_deepspeed(const Lowering& run, const Rank& rank) {
+  const LegacyStagePlan plan = legacy_stage_plan(run.model, run.strategy, rank.pipeline);
   StepProgram program =
-      strategy.data_parallel == DataParallel::zero2 ? lower_engine(plan, strategy) : lower_pipeline(plan, strategy, pipeline_rank);
+      run.strategy.data_parallel == DataParallel::zero2 ? lower_engine(plan, run) : lower_pipeline(plan, run, rank.pipeline);
   carry_across_steps(program);
   return program;
 }

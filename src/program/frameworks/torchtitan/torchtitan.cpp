@@ -280,7 +280,7 @@ void repeat(TitanRankPlan& plan, std::int64_t first, std::int64_t period) {
 
 /// A pipeline's schedules and what its ranks hold.
 struct TitanPipeline::Impl {
-  Impl(const Model& of, const Strategy& with) : model(of), strategy(with), run(run_of(of, with)) {
+  explicit Impl(const Lowering& of) : lowering(of), model(of.model), strategy(of.strategy), run(run_of(of.model, of.strategy)) {
     if (strategy.pp == 1) return;
     const auto run_in_chunks = static_cast<int>(recorded_micro_batches(strategy, 0));
     schedule = make_schedule(strategy.pp_schedule, strategy.pp, run_in_chunks, strategy.vp);
@@ -336,7 +336,7 @@ struct TitanPipeline::Impl {
 
   RecordedPipelineRank record(const TitanRankPlan& plan) {
     ++recordings;
-    return TitanTrainer(model, strategy, run, plan).record();
+    return TitanTrainer(lowering, run, plan).record();
   }
 
   /// The passes that serve for all ranks that hold what rank `rank` does.
@@ -389,6 +389,7 @@ struct TitanPipeline::Impl {
     return program;
   }
 
+  Lowering lowering;
   const Model& model;
   const Strategy& strategy;
   TitanRun run;
@@ -398,9 +399,9 @@ struct TitanPipeline::Impl {
   int recordings = 0;
 };
 
-TitanPipeline::TitanPipeline(const Model& model, const Strategy& strategy) {
-  refuse_what_is_not_modelled(strategy);
-  impl_ = std::make_unique<Impl>(model, strategy);
+TitanPipeline::TitanPipeline(const Lowering& run) {
+  refuse_what_is_not_modelled(run.strategy);
+  impl_ = std::make_unique<Impl>(run);
 }
 TitanPipeline::~TitanPipeline() = default;
 
@@ -413,12 +414,10 @@ StepProgram TitanPipeline::rank(int pipeline_rank, StepProgram spare) {
 
 int TitanPipeline::recordings() const { return impl_->recordings; }
 
-StepProgram TitanPipeline::recorded(int pipeline_rank, bool every_micro_batch) const {
-  return impl_->record(impl_->plan_of(pipeline_rank, every_micro_batch)).program;
+StepProgram TitanPipeline::recorded(const Rank& rank) const {
+  return impl_->record(impl_->plan_of(rank.pipeline, rank.every_micro_batch)).program;
 }
 
-StepProgram lower_torchtitan(const Model& model, const Strategy& strategy, int pipeline_rank, bool every_micro_batch) {
-  return TitanPipeline(model, strategy).recorded(pipeline_rank, every_micro_batch);
-}
+StepProgram lower_torchtitan(const Lowering& run, const Rank& rank) { return TitanPipeline(run).recorded(rank); }
 
 }  // namespace plimsoll::program

@@ -29,11 +29,11 @@ PassOrder TitanRankPlan::order() const {
   return order;
 }
 
-TitanTrainer::TitanTrainer(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanRankPlan& plan)
-    : strategy_(strategy), plan_(plan), transfers_(make_transfers()) {
+TitanTrainer::TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan)
+    : strategy_(lowering.strategy), plan_(plan), tape_(lowering.device), transfers_(make_transfers()) {
   for (const TitanStage& stage : plan_.parts)
-    parts_.push_back(
-        std::make_unique<TitanPart>(model, strategy, run, stage, tape_, transfers_.get(), static_cast<std::int64_t>(parts_.size())));
+    parts_.push_back(std::make_unique<TitanPart>(lowering.model, strategy_, run, stage, tape_, transfers_.get(),
+                                                 static_cast<std::int64_t>(parts_.size())));
 }
 
 /// What is received in advance has events of its own: no more micro-batches than ranks are on their way to a part.
@@ -56,10 +56,7 @@ std::unique_ptr<TitanTransfers> TitanTrainer::make_transfers() {
 RecordedPipelineRank TitanTrainer::record() {
   tape_.phase(Phase::init);
   Tensor blas_workspace;
-  if (before_0_3(strategy_)) {  // cuBLAS kept its workspace; later versions take it for each product
-    blas_workspace = tape_.empty({tape_.gemm_workspace}, DType::uint8, Category::workspace);
-    tape_.gemm_workspace = 0;
-  }
+  if (before_0_3(strategy_)) blas_workspace = tape_.workspace_for_good();
   for (auto& part : parts_) part->materialize();
   for (auto& part : parts_)
     for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);

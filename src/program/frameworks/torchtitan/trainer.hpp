@@ -7,6 +7,7 @@
 #include "plimsoll/strategy.hpp"
 #include "program/accumulation.hpp"
 #include "program/frameworks/torchtitan/pipeline.hpp"
+#include "program/lower.hpp"
 #include "program/optimizers/optimizer.hpp"
 #include "program/pipeline_passes.hpp"
 
@@ -38,7 +39,7 @@ bool before_0_3(const Strategy& strategy);
 
 class TitanTrainer {
  public:
-  TitanTrainer(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanRankPlan& plan);
+  TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan);
 
   /// The program, and where the passes of its pipeline stand.
   RecordedPipelineRank record();

@@ -148,10 +148,9 @@ Fsdp2Options fsdp2_options(const Strategy& s) {
 
 class Trainer {
  public:
-  Trainer(const Model& model, const Strategy& strategy, const TuneDevice& device)
-      : strategy_(strategy), run_(run_of(model, strategy)), decoder_(model, run_, tape_) {
-    tape_.gemm_workspace = device.gemm_workspace;
-    device_memory_ = device.memory;
+  explicit Trainer(const Lowering& run)
+      : strategy_(run.strategy), run_(run_of(run.model, run.strategy)), tape_(run.device), decoder_(run.model, run_, tape_) {
+    const Strategy& strategy = run.strategy;
     // Samples that are not packed are padded to the longest of their batch only: seq_len is their limit.
     if (!strategy.packed && strategy.average_tokens > 0)
       strategy_.seq_len = std::min(strategy.seq_len, static_cast<std::int64_t>(std::ceil(strategy.average_tokens)));
@@ -163,10 +162,7 @@ class Trainer {
     tape_.phase(Phase::init);
     materialize();
     Tensor blas_workspace;
-    if (torch_release(strategy_) < kWorkspacePerProduct) {  // cuBLAS kept its workspace; later versions take it for each product
-      blas_workspace = tape_.empty({tape_.gemm_workspace}, DType::uint8, Category::workspace);
-      tape_.gemm_workspace = 0;
-    }
+    if (torch_release(strategy_) < kWorkspacePerProduct) blas_workspace = tape_.workspace_for_good();
     if (strategy_.offload.activations) offload_activations();
     make_optimizers();
     fetch_what_does_not_fit();
@@ -214,7 +210,7 @@ class Trainer {
     std::int64_t bytes = 0;
     for (const Tensor& parameter : parameters_) bytes += parameter.bytes();
     for (const auto& optimizer : optimizers_) bytes += optimizer->managed_bytes();
-    if (device_memory_ == 0 || bytes <= device_memory_) return;
+    if (bytes <= tape_.device.memory) return;
     for (const auto& optimizer : optimizers_) optimizer->fetch_managed();
   }
 
@@ -311,7 +307,6 @@ class Trainer {
   TuneDecoder decoder_;
   std::unique_ptr<Fsdp2> sharded_;
   std::vector<Tensor> parameters_;
-  std::int64_t device_memory_ = 0;  ///< 0: no end
   std::vector<std::unique_ptr<Optimizer>> optimizers_;
   std::shared_ptr<OffloadActivations> offload_;
   Tensor ignored_;  ///< labels behind the last token
@@ -320,9 +315,9 @@ class Trainer {
 
 }  // namespace
 
-StepProgram lower_torchtune(const Model& model, const Strategy& strategy, const TuneDevice& device, bool every_micro_batch) {
-  refuse_what_is_not_modelled(strategy);
-  return Trainer(model, strategy, device).record(every_micro_batch);
+StepProgram lower_torchtune(const Lowering& run, const Rank& rank) {
+  refuse_what_is_not_modelled(run.strategy);
+  return Trainer(run).record(rank.every_micro_batch);
 }
 
 }  // namespace plimsoll::program

@@ -24,8 +24,10 @@ DdpSettings hf_ddp_settings(const Strategy& strategy) {
   return options;
 }
 
-StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool every_micro_batch) {
-  if (is_msamp(strategy.precision)) return lower_hf_msamp(model, strategy, every_micro_batch);
+StepProgram lower_hf_ddp(const Lowering& run, const Rank& rank) {
+  const Model& model = run.model;
+  const Strategy& strategy = run.strategy;
+  if (is_msamp(strategy.precision)) return lower_hf_msamp(run, rank);
   if (strategy.ddp.static_graph.value_or(false) && strategy.no_sync && strategy.grad_accum > 1)
     fail("the reducer of a static graph fails where its first backward runs under no_sync (expect_autograd_hooks_)", "ddp.static_graph",
          "false, or gradients reduced in every micro-batch");
@@ -34,7 +36,7 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool ever
     fail("torch.compile fails under DDP whose buckets are smaller than its first one (DDPOptimizer.__init__)", "ddp.bucket_cap_mb",
          "1 or more");
   refuse_resting_tower(model, "DistributedDataParallel");
-  Tape tape;
+  Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
@@ -47,7 +49,7 @@ StepProgram lower_hf_ddp(const Model& model, const Strategy& strategy, bool ever
   record_hf_steps(tape,
                   {*network, *optimizer, parameters, [&](bool last) { wrapped.before_forward(last || !strategy.no_sync); },
                    [&] { wrapped.after_step(); }, options.static_graph},
-                  strategy, batch, every_micro_batch);
+                  strategy, batch, rank.every_micro_batch);
   return tape.take();
 }
 

@@ -207,13 +207,15 @@ std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy,
 
 }  // namespace
 
-StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
+  const Model& model = run.model;
+  const Strategy& strategy = run.strategy;
   refuse_unmodelled(strategy);
   refuse_unmodelled_adapters(model, strategy);
   if (is_msamp(strategy.precision)) refuse_unmodelled_msamp(model, strategy);
   refuse_resting_tower(model, "DeepSpeed");
   DeepSpeedSettings settings = settings_of(strategy);
-  Tape tape;
+  Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = modules_of(model, strategy, tape);
   tape.phase(Phase::init);
   // Adapters are put into a model on the host, which deepspeed.initialize moves.
@@ -233,7 +235,7 @@ StepProgram lower_hf_deepspeed(const Model& model, const Strategy& strategy, boo
   // engine(input_ids=ids, labels=ids), where one tensor can be both
   if (batch.labels && batch.labels.dtype() == batch.input_ids.dtype() && batch.labels.sizes() == batch.input_ids.sizes())
     batch.labels = batch.input_ids;
-  Accumulation accumulation(tape, settings.micro_batches, every_micro_batch);
+  Accumulation accumulation(tape, settings.micro_batches, rank.every_micro_batch);
   std::vector<Tape::Part> parts = {Tape::Part::first_step};
   if (scaled) parts.push_back(Tape::Part::second_step);  // from then on gradients of a head that was tied add to those of the step before
   parts.push_back(Tape::Part::step);

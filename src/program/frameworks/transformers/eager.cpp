@@ -5,9 +5,11 @@
 
 namespace plimsoll::program {
 
-StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool every_micro_batch) {
-  if (is_msamp(strategy.precision)) return lower_hf_msamp(model, strategy, every_micro_batch);
-  Tape tape;
+StepProgram lower_hf_eager(const Lowering& run, const Rank& rank) {
+  const Model& model = run.model;
+  const Strategy& strategy = run.strategy;
+  if (is_msamp(strategy.precision)) return lower_hf_msamp(run, rank);
+  Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
@@ -17,7 +19,7 @@ StepProgram lower_hf_eager(const Model& model, const Strategy& strategy, bool ev
   const Batch batch = hf_batch(model, strategy, tape);
   TrainingLoop loop{*network, *optimizer, parameters};
   loop.passes_recur = hf_passes_recur(strategy);
-  record_hf_steps(tape, loop, strategy, batch, every_micro_batch);
+  record_hf_steps(tape, loop, strategy, batch, rank.every_micro_batch);
   return tape.take();
 }
 

@@ -114,14 +114,16 @@ StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& 
   return tape.take();
 }
 
-StepProgram lower_hf_fsdp1(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+StepProgram lower_hf_fsdp1(const Lowering& run, const Rank& rank) {
+  const Model& model = run.model;
+  const Strategy& strategy = run.strategy;
   refuse_impossible(strategy);
   refuse_resting_tower(model, "FSDP1");
-  Tape tape;
+  Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   if (!is_prepared_by_accelerate(strategy)) untie(*root);  // Trainer hands over a model that is built
   const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
-  return record_fsdp1(tape, model, *root, *network, strategy, every_micro_batch);
+  return record_fsdp1(tape, model, *root, *network, strategy, rank.every_micro_batch);
 }
 
 }  // namespace plimsoll::program

@@ -79,10 +79,12 @@ void refuse_without_dtensors(OptimizerKind optimizer) {
 
 }  // namespace
 
-StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+StepProgram lower_hf_fsdp2(const Lowering& run, const Rank& rank) {
+  const Model& model = run.model;
+  const Strategy& strategy = run.strategy;
   if (strategy.fsdp.min_num_params > 0)
     fail("fully_shard takes no list of modules, which units by size would be", "fsdp.min_num_params", "use FSDP1, or units by class");
-  Tape tape;
+  Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
   std::vector<std::vector<Module*>> units = wrap_units(model, *root, strategy.fsdp.units);
@@ -112,7 +114,7 @@ StepProgram lower_hf_fsdp2(const Model& model, const Strategy& strategy, bool ev
     if (on_host) clip_grad_norm_on_host(tape, shards);
   };
   loop.passes_recur = hf_passes_recur(strategy) && !on_host;
-  record_hf_steps(tape, loop, strategy, batch, every_micro_batch);
+  record_hf_steps(tape, loop, strategy, batch, rank.every_micro_batch);
   return tape.take();
 }
 

@@ -8,20 +8,21 @@
 
 namespace plimsoll::program {
 
-StepProgram lower_transformers(const Model& model, const Strategy& strategy, bool every_micro_batch) {
+StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
+  const Strategy& strategy = run.strategy;
   if (strategy.tp > 1 || strategy.pp > 1 || strategy.cp > 1 || strategy.ep > 1)
     refuse("tensor, pipeline, context and expert parallel ranks of transformers have no lowering yet");
   switch (engine_of(strategy)) {
     case Engine::plain:
-      return lower_hf_eager(model, strategy, every_micro_batch);
+      return lower_hf_eager(run, rank);
     case Engine::torch_ddp:
-      return lower_hf_ddp(model, strategy, every_micro_batch);
+      return lower_hf_ddp(run, rank);
     case Engine::fsdp1:
-      return lower_hf_fsdp1(model, strategy, every_micro_batch);
+      return lower_hf_fsdp1(run, rank);
     case Engine::fsdp2:
-      return lower_hf_fsdp2(model, strategy, every_micro_batch);
+      return lower_hf_fsdp2(run, rank);
     case Engine::deepspeed:
-      return lower_hf_deepspeed(model, strategy, every_micro_batch);
+      return lower_hf_deepspeed(run, rank);
     default:
       refuse(std::string(name_of(engine_of(strategy))) + " has no lowering yet");
   }

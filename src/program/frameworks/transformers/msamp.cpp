@@ -60,10 +60,12 @@ void refuse_unmodelled_msamp(const plimsoll::Model& model, const Strategy& strat
   if (model.task == plimsoll::Model::Task::diffusion) refuse("MS-AMP of diffusion transformers is not modelled", "precision");
 }
 
-StepProgram lower_hf_msamp(const plimsoll::Model& model, const Strategy& strategy, bool every_micro_batch) {
+StepProgram lower_hf_msamp(const Lowering& run, const Rank& rank) {
+  const plimsoll::Model& model = run.model;
+  const Strategy& strategy = run.strategy;
   refuse_unmodelled_msamp(model, strategy);
   const bool distributed = strategy.data_parallel == DataParallel::ddp;
-  Tape tape;
+  Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
   materialize(*root, tape);
@@ -82,7 +84,7 @@ StepProgram lower_hf_msamp(const plimsoll::Model& model, const Strategy& strateg
     loop.before_micro_batch = [&](bool last) { wrapped->before_micro_batch(last); };
     loop.after_step = [&] { wrapped->after_step(); };
   }
-  record_hf_steps(tape, loop, strategy, batch, every_micro_batch);
+  record_hf_steps(tape, loop, strategy, batch, rank.every_micro_batch);
   StepProgram program = tape.take();
   carry_across_steps(program);  // the gradient of a head that was tied: nobody clears it
   return program;

@@ -99,6 +99,12 @@ RunOptions hf_run_options(const Strategy& strategy) {
     case AttentionKernel::flash:
       options.attention = RunOptions::Attention::flash;
       break;
+    case AttentionKernel::flash3:
+      options.attention = RunOptions::Attention::flash3;
+      break;
+    case AttentionKernel::flash4:
+      options.attention = RunOptions::Attention::flash4;
+      break;
     default:
       refuse("attention '" + std::string(name_of(strategy.attention)) + "' is not modelled for transformers' modules");
   }
@@ -186,7 +192,6 @@ void put_8_bit_linears(Module& root, const Model& model, const Strategy& strateg
 }  // namespace
 
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
-  tape.torch = {torch_release(strategy)};
   tape.tf32 = strategy.tf32;
   tape.cudnn_attention = strategy.cudnn_attention.value_or(false);
   tape.cudnn = strategy.cudnn;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plimsoll/strategy.hpp"
+#include "program/lower.hpp"
 #include "program/modules/network.hpp"
 #include "program/optimizers/clipping.hpp"
 #include "program/optimizers/optimizer.hpp"
@@ -66,7 +67,7 @@ void refuse_unmodelled_msamp(const Model& model, const Strategy& strategy);
 
 /// transformers' modules as msamp.initialize makes them, on one device or under MS-AMP's DistributedDataParallel, autocast to bf16 as
 /// Accelerate does. Throws Error (refused): adapters, compiled or quantised modules.
-StepProgram lower_hf_msamp(const Model& model, const Strategy& strategy, bool every_micro_batch);
+StepProgram lower_hf_msamp(const Lowering& run, const Rank& rank);
 
 /// Who takes part in a training step, whatever wraps the network.
 struct TrainingLoop {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plimsoll/error.hpp"
+#include "program/attention_library.hpp"
 #include "program/modules/layers.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/ops/ops.hpp"
@@ -98,7 +99,7 @@ Tensor packed_attention(const Tensor& query, const Tensor& key, const Tensor& va
   const Tensor mask = filled(query.tape(), {query.size(0), query.size(1)}, DType::boolean);
   const auto packed_rows = [&](const Tensor& x) { return view(unpadded(x, mask), x.sizes()); };
   const Tensor q = packed_rows(query), k = packed_rows(key), v = packed_rows(value);
-  const Tensor output = flash_attention(AttentionLibrary::flash2, q, k, v);
+  const Tensor output = flash_attention(packaged_flash(query.tape().device), q, k, v);
   return padded(output, query.sizes());
 }
 

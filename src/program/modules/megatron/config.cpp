@@ -6,6 +6,7 @@
 
 #include "framework/megatron.hpp"
 #include "plimsoll/error.hpp"
+#include "program/attention_library.hpp"
 #include "program/modules/megatron/ops.hpp"
 #include "program/modules/megatron/recompute.hpp"
 
@@ -131,8 +132,7 @@ void check_transformer_engine(const Strategy& s) {
   if (s.lora) check_adapters(s);
   if (!s.megatron.module_precision.empty() && s.fp8_params)
     refuse("single linears in other bits are not modelled beside primary weights in 8 bits", "module_precision");
-  if (s.attention != AttentionKernel::te && s.attention != AttentionKernel::flash)
-    refuse_kernel("attention", name_of(s.attention), kLayers);
+  if (s.attention != AttentionKernel::te && !is_flash(s.attention)) refuse_kernel("attention", name_of(s.attention), kLayers);
   if (s.loss != LossKernel::vocab_parallel && s.loss != LossKernel::fused_vocab_parallel && s.loss != LossKernel::te)
     refuse_kernel("loss", name_of(s.loss), kLayers);
 }
@@ -262,7 +262,34 @@ bool holds_te_2_6(const std::string& version) { return is_after(version, 25, 7);
 
 }  // namespace
 
-TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) {
+namespace {
+
+/// is_non_tn_fp8_gemm_supported: products of 8 bits take matrices of any layout on data-centre Blackwell; Hopper's and the smaller
+/// Blackwells' need transposed copies.
+bool multiplies_untransposed_fp8(const TargetDevice& device) { return device.from(100) && (!device.from(120) || device.from(130)); }
+
+/// NeMo's containers up to 24.07: their attention goes at the pace of flash-attention 2, whose share of a step shows at up to a million
+/// tokens (NeMo's table of long sequences, 24.03).
+bool runs_before_cudnn_attention(const Strategy& strategy) {
+  int year = 0, month = 0;
+  if (strategy.framework != "nemo" || std::sscanf(strategy.framework_version.c_str(), "NeMo %2d.%2d", &year, &month) != 2) return false;
+  constexpr int kFirstContainer = 23;  // "NeMo 2.1.0" is the library's version
+  return year >= kFirstContainer && year * 100 + month <= 2407;
+}
+
+/// Transformer Engine's choice where nothing is asked for (get_attention_backend): where both can run, cuDNN's attention before
+/// flash-attention from Hopper on, behind it before; on AMD its fused attention is Composable Kernel's.
+AttentionLibrary te_attention_library(const Strategy& strategy, const TargetDevice& device) {
+  if (device.amd()) return AttentionLibrary::composable_kernel;
+  if (strategy.attention == AttentionKernel::flash3 || strategy.attention == AttentionKernel::flash4)
+    return packaged_flash(device, strategy.attention);
+  const bool asked = strategy.attention == AttentionKernel::flash || runs_before_cudnn_attention(strategy);
+  return device.from(90) && !asked ? AttentionLibrary::cudnn : AttentionLibrary::flash2;
+}
+
+}  // namespace
+
+TeQuantization te_quantization(const Strategy& s, const TargetDevice& device) {
   constexpr std::int64_t kScaled = 32;  // elements per byte of scales: mxfp8 has one byte for 32, blockwise scaling four for 128
   constexpr std::int64_t kFourBitsScaled = 16;
   TeQuantization quantization;
@@ -277,10 +304,10 @@ TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) 
   if ((mxfp8 || nvfp4) && s.fp8_params && s.data_parallel == DataParallel::megatron_fsdp)
     refuse("primary weights in mxfp8 or nvfp4 are not modelled beside Megatron-FSDP", "fp8_params", "leave fp8_params out");
   quantization.scaling = nvfp4 ? Scaling::nvfp4 : mxfp8 ? Scaling::mxfp8 : blockwise ? Scaling::block : Scaling::tensor;
-  quantization.turned = nvfp4 || (!mxfp8 && !device.multiplies_untransposed_fp8);
+  quantization.turned = nvfp4 || (!mxfp8 && !multiplies_untransposed_fp8(device));
   quantization.block = nvfp4 ? kFourBitsScaled : mxfp8 || blockwise ? kScaled : 0;
   quantization.measured = nvfp4 || (!mxfp8 && s.fp8_scaling == Fp8Scaling::tensorwise);
-  quantization.transposes = quantization.block > 0 || !device.multiplies_untransposed_fp8;
+  quantization.transposes = quantization.block > 0 || !multiplies_untransposed_fp8(device);
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
   const bool delayed = quantization.scaling == Scaling::tensor && !quantization.measured;
   quantization.shares_inputs = !delayed && holds_te_2_6(s.framework_version);
@@ -290,7 +317,7 @@ TeQuantization te_quantization(const Strategy& s, const MegatronDevice& device) 
 namespace {
 
 /// "*.linear_qkv=bf16".
-ModuleRecipe module_recipe(const std::string& text, const Strategy& strategy, const MegatronDevice& device) {
+ModuleRecipe module_recipe(const std::string& text, const Strategy& strategy, const TargetDevice& device) {
   const auto at = text.rfind('=');
   const std::string recipe = at == std::string::npos ? "" : text.substr(at + 1);
   if (at == 0 || (recipe != "bf16" && recipe != "mxfp8"))
@@ -329,7 +356,7 @@ const TeQuantization* MegatronConfig::own_recipe(std::string_view path, std::int
   return nullptr;
 }
 
-MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const MegatronDevice& device) {
+MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const TargetDevice& device) {
   check_strategy(strategy);
   if (model.task != Model::Task::causal_lm) refuse("Megatron's GPTModel is lowered alone; this model is no causal decoder");
   MegatronConfig config;
@@ -348,7 +375,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.fused_rotary = *strategy.megatron.rope_fusion;
   config.fuses_swiglu = *strategy.megatron.bias_swiglu_fusion;
   config.keeps_dummies = holds_te_2_3(strategy.framework_version);
-  config.attention_library = strategy.attention == AttentionKernel::flash ? AttentionLibrary::flash2 : device.attention;
+  config.attention_library = te_attention_library(strategy, device);
   config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention};
   config.lora = strategy.lora;
   if (config.lora) config.adapted = adapted_linears(*config.lora);
@@ -364,7 +391,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
     check_layer(block, strategy);
-    if (block.moe) config.experts = expert_options(*block.moe, strategy, device.nvlink_domain);
+    if (block.moe) config.experts = expert_options(*block.moe, strategy, device.fast_domain);
     config.routes_tokens |= block.moe.has_value();
     config.fuses_dropout &= !block.moe || !block.moe->expert_bias;
     if (block.attention) {

@@ -77,10 +77,10 @@ struct MegatronConfig {
 };
 
 /// Throws Error (refused): whatever of the model or the strategy is not modelled for Megatron-core.
-MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const MegatronDevice& device = {});
+MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const TargetDevice& device);
 
 /// How Transformer Engine multiplies in 8 bits. Throws Error (refused): a recipe that is not modelled.
-TeQuantization te_quantization(const Strategy& strategy, const MegatronDevice& device = {});
+TeQuantization te_quantization(const Strategy& strategy, const TargetDevice& device);
 
 /// What one model chunk holds.
 struct ChunkPlan {

@@ -98,12 +98,19 @@ QuantizationScope::QuantizationScope(MegatronRuntime& runtime, const TeQuantizat
 
 namespace {
 
-constexpr std::int64_t kTeWorkspace = (32LL << 20) + 1024;  // get_cublas_workspace_size_bytes, from Hopper on
-constexpr int kTeStreams = 4;                               // get_num_cublas_streams
+constexpr int kTeStreams = 4;  // get_num_cublas_streams
+
+/// get_cublas_workspace_size_bytes: 32 MiB from Hopper on and 1 KiB for what nvfp4's products need beside it, before 4 MiB; on AMD 32 MiB,
+/// and 64 on the MI350s.
+std::int64_t te_workspace_bytes(const TargetDevice& device) {
+  constexpr std::int64_t kMiB = 1 << 20;
+  if (device.amd()) return (device.is_gfx("gfx95") ? 64 : 32) * kMiB;
+  return device.from(90) ? 32 * kMiB + 1024 : 4 * kMiB;
+}
 
 Tensor te_workspace(Tape& tape) {
   const LabelScope label(tape, tape.intern("Transformer Engine's GEMM workspace"));
-  return tape.empty({kTeWorkspace}, DType::uint8, Category::workspace);
+  return tape.empty({te_workspace_bytes(tape.device)}, DType::uint8, Category::workspace);
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ Normed normalize(Tape& tape, const Tensor& x, bool centred, bool output = true) 
 /// Gradients of a norm's input, weight and bias: forward inputs 0, 1 and 2. Each multiprocessor adds the weight's up on its own.
 void give_norm_gradients(BackwardCall& b, const Tensor& x, const TeNorm& norm) {
   const int parts = norm.bias ? 2 : 1;
-  const Tensor partial = b.tape.empty({parts, b.tape.multiprocessors, x.size(-1)}, DType::fp32, Category::workspace);
+  const Tensor partial = b.tape.empty({parts, b.tape.device.units, x.size(-1)}, DType::fp32, Category::workspace);
   Tensor gradient = b.tape.empty(x.sizes(), x.dtype());
   if (b.needs(1)) b.give(1, b.tape.empty(norm.weight.sizes(), norm.weight.dtype()));
   if (norm.bias && b.needs(2)) b.give(2, b.tape.empty(norm.bias.sizes(), norm.bias.dtype()));

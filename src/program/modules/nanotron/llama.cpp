@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "program/attention_library.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
@@ -11,7 +12,6 @@ namespace plimsoll::program {
 
 namespace {
 
-constexpr std::int64_t kWorkspace = 32LL << 20;     // cuBLAS workspace on sm90 (CublasHandlePool.cpp, 4096 × 8 KiB)
 constexpr std::int64_t kFlushBuffer = 256'000'000;  // triton.testing.do_bench, fast_flush
 constexpr int kNormConfigurations = 6;              // layer_norm.py: 1 to 32 warps
 constexpr std::int64_t kAttentionRows = 128;        // flash_api.cpp: rows are padded per sequence …
@@ -33,7 +33,7 @@ Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
   return op.done(y, [&device, columns](BackwardCall& b) {
     const Tensor gradient = contiguous(b.grad());
     Tensor dx = b.tape.empty(gradient.sizes(), gradient.dtype());
-    const Tensor partial = b.tape.empty({b.tape.multiprocessors, columns}, DType::fp32);
+    const Tensor partial = b.tape.empty({b.tape.device.units, columns}, DType::fp32);
     device.tune(NanotronDevice::TunedKernel::norm_backward);
     row_wise(RowWise::Function::rms_norm_backward, gradient.elements() / columns, columns, {&gradient, &b.saved(0)}, {&dx, &partial});
     const Tensor sum = b.tape.empty({columns}, DType::fp32);
@@ -155,8 +155,10 @@ Tensor rotary_of_keys(const Tensor& kv, const Tensor& cosine, const Tensor& sine
   });
 }
 
-Kernel attention_kernel(const NanotronSizes& sizes, Attention::Part part) {
+Kernel attention_kernel(const NanotronDevice& device, Attention::Part part) {
+  const NanotronSizes& sizes = device.sizes;
   Attention attention;
+  attention.library = packaged_flash(device.tape.device);
   attention.part = part;
   attention.causal = true;
   attention.batch = sizes.batch;
@@ -197,7 +199,7 @@ void attention_scratch(NanotronDevice& device) {
     values = tape.empty({sizes.tokens(), sizes.heads, sizes.head_dim}, DType::bf16, Category::workspace);
   }
   for (const Attention::Part part : {Attention::Part::delta, Attention::Part::backward, Attention::Part::convert})
-    tape.kernel(attention_kernel(sizes, part));
+    tape.kernel(attention_kernel(device, part));
 }
 
 /// flash_attn_varlen_func on [tokens, heads, dim].
@@ -209,7 +211,7 @@ Tensor flash_attention(NanotronDevice& device, const Tensor& query, const Tensor
   Tensor out = empty_like(query);
   const Tensor log_sums = op.output({sizes.batch, sizes.heads, sizes.sequence}, DType::fp32);
   const Tensor random_state = op.output({2}, DType::int64);
-  tape.kernel(attention_kernel(sizes, Attention::Part::forward));
+  tape.kernel(attention_kernel(device, Attention::Part::forward));
   for (const Tensor* kept : {&query, &key, &value}) op.save(*kept);
   op.save_output(out);
   for (const Tensor* kept : {&log_sums, &query_starts, &key_starts, &random_state}) op.save(*kept);
@@ -319,7 +321,7 @@ void NanotronDevice::product_beside_gather(LinearPass pass, const LinearShape& w
 
 void NanotronDevice::product(LinearPass pass, const LinearShape& shape) {
   Tensor& workspace = tape.in_backward() ? backward_workspace_ : forward_workspace_;
-  if (!workspace) workspace = tape.empty({kWorkspace}, DType::uint8, Category::workspace);
+  if (!workspace) workspace = tape.empty({tape.blas.blas}, DType::uint8, Category::workspace);
   linear_product(tape, pass, shape, {.workspace = false});
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "program/attention_library.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/float8_linear.hpp"
 #include "program/modules/torchtitan/attention.hpp"
@@ -80,7 +81,7 @@ class TitanLayer {
                                    .intermediate = block_.mlp->intermediate,
                                    .tensor_parallel = run.tensor_parallel,
                                    .pieces = run.pieces,
-                                   .attention_library = run.cudnn_attention ? AttentionLibrary::cudnn : AttentionLibrary::flash2,
+                                   .attention_library = run.cudnn_attention ? AttentionLibrary::cudnn : torch_flash(tape_.device),
                                    .context_ranks = run.context_ranks,
                                    .recomputed = run.checkpointing == TitanRun::Checkpointing::full,
                                    .scaling = four_bits ? Scaling::nvfp4 : run.product_scaling,

@@ -1,6 +1,7 @@
 #include "program/modules/transformers/causal_lm.hpp"
 
 #include "plimsoll/error.hpp"
+#include "program/attention_library.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/transformers/seq2seq.hpp"
 #include "program/ops/ops.hpp"
@@ -51,7 +52,7 @@ Tensor additive_mask(Tape& tape, const Tensor& allowed, DType type) {
 
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window) {
   const std::int64_t batch = embeddings.size(0), length = embeddings.size(1);
-  if (options.attention == RunOptions::Attention::flash) return {};
+  if (RunOptions::is_flash(options.attention)) return {};
   if (options.attention == RunOptions::Attention::sdpa && !(window && length >= *window)) return {};
   tape.operator_name = "causal_mask";
   const Tensor allowed = boolean_mask(tape, batch, length, window.has_value());
@@ -139,7 +140,7 @@ Tensor boolean_window_mask(Tape& tape, std::int64_t batch, std::int64_t length) 
 }  // namespace
 
 Tensor bidirectional_window_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t window) {
-  if (embeddings.size(1) < window || options.attention == RunOptions::Attention::flash) return {};
+  if (embeddings.size(1) < window || RunOptions::is_flash(options.attention)) return {};
   tape.operator_name = "bidirectional_mask";
   const Tensor allowed = boolean_window_mask(tape, embeddings.size(0), embeddings.size(1));
   return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
@@ -189,6 +190,18 @@ void look_for_packed_sequences(const Tensor& positions) {
   tape.synchronize();
 }
 
+/// Whose kernels attn_implementation names: flash_attention_2, _3 and _4, or the hub's kernels of the same.
+AttentionLibrary flash_library(const Tape& tape, const AttentionCall& call) {
+  switch (call.kind) {
+    case RunOptions::Attention::flash3:
+      return packaged_flash(tape.device, AttentionKernel::flash3);
+    case RunOptions::Attention::flash4:
+      return packaged_flash(tape.device, AttentionKernel::flash4);
+    default:
+      return packaged_flash(tape.device);
+  }
+}
+
 /// flash_attention_forward of [batch, heads, length, dim]. The kernels take one head size and 16 bits: narrower values are padded, what
 /// rotation has widened to fp32 goes back to autocast's type.
 Tensor attend_by_flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionCall& call) {
@@ -204,7 +217,8 @@ Tensor attend_by_flash(const Tensor& query, const Tensor& key, const Tensor& val
   if (call.positions && *call.positions && call.positions->size(-1) > 1 && call.release.looks_for_packed_sequences(q.size(0)))
     look_for_packed_sequences(*call.positions);
   const std::int64_t window = call.window < k.size(1) ? call.window : 0;
-  const Tensor output = flash_attn(q, k, v, {.causal = call.causal, .dropout = call.dropout, .window = window});
+  const Tensor output =
+      flash_attn(q, k, v, {.causal = call.causal, .dropout = call.dropout, .window = window, .library = flash_library(tape, call)});
   return value_width == width ? output : slice(output, -1, 0, value_width);
 }
 
@@ -220,7 +234,7 @@ AttentionCall causal_call(const RunOptions& options, const AttentionSpec& spec, 
 }
 
 Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionCall& call) {
-  if (call.kind == RunOptions::Attention::flash) return attend_by_flash(query, key, value, call);
+  if (RunOptions::is_flash(call.kind)) return attend_by_flash(query, key, value, call);
   if (call.softcap && call.kind != RunOptions::Attention::eager) {
     fail("sdpa attention does not support softcap", {}, "use eager attention, as transformers itself demands");
   }

@@ -16,7 +16,9 @@ namespace {
 
 constexpr std::int64_t kWindow = 16;                      // FP8Linear.DEFAULT_WINDOW_SIZE
 constexpr std::int64_t kBroadcastElements = 512LL << 20;  // TensorDist.BROADCAST_BUCKET_SIZE, which counts elements
-constexpr std::int64_t kWorkspace = 32LL << 20;           // Gemm._get_cublas_workspace_size_bytes on sm90
+
+/// Gemm._get_cublas_workspace_size_bytes: 32 MiB from Hopper on, else 4.
+std::int64_t workspace_bytes(const TargetDevice& device) { return std::int64_t{device.from(90) ? 32 : 4} << 20; }
 
 /// The type that FP8Linear's products answer in.
 DType output_type(const Tape& tape, const Tensor& x) { return tape.autocast.enabled ? tape.autocast.type : x.dtype(); }
@@ -141,7 +143,7 @@ std::vector<Trained> Model::all() {
 
 /// Gemm.fp8_gemm: [rows of b, rows of a] from matrices of equal width, on a workspace of its own.
 Tensor Model::product(const Tensor& a_in, const Tensor& b_in, DType type, const Tensor& into) {
-  if (!workspace_) workspace_ = tape_.empty({kWorkspace}, DType::int8, Category::workspace);
+  if (!workspace_) workspace_ = tape_.empty({workspace_bytes(tape_.device)}, DType::int8, Category::workspace);
   const std::int64_t rows = b_in.size(0), columns = a_in.size(0), inner = a_in.size(1);
   const Tensor a = padded_to(a_in, padded(columns), padded(inner)), b = padded_to(b_in, padded(rows), padded(inner));
   Tensor y = into ? padded_to(into, padded(rows), padded(columns)) : tape_.empty({padded(rows), padded(columns)}, type);
