@@ -13,6 +13,17 @@ bool nanotron_hosts_meet(const Strategy& strategy) {
   return strategy.pp > 1 || (!strategy.framework_version.empty() && strategy.framework_version >= "2024-12-26");
 }
 
+namespace {
+
+/// ParallelismArgs: tp_mode of every example.
+void complete_nanotron(Strategy& s, const Model&) {
+  if (s.tp == 1 || s.sequence_parallel) return;
+  s.sequence_parallel = true;
+  s.assumed.push_back("sequence_parallel: true (tp_mode: REDUCE_SCATTER, as in nanotron's examples)");
+}
+
+}  // namespace
+
 Entry nanotron() {
   FrameworkProfile p;
   p.name = "nanotron";
@@ -35,7 +46,7 @@ Entry nanotron() {
   p.other_stage_modules = 5;  // embedding, final norm, head, cast and loss are pipeline blocks
   p.tensor = p.sequence_parallel = true;
   p.fused_rms_norm = p.fused_qkv = true;
-  return {p, nullptr, nullptr, nullptr};
+  return {p, nullptr, complete_nanotron, nullptr};
 }
 
 }  // namespace plimsoll::framework

@@ -39,6 +39,7 @@ NanotronSizes sizes_of_rank(const Model& model, const Strategy& strategy) {
   };
   NanotronSizes sizes;
   sizes.tp = tp;
+  sizes.scatters = strategy.sequence_parallel.value_or(true);
   sizes.hidden = model.hidden_size;
   sizes.head_dim = model.head_dim;
   sizes.heads = divided(model.heads, "the heads");
@@ -47,7 +48,7 @@ NanotronSizes sizes_of_rank(const Model& model, const Strategy& strategy) {
   sizes.vocab = ceil_div(model.vocab_size, tp);  // _vocab_size_with_padding
   sizes.batch = strategy.micro_batch;
   sizes.sequence = strategy.seq_len;
-  divided(sizes.sequence, "the sequence");
+  if (sizes.scatters) divided(sizes.sequence, "the sequence");
   return sizes;
 }
 
@@ -59,20 +60,25 @@ NanotronStage stage_of_rank(const Model& model, const Strategy& strategy, int ra
   return {std::accumulate(first, first + rank, 0), strategy.pp_layers[static_cast<std::size_t>(rank)], rank == 0, rank == stages - 1};
 }
 
+/// AllForwardAllBackwardPipelineEngine.
+bool runs_all_forwards_first(const Strategy& strategy) { return strategy.pp > 1 && strategy.pp_schedule == "gpipe"; }
+
 void check(const Model& model, const Strategy& strategy) {
   if (model.task != Model::Task::causal_lm || model.blocks.empty()) refuse("nanotron is modelled for its Llama only");
   for (const Block& block : model.blocks) {
     if (block.moe || (block.attention && block.attention->qk_norm != AttentionSpec::QkNorm::none))
       refuse("nanotron is modelled for its Llama only");
+    if (block.attention && (block.attention->qkv_bias || block.attention->output_bias))
+      refuse("nanotron's Llama has no biases", "model");
   }
-  if (strategy.recompute.kind != Recompute::Kind::none && strategy.recompute.kind != Recompute::Kind::automatic)
-    refuse("nanotron's recomputation has no lowering yet");
-  if (strategy.pp > 1 && strategy.pp_schedule != "1f1b") refuse("nanotron's " + strategy.pp_schedule + " has no lowering yet");
-  if (strategy.tp > 1 && !strategy.sequence_parallel.value_or(false)) refuse("nanotron's all-reduce mode has no lowering yet");
+  if (strategy.recompute.kind != Recompute::Kind::none && strategy.recompute.kind != Recompute::Kind::automatic &&
+      strategy.recompute.kind != Recompute::Kind::full)
+    refuse("nanotron recomputes whole layers or nothing", "recompute", "full or none");
   if (strategy.cp > 1 || strategy.ep > 1) refuse("nanotron has no context or expert parallelism here");
   if (strategy.optimizer != OptimizerKind::adamw && strategy.optimizer != OptimizerKind::adam)
     refuse("nanotron's optimizer is modelled as fused AdamW only");
-  if (strategy.micro_batches < strategy.pp - 1) refuse("nanotron's 1F1B needs at least pp − 1 micro-batches");
+  if (!runs_all_forwards_first(strategy) && strategy.micro_batches < strategy.pp - 1)
+    refuse("nanotron's 1F1B needs at least pp − 1 micro-batches");
 }
 
 /// FP32GradientAccumulator: one fp32 gradient buffer of all parameters; fp32 weights, and with ZeRO-1 moments, of this rank's slices.
@@ -190,7 +196,7 @@ struct PipelineRank {
   int rank = 0, ranks = 1;
 };
 
-/// One pipeline rank's OneForwardOneBackwardPipelineEngine.
+/// One pipeline rank's OneForwardOneBackwardPipelineEngine, or AllForwardAllBackward's: all of it is warm-up.
 class NanotronEngine {
  public:
   /// `waits_for_sends`: so that no neighbour opens its communicators while this rank's host goes on.
@@ -372,7 +378,7 @@ StepProgram lower_nanotron(const Lowering& run, const Rank& rank) {
   measure_bandwidth(tape, dp * std::max(strategy.tp, 1) * std::max(strategy.pp, 1));
   const NanotronStage stage = stage_of_rank(model, strategy, pipeline_rank);
   NanotronDevice device(tape, sizes_of_rank(model, strategy));
-  NanotronLlama llama(device, stage, model.tied_embeddings);
+  NanotronLlama llama(device, stage, model.tied_embeddings, strategy.recompute.kind == Recompute::Kind::full);
   std::unique_ptr<Ddp> ddp;
   if (strategy.data_parallel == DataParallel::ddp && dp > 1)
     ddp = std::make_unique<Ddp>(tape, llama.root(), DdpSettings{.accumulators = DType::fp32});
@@ -381,7 +387,8 @@ StepProgram lower_nanotron(const Lowering& run, const Rank& rank) {
   NanotronEngine engine(device, llama, stage, optimizer, ddp.get(), {pipeline_rank, std::max(strategy.pp, 1)},
                         framework::nanotron_waits_for_sends(strategy));
   const StreamId communication = tape.add_stream("data parallel");
-  const std::int64_t warm_up = std::max(strategy.pp, 1) - pipeline_rank - 1;
+  const bool all_forwards = runs_all_forwards_first(strategy);
+  const std::int64_t warm_up = all_forwards ? strategy.micro_batches : std::max(strategy.pp, 1) - pipeline_rank - 1;
   const std::int64_t micro_batches = std::min(strategy.micro_batches, warm_up + kRecordedSteadyMicroBatches);
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
     tape.record_into(part);

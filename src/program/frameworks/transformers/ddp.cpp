@@ -12,6 +12,29 @@ namespace {
 
 constexpr double kDefaultBucketCap = 25;  // MiB; only a cap that was asked for holds for the first bucket too
 
+/// What is trained, on the device.
+struct Trained {
+  const Model& model;
+  Module& root;
+  Network& network;
+  const Strategy& strategy;
+};
+
+StepProgram record_wrapped(Tape& tape, const Trained& trained, const DdpSettings& options, bool every_micro_batch) {
+  const auto& [model, root, network, strategy] = trained;
+  Ddp wrapped(tape, root, options);
+  tape.ddp_buckets = BucketLimits{.first = DdpSettings{}.first_bucket_cap, .rest = options.bucket_cap};
+  const Batch batch = hf_batch(model, strategy, tape);
+  const std::vector<Tensor> parameters = trainable_tensors(root);
+  const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, root, tape);
+  const bool no_sync = strategy.no_sync;
+  record_hf_steps(tape,
+                  {network, *optimizer, parameters, [&wrapped, no_sync](bool last) { wrapped.before_forward(last || !no_sync); },
+                   [&wrapped] { wrapped.after_step(); }, options.static_graph},
+                  strategy, batch, every_micro_batch);
+  return tape.take();
+}
+
 }  // namespace
 
 DdpSettings hf_ddp_settings(const Strategy& strategy) {
@@ -22,6 +45,13 @@ DdpSettings hf_ddp_settings(const Strategy& strategy) {
   options.static_graph = strategy.ddp.static_graph.value_or(false);
   options.find_unused_parameters = strategy.ddp.find_unused_parameters.value_or(false);
   return options;
+}
+
+StepProgram record_ddp(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
+  const DdpSettings options = hf_ddp_settings(strategy);
+  tape.phase(Phase::init);
+  materialize(root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
+  return record_wrapped(tape, {model, root, network, strategy}, options, every_micro_batch);
 }
 
 StepProgram lower_hf_ddp(const Lowering& run, const Rank& rank) {
@@ -41,16 +71,7 @@ StepProgram lower_hf_ddp(const Lowering& run, const Rank& rank) {
   tape.phase(Phase::init);
   materialize(*root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
-  Ddp wrapped(tape, *root, options);
-  tape.ddp_buckets = BucketLimits{.first = DdpSettings{}.first_bucket_cap, .rest = options.bucket_cap};
-  const Batch batch = hf_batch(model, strategy, tape);
-  const std::vector<Tensor> parameters = trainable_tensors(*root);
-  const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, *root, tape);
-  record_hf_steps(tape,
-                  {*network, *optimizer, parameters, [&](bool last) { wrapped.before_forward(last || !strategy.no_sync); },
-                   [&] { wrapped.after_step(); }, options.static_graph},
-                  strategy, batch, rank.every_micro_batch);
-  return tape.take();
+  return record_wrapped(tape, {model, *root, *network, strategy}, options, rank.every_micro_batch);
 }
 
 }  // namespace plimsoll::program

@@ -89,6 +89,12 @@ bool hf_passes_recur(const Strategy& strategy);
 /// optimizer.step(), zero_grad().
 void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch);
 
+/// The steps of a network on one device; the tape's program.
+StepProgram record_plain(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch);
+
+/// The steps of a network under DistributedDataParallel; the tape's program.
+StepProgram record_ddp(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch);
+
 /// The steps of a network whose layers and root are FullyShardedDataParallel's units; the tape's program.
 StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch);
 

@@ -203,6 +203,56 @@ Tensor fused_cross_entropy(const Tensor& logits, const Tensor& labels) {
   });
 }
 
+Tensor rows(const Tensor& logits) { return view(logits, {-1, logits.size(-1)}); }
+
+/// Every token's label is the next token: rolled by one, the last column ignored.
+Tensor shifted(const Tensor& tokens) {
+  const Tensor targets = clone(tokens);
+  in_place(slice(targets, 1, targets.size(1) - 1, targets.size(1)), {});
+  return view(targets, {-1});
+}
+
+/// Composer's Trainer, _eval_train_metrics: LanguageCrossEntropy and LanguagePerplexity, each with a cross entropy of its own.
+void update_metrics(Tape& tape, const Tensor& logits, const Batch& batch, DType type) {
+  constexpr int kMetrics = 2;
+  const GradMode no_grad(tape, false);
+  const AutocastScope autocast(tape, true, type);
+  tape.operator_name = "metrics";
+  const Tensor labels = shifted(batch.labels);
+  for (int metric = 0; metric < kMetrics; ++metric) {
+    const Tensor loss = cross_entropy(rows(logits), labels);
+    const Tensor counted = elementwise(tape, {&labels}, DType::boolean);
+    const Tensor items = sum(counted, {}, false);
+    in_place(items, {&items});
+    in_place(loss, {&loss});
+  }
+}
+
+/// ComposerHFCausalLM.
+class FoundryTransformer final : public Network {
+ public:
+  FoundryTransformer(const Model& model, RunOptions options, DType type, Module& root, Tape& tape) : tape_(tape), type_(type) {
+    options.held = outputs_;
+    network_ = make_network(model, options, root, tape);
+  }
+
+  Tensor loss(const Batch& batch) override {
+    const AutocastScope autocast(tape_, true, type_);
+    return network_->loss(batch);
+  }
+
+  void after_backward(const Batch& batch) override {
+    if (!outputs_->empty()) update_metrics(tape_, outputs_->front(), batch, type_);
+    outputs_->clear();
+  }
+
+ private:
+  Tape& tape_;
+  DType type_;
+  std::shared_ptr<std::vector<Tensor>> outputs_ = std::make_shared<std::vector<Tensor>>();  ///< State.outputs
+  std::unique_ptr<Network> network_;
+};
+
 class FoundryMpt final : public Network {
  public:
   FoundryMpt(const Model& model, const FoundryOptions& options, Module& root, Tape& tape)
@@ -226,33 +276,12 @@ class FoundryMpt final : public Network {
     return divide(total, count);
   }
 
-  /// Composer's Trainer, _eval_train_metrics: LanguageCrossEntropy and LanguagePerplexity, each with a cross entropy of its own.
   void after_backward(const Batch& batch) override {
-    constexpr int kMetrics = 2;
-    const GradMode no_grad(tape_, false);
-    const AutocastScope autocast(tape_, true, options_.type);
-    tape_.operator_name = "metrics";
-    const Tensor labels = shifted(batch.labels);
-    for (int metric = 0; metric < kMetrics; ++metric) {
-      const Tensor loss = cross_entropy(rows(outputs_), labels);
-      const Tensor counted = elementwise(tape_, {&labels}, DType::boolean);
-      const Tensor items = sum(counted, {}, false);
-      in_place(items, {&items});
-      in_place(loss, {&loss});
-    }
+    update_metrics(tape_, outputs_, batch, options_.type);
     outputs_.reset();
   }
 
  private:
-  static Tensor rows(const Tensor& logits) { return view(logits, {-1, logits.size(-1)}); }
-
-  /// Every token's label is the next token: rolled by one, the last column ignored.
-  static Tensor shifted(const Tensor& tokens) {
-    const Tensor targets = clone(tokens);
-    in_place(slice(targets, 1, targets.size(1) - 1, targets.size(1)), {});
-    return view(targets, {-1});
-  }
-
   Tensor forward(const Tensor& ids) {
     Tensor input = ids;
     ModuleCall call(root_, tape_, {&input});
@@ -301,10 +330,16 @@ bool clips(const Model& model) {
 
 }  // namespace
 
+bool is_foundry_mpt(const Model& model) {
+  return model.task == Model::Task::causal_lm && (model.model_type == "gpt2" || model.model_type == "mpt");
+}
+
+std::unique_ptr<Network> make_foundry_transformer(const Model& model, const RunOptions& options, DType type, Module& root, Tape& tape) {
+  return std::make_unique<FoundryTransformer>(model, options, type, root, tape);
+}
+
 std::unique_ptr<Module> foundry_modules(const Model& model, Tape& tape) {
-  const bool mpt = model.model_type == "gpt2" || model.model_type == "mpt";
-  if (!mpt || model.task != Model::Task::causal_lm || !model.tied_embeddings)
-    refuse("llm-foundry is modelled for its MPT with a tied head, with learned positions and biases or with ALiBi and none", "model");
+  if (!is_foundry_mpt(model) || !model.tied_embeddings) refuse("llm-foundry's MPT is modelled with a tied head", "model");
   if (clips(model)) refuse("MPT with clip_qkv is not modelled under llm-foundry", "model");
   std::unique_ptr<Module> root = build_modules(model, DType::fp32, tape);
   auto& children = root->children;

@@ -22,6 +22,13 @@ struct FoundryOptions {
 /// The modules of the model as llm-foundry names none else: linears are [out, in], the head is no module.
 std::unique_ptr<Module> foundry_modules(const Model& model, Tape& tape);
 
+/// Whether llm-foundry builds the model as its own MPT; else it wraps transformers' (hf_causal_lm).
+bool is_foundry_mpt(const Model& model);
+
+/// transformers' modules of a causal language model under Composer: autocast to `type`, outputs held from the forward pass until their
+/// metrics are computed.
+std::unique_ptr<Network> make_foundry_transformer(const Model& model, const RunOptions& options, DType type, Module& root, Tape& tape);
+
 /// Throws Error (refused): a model that is no MPT.
 std::unique_ptr<Network> make_foundry_mpt(const Model& model, const FoundryOptions& options, Module& root, Tape& tape);
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "program/attention_library.hpp"
+#include "program/checkpoint.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
@@ -43,12 +44,13 @@ Tensor rms_norm(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
   });
 }
 
-/// _ColumnLinearAsyncCommunication: keeps the rank's piece of the input and gathers it again in backward.
+/// _ColumnLinearAsyncCommunication: keeps the rank's piece of the input and gathers it again in backward; of a whole input the gradients
+/// are added up beside the weight's.
 Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
   PythonFunction op("column_linear", {&x, &weight});
   const NanotronSizes& sizes = device.sizes;
   const std::int64_t in = weight.size(1), out = weight.size(0), rows = sizes.tokens();
-  if (sizes.tp > 1) device.gathered_input(x);
+  if (sizes.cuts()) device.gathered_input(x);
   Tensor y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
   device.product_beside_gather(LinearPass::forward, {rows, in, out});
   op.save(x);
@@ -56,15 +58,16 @@ Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weig
   return op.done(y, [&device, in, out, rows](BackwardCall& b) {
     const NanotronSizes& shape = device.sizes;
     const EventId gathered = b.tape.new_event();
-    if (shape.tp > 1) {
+    if (shape.cuts()) {
       device.gathered_input(b.saved(0));
       b.tape.record_event(gathered, device.communication());
     }
     Tensor whole = b.tape.empty({shape.sequence, shape.batch, in}, DType::bf16);
     device.product(LinearPass::input_gradient, {rows, in, out});
     const Tensor gradient = contiguous(b.grad());
-    Tensor dx = shape.tp > 1 ? device.reduce_scattered(whole, b.saved(0).sizes()) : whole;
-    if (shape.tp > 1) b.tape.wait_event(kComputeStream, gathered);
+    Tensor dx = shape.cuts() ? device.reduce_scattered(whole, b.saved(0).sizes()) : whole;
+    if (shape.reduces()) device.all_reduce(dx);
+    if (shape.cuts()) b.tape.wait_event(kComputeStream, gathered);
     Tensor dw = b.tape.empty({out, in}, DType::bf16);
     device.product(LinearPass::weight_gradient, {rows, in, out});
     if (shape.tp > 1) device.await_communication();
@@ -73,7 +76,8 @@ Tensor column_linear(NanotronDevice& device, const Tensor& x, const Tensor& weig
   });
 }
 
-/// _RowLinearAsyncCommunication: the output is reduced and scattered along the sequence, its gradient gathered.
+/// _RowLinearAsyncCommunication: the output is reduced and scattered along the sequence, its gradient gathered; or row_linear and
+/// differentiable_all_reduce_sum.
 Tensor row_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight) {
   PythonFunction op("row_linear", {&x, &weight});
   const NanotronSizes& sizes = device.sizes;
@@ -85,14 +89,13 @@ Tensor row_linear(NanotronDevice& device, const Tensor& x, const Tensor& weight)
     y = op.output({sizes.sequence, sizes.batch, out}, x.dtype());
     device.product(LinearPass::forward, {rows, in, out});
   }
-  if (sizes.tp > 1) {
-    y = device.reduce_scattered(y, sizes.hidden_state());
-    device.await_communication();
-  }
+  if (sizes.cuts()) y = device.reduce_scattered(y, sizes.hidden_state());
+  if (sizes.reduces()) device.all_reduce(y);
+  if (sizes.tp > 1) device.await_communication();
   op.save(x);
   op.save(weight);
   return op.done(y, [&device, in, out, rows](BackwardCall& b) {
-    if (device.sizes.tp > 1) device.gathered_gradient(b.grad());
+    if (device.sizes.cuts()) device.gathered_gradient(b.grad());
     Tensor dx = b.tape.empty(b.saved(0).sizes(), DType::bf16);
     device.product_beside_gather(LinearPass::input_gradient, {rows, in, out});
     const Tensor folded = contiguous(b.saved(0));
@@ -241,6 +244,15 @@ Tensor reduce_scatter(NanotronDevice& device, const Tensor& x) {
   return op.done(y, [&device, whole = x.sizes()](BackwardCall& b) { b.give(0, device.all_gathered(b.grad(), whole)); });
 }
 
+/// DifferentiableAllReduceSum, in place.
+Tensor reduce_all(NanotronDevice& device, const Tensor& x) {
+  PythonFunction op("all_reduce", {&x});
+  device.all_reduce(x);
+  device.await_communication();
+  Tensor y = op.tape().view(x, x.sizes(), x.strides());
+  return op.done(y, [](BackwardCall& b) { b.give(0, b.grad()); });
+}
+
 void reduce_over_vocabulary(NanotronDevice& device, const Tensor& x) {
   device.communicate(CollectiveKind::all_reduce, x);
   device.use_on_communication_stream(x);
@@ -311,10 +323,10 @@ NanotronDevice::NanotronDevice(Tape& tape_in, const NanotronSizes& sizes_in)
 
 void NanotronDevice::product_beside_gather(LinearPass pass, const LinearShape& whole) {
   LinearShape own = whole, others = whole;
-  own.rows = whole.rows / sizes.tp;
+  if (sizes.cuts()) own.rows = whole.rows / sizes.tp;
   others.rows -= own.rows;
   product(pass, own);
-  if (sizes.tp == 1) return;
+  if (!sizes.cuts()) return;
   await_communication();
   product(pass, others);
 }
@@ -347,6 +359,11 @@ Tensor NanotronDevice::reduce_scattered(const Tensor& whole, const Dims& piece) 
   return y;
 }
 
+void NanotronDevice::all_reduce(const Tensor& partial) {
+  communicate(CollectiveKind::all_reduce, partial);
+  use_on_communication_stream(partial);
+}
+
 void NanotronDevice::use_on_communication_stream(const Tensor& tensor) { tape.record_stream(tensor, communication_); }
 
 Tensor NanotronDevice::all_gathered(const Tensor& piece, const Dims& whole) {
@@ -365,8 +382,8 @@ void NanotronDevice::tune(TunedKernel kernel) {
   for (int i = 0; i < kNormConfigurations; ++i) tape.scratch(kFlushBuffer);
 }
 
-NanotronLlama::NanotronLlama(NanotronDevice& device, const NanotronStage& stage, bool tied_embeddings)
-    : device_(device), tape_(device.tape), sizes_(device.sizes) {
+NanotronLlama::NanotronLlama(NanotronDevice& device, const NanotronStage& stage, bool tied_embeddings, bool recomputes)
+    : device_(device), tape_(device.tape), sizes_(device.sizes), recomputes_(recomputes) {
   if (stage.embedding) embedding_ = &make("model.token_position_embeddings.pp_block.token_embedding", {sizes_.vocab, sizes_.hidden});
   for (int i = 0; i < stage.layers; ++i) layers_.push_back(make_layer(stage.first_layer + i));
   if (!stage.head) return;
@@ -421,7 +438,7 @@ Tensor NanotronLlama::embed(const Tensor& ids) {
   Tensor out = embedding(embedding_->tensor("weight"), local);
   const Tensor inside = elementwise(tape_, {&outside}, DType::boolean);
   out = masked(out, inside);
-  return reduce_scatter(device_, out);
+  return sizes_.cuts() ? reduce_scatter(device_, out) : reduce_all(device_, out);
 }
 
 Tensor NanotronLlama::attend(Layer& layer, const Tensor& input) {
@@ -500,7 +517,14 @@ Tensor NanotronLlama::run_layer(Layer& layer, const Tensor& input) {
 
 Tensor NanotronLlama::hidden(const Tensor& input) {
   Tensor state = embedding_ ? embed(input) : input;
-  for (Layer& layer : layers_) state = run_layer(layer, state);
+  for (Layer& layer : layers_) {
+    if (!recomputes_) {
+      state = run_layer(layer, state);
+      continue;
+    }
+    const Region region = [this, &layer](const std::vector<Tensor>& arguments) { return run_layer(layer, arguments.front()); };
+    state = checkpoint_reentrant(tape_, region, {state});  // _checkpointed_forward: CheckpointFunction.apply
+  }
   return state;
 }
 

@@ -19,9 +19,12 @@ struct NanotronSizes {
   std::int64_t hidden = 0, head_dim = 0, heads = 0, kv_heads = 0, ffn = 0, vocab = 0;  ///< heads, ffn and vocab: of this rank
   std::int64_t batch = 0, sequence = 0;
   std::int64_t tp = 1;
+  bool scatters = true;  ///< TensorParallelLinearMode.REDUCE_SCATTER; else ALL_REDUCE
 
   std::int64_t tokens() const { return batch * sequence; }
-  Dims hidden_state() const { return {sequence / tp, batch, hidden}; }  ///< cut along the sequence between the products
+  bool cuts() const { return tp > 1 && scatters; }  ///< along the sequence between the products
+  bool reduces() const { return tp > 1 && !scatters; }
+  Dims hidden_state() const { return {cuts() ? sequence / tp : sequence, batch, hidden}; }
 };
 
 /// What the modules of a rank share: BLAS workspaces, buffers of gathered activations, kernels tuned at their first call.
@@ -45,6 +48,8 @@ class NanotronDevice {
   void await_communication();
   /// The rank's piece of the sum of `whole`; whoever reads it waits.
   Tensor reduce_scattered(const Tensor& whole, const Dims& piece);
+  /// Adds up the ranks' tensors in place; whoever reads it waits.
+  void all_reduce(const Tensor& partial);
   /// A new tensor of all pieces.
   Tensor all_gathered(const Tensor& piece, const Dims& whole);
   /// record_stream by a collective: once freed, the memory waits until the device has done what was issued before. Every collective of
@@ -73,7 +78,8 @@ struct NanotronStage {
 /// The modules of one pipeline rank. Parameters are made at construction, as nanotron's blocks are built on the device.
 class NanotronLlama {
  public:
-  NanotronLlama(NanotronDevice& device, const NanotronStage& stage, bool tied_embeddings);
+  /// `recomputes`: layers keep their input alone (recompute_layer).
+  NanotronLlama(NanotronDevice& device, const NanotronStage& stage, bool tied_embeddings, bool recomputes);
 
   Module& root() { return root_; }
   /// Output of this rank's layers for token ids or for the hidden state that the rank before sent.
@@ -99,6 +105,7 @@ class NanotronLlama {
   Module root_;
   Module *embedding_ = nullptr, *final_norm_ = nullptr, *head_ = nullptr;
   std::vector<Layer> layers_;
+  bool recomputes_;
 };
 
 }  // namespace plimsoll::program
