@@ -46,16 +46,27 @@ int release_before_torch_2(int year, int month) {
   return year < 2021 ? 107 : kByQuarter[(year - 2021) * 4 + (month - 1) / 3];
 }
 
-/// PyTorch's release cycle: the stable release of a date's nightly ("2024-12" → 2.6).
-int release_of_date(const std::string& text) {
-  int year = 0, month = 0;
-  for (std::size_t at = text.find("20"); at != std::string::npos; at = text.find("20", at + 1))
-    if (std::sscanf(text.c_str() + at, "%4d-%2d", &year, &month) == 2 && month >= 1 && month <= 12) break;
+/// PyTorch's release cycle: the stable release of a month's nightly (December 2024 → 2.6).
+int release_of_month(int year, int month) {
   if (month < 1 || month > 12 || year < 2018) return 0;
   if (year < 2023) return release_before_torch_2(year, month);
   // 2.6 was branched at the end of 2024; a release follows every three months.
   const int quarters = (year - 2024) * 4 + (month - 1) / 3;
   return std::clamp(206 + quarters - 3, 200, 215);
+}
+
+int release_of_date(const std::string& text) {
+  int year = 0, month = 0;
+  for (std::size_t at = text.find("20"); at != std::string::npos; at = text.find("20", at + 1))
+    if (std::sscanf(text.c_str() + at, "%4d-%2d", &year, &month) == 2 && month >= 1 && month <= 12) break;
+  return release_of_month(year, month);
+}
+
+/// TorchTitan's releases before 0.3 ran on nightlies of their day.
+int release_under_torchtitan(const Strategy& s) {
+  if (s.framework != "torchtitan" || s.framework_version.empty()) return 0;
+  const TitanRelease titan = titan_release(s);
+  return titan.is_0_3() ? 0 : release_of_month(titan.day() / 10000, titan.day() / 100 % 100);
 }
 
 constexpr int kNewestTorch = 215;
@@ -69,6 +80,7 @@ void resolve_torch(Resolver& r) {
   }
   int release = release_after(r.s.framework_version, "torch");
   if (release == 0) release = release_of_date(r.s.framework_version);
+  if (release == 0) release = release_under_torchtitan(r.s);
   if (release == 0) release = kNewestTorch;
   r.s.torch = std::to_string(release / 100) + "." + std::to_string(release % 100);
   r.assume("torch: " + r.s.torch);

@@ -126,6 +126,14 @@ const Case kSamples[] = {
      "",
      "512xh100-sxm",
      {{"model", "llama-3.1-405b"}, {"tp", "8"}, {"precision", "fp8"}, {"recompute", "full"}, {"async_tp", "true"}}},
+    {{"torchtitan/experimental_2024.toml"},
+     "",
+     "8xh100-sxm",
+     {{"framework_version", "2025-02-14"}, {"pp", "4"}, {"async_tp", "true"}, {"precision", "fp8"}, {"micro_batch", "1"}}},
+    {{"torchtitan/compiled_loss.toml"},
+     "",
+     "8xh100-sxm",
+     {{"framework_version", "0.2.2"}, {"model", "deepseek-v2-lite"}, {"compile", "false"}, {"loss", "compiled"}, {"ep", "8"}}},
     {{"torchtitan/debug_model.toml"}, "", "8xh100-sxm", {{"model.hidden_size", "256"}, {"model.vocab_size", "2048"}, {"micro_batch", "8"}}},
     {{"torchtitan/qwen3_32b.toml"}, "", "16xh100-sxm", {{"model", "qwen3-32b"}, {"recompute", "full"}}},
     {{"megatron/train_llama3_8b_h100_fp8.sh"},
@@ -339,6 +347,15 @@ TEST(Foreign, TorchtitanFromItsCommandLine) {
   EXPECT_EQ(run.model.layers, 32);
   EXPECT_EQ(run.strategy.framework_version, "");  // 0.3: the newest that is modelled
   EXPECT_EQ(resolve(run.strategy, run.model, run.cluster).sequence_parallel, true) << "ParallelismConfig.enable_sequence_parallel";
+}
+
+// config_registry.py of 0.3, llama3_70b: eight sequences of 8192 a rank, tensor parallelism over 8, full recomputation.
+TEST(Foreign, TorchtitanNamedConfigurationSetsWhatTheLineDoesNot) {
+  const ForeignRun run = read_foreign(
+      {}, {"", "h100-sxm", {"torchrun", "--nproc_per_node=8", "-m", "torchtitan.train", "--module", "llama3", "--config", "llama3_70b"}});
+  const Keys wanted = {{"tp", "8"}, {"micro_batch", "8"}, {"seq_len", "8192"}, {"recompute", "full"}};
+  for (const auto& [key, value] : wanted) EXPECT_EQ(value_in(run, key), value) << key;
+  EXPECT_EQ(run.model.layers, 80);
 }
 
 // configs.py of 0.3: enable_sequence_parallel is true unless a file says otherwise.

@@ -1,6 +1,10 @@
 // TorchTitan: the TOML of its releases up to 0.2, and the overrides of a command line, which have the same names in 0.3
 // (config/job_config.py, config/configs.py). Its Python configs are not run: what one of them sets beyond the defaults must be said.
 #include <algorithm>
+#include <cstdlib>
+#include <initializer_list>
+#include <utility>
+#include <vector>
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/torchtitan_flavors.hpp"
@@ -10,7 +14,7 @@
 namespace plimsoll::formats {
 namespace {
 
-constexpr const char* kToml = "torchtitan 0.2";
+constexpr const char *kToml = "torchtitan 0.2", *k03 = "torchtitan 0.3";
 
 const Rows& rows() {
   static const Rows table = {
@@ -31,7 +35,20 @@ const Rows& rows() {
       {"training.mixed_precision_param", "precision", "bfloat16=bf16,float32=fp32", "bfloat16"},
       {"training.mixed_precision_reduce", "reduce_dtype", "float32=fp32,bfloat16=bf16", "float32"},
       {"training.disable_cuda_graphs", kNothing, "", nullptr, "0.3"},
-      {"training.compile", "compile", "", nullptr, "before 2025-08"},
+      {"training.compile", "compile", "true=blocks,false=false", nullptr, "before 2025-08"},
+      {"training.data_parallel_degree", "dp_shard", "-1=-,*", nullptr, "before 2024-09"},
+      {"training.fp8_linear", kCode, "", nullptr, "before 2024-07: precision"},
+      {"training.enable_fp8_linear", kCode, "", nullptr, "July 2024: precision"},
+      {"training.enable_loss_parallel", "loss_parallel", "", nullptr, "before 2024-09"},
+      {"training.disable_loss_parallel", "loss_parallel", "true=false,false=-", nullptr, "before 2025-03"},
+      {"experimental.pipeline_parallel_degree", "pp", "", nullptr, "before 2025-03"},
+      {"experimental.pipeline_parallel_schedule", kCode, "", nullptr, "before 2025-03: pp_schedule"},
+      {"experimental.pipeline_parallel_microbatches", kCode, "", nullptr, "before 2025-03: micro-batches of a pipeline, its degree by default"},
+      {"experimental.pipeline_parallel_split_points", kRefused, "", nullptr, "stages given by modules"},
+      {"experimental.context_parallel_degree", "cp", "", nullptr, "before 2025-03"},
+      {"experimental.context_parallel_rotate_method", kNothing},
+      {"experimental.enable_async_tensor_parallel", "async_tp", "", nullptr, "before 2025-03"},
+      {"experimental.enable_compiled_autograd", kRefused, "false", nullptr, "compiled autograd"},
       {"training.tensor_parallel_degree", "tp", "", nullptr, "before 2025-02"},
       {"training.data_parallel_replicate_degree", "dp_replicate", "", nullptr, "before 2025-02"},
       {"training.data_parallel_shard_degree", "dp_shard", "-1=-,*", nullptr, "before 2025-02"},
@@ -70,9 +87,12 @@ const Rows& rows() {
       {"optimizer.early_step_in_backward", "optimizer_in_bwd", "", "false"},
       {"optimizer.fused", "optimizer_impl", "true=fused,false=foreach", nullptr, "before 2025-05"},
       {"optimizer.*", kNothing},
-      {"compile.enable", "compile", "true=blocks,false=false", "false"},
+      {"compile.enable", kCode, "", nullptr, "with compile.components: compile, loss"},
       {"compile.enable_async_tensor_parallel", "async_tp", "", nullptr, "0.3"},
-      {"compile.components", kNothing},
+      {"compile.components", kCode, "", nullptr, "model: compile of every block; loss: the compiled loss"},
+      {"float8.enable_float8_linear", kCode, "", nullptr, "before 2025-02: precision"},
+      {"float8.enable_fsdp_float8_all_gather", kNothing, "", nullptr, "read with the recipe"},
+      {"float8.precompute_float8_dynamic_scale_for_fsdp", kNothing},
       {"loss.num_chunks", "loss_chunks", "", nullptr, "0.3"},
       {"quantize.linear.float8.enable_fsdp_float8_all_gather", kNothing, "", nullptr, "read with recipe_name"},
       {"quantize.linear.float8.recipe_name", "fp8_recipe", "tensorwise=tensorwise,rowwise=rowwise,*=!"},
@@ -86,12 +106,15 @@ const Rows& rows() {
 
 int recognises(const Node& tree) {
   return 3 * count_of(tree, {"parallelism.data_parallel_shard_degree", "parallelism.tensor_parallel_degree", "activation_checkpoint.mode",
-                             "training.local_batch_size", "training.data_parallel_shard_degree"}) +
+                             "training.local_batch_size", "training.data_parallel_shard_degree", "training.data_parallel_degree"}) +
          count_of(tree, {"job.dump_folder", "training.seq_len", "model.flavor", "metrics.log_freq"});
 }
 
 /// torchtitan/models/*/__init__.py; the published sizes have the published shapes.
 constexpr TitanFlavor kFlavors[] = {
+    {"llama2", "7B", "llama-2-7b"},
+    {"llama2", "13B", "llama-2-13b"},
+    {"llama2", "70B", "llama-2-70b"},
     {"llama3", "1B", "llama-3.2-1b"},
     {"llama3", "3B", "llama-3.2-3b"},
     {"llama3", "8B", "llama-3.1-8b"},
@@ -137,17 +160,56 @@ void say_flavor(Reading& reading, const std::string& name, std::string flavor, c
       flavor.resize(at);
     }
   if (name == "llama3" && flavor == "debugmodel") return say_debug_model(reading, foreign, from.where);
-  std::vector<std::string> known;
   for (const TitanFlavor& one : kFlavors) {
     std::string spelt = lower(one.flavor);
     std::replace(spelt.begin(), spelt.end(), '.', '_');  // 0_6b of a configuration's name
     std::replace(spelt.begin(), spelt.end(), '-', '_');
     const bool same = lower(flavor) == lower(one.flavor) || lower(flavor) == spelt;
     if (name == one.family && same) return reading.say("model", one.shipped, foreign, from.where);
-    known.push_back(std::string(one.family) + "/" + one.flavor);
   }
-  fail("torchtitan's model " + name.substr(0, 40) + "/" + flavor.substr(0, 40) + " is not known here", from.where,
-       suggest(name.substr(0, 40) + "/" + flavor.substr(0, 40), known) + " or give MODEL");
+  reading.say("model", name.substr(0, 40) + "/" + flavor.substr(0, 40), foreign, from.where);  // where MODEL is given, that one is taken
+}
+
+/// Settings of a named configuration (torchtitan/models/*/config_registry.py of 0.3).
+struct NamedConfig {
+  const char* name;
+  const char *batch, *length, *recompute;
+  std::initializer_list<std::pair<const char*, const char*>> more;
+};
+
+const std::vector<NamedConfig>& named_configs() {
+  static const std::vector<NamedConfig> table = {
+      {"llama3_debugmodel", "8", "2048", "selective-ac-op", {}},
+      {"llama3_8b", "1", "8192", "selective-ac-op", {}},
+      {"llama3_8b_mxfp8", "1", "8192", "selective-ac-op", {{"compile", "blocks"}, {"precision", "mxfp8"}}},
+      {"llama3_70b", "8", "8192", "full", {{"tp", "8"}}},
+      {"llama3_405b", "2", "8192", "full", {{"tp", "8"}, {"compile", "blocks"}, {"async_tp", "true"}, {"precision", "fp8"}}},
+      {"qwen3_0_6b", "4", "4096", "selective-ac-op", {}},
+      {"qwen3_1_7b", "4", "4096", "selective-ac-op", {}},
+      {"qwen3_14b", "4", "4096", "full", {}},
+      {"qwen3_30b_a3b", "2", "4096", "full", {}},
+      {"qwen3_32b", "2", "4096", "full", {}},
+      {"deepseek_v3_16b", "4", "4096", "selective-ac-op", {{"ep", "8"}}},
+      {"deepseek_v3_671b", "4", "4096", "selective-ac-op", {{"ep", "2"}}},
+      {"gpt_oss_20b", "1", "8192", "full", {}},
+      {"gpt_oss_120b", "1", "8192", "full", {}},
+  };
+  return table;
+}
+
+/// What `--config NAME` sets and no argument says otherwise.
+void take_named_config(Reading& reading, const Node& tree) {
+  const Node* config = tree.find("config");
+  if (!config || config->is_null()) return;
+  const std::string foreign = "--config " + config->word();
+  for (const NamedConfig& one : named_configs()) {
+    if (config->word() != one.name) continue;
+    const auto set = [&](const char* key, const char* value) { reading.assume(key, value, foreign, k03); };
+    set("local_batch", one.batch);
+    set("seq_len", one.length);
+    set("recompute", one.recompute);
+    for (const auto& [key, value] : one.more) set(key, value);
+  }
 }
 
 /// "llama3_8b" of --config: the model's name and its flavor.
@@ -192,12 +254,27 @@ void read_schedule(Reading& reading, const Node& tree) {
       "DualPipeV=dualpipev,LoopedBFS=!,PipelineScheduleSingle=!,PipelineScheduleMulti=!"};
   if (reading.count("pp") <= 1) return;
   const Node* schedule = tree.find("parallelism.pipeline_parallel_schedule");
+  if (!schedule) schedule = tree.find("experimental.pipeline_parallel_schedule");
   if (schedule && !schedule->is_null()) {
     reading.say("pp_schedule", to_ours(names, schedule->word(), schedule->where), "parallelism.pipeline_parallel_schedule",
                 schedule->where);
   } else {
     reading.assume("pp_schedule", "1f1b", "parallelism.pipeline_parallel_schedule: 1F1B", kToml);
   }
+}
+
+/// Before April 2025 a pipeline was told how many micro-batches it has, by default as many as stages.
+void read_micro_batch_count(Reading& reading, const Node& tree, std::int64_t batch) {
+  const Node* count = tree.find("experimental.pipeline_parallel_microbatches");
+  const std::int64_t stages = reading.count("pp");
+  const std::int64_t micro_batches = count && !count->is_null() ? std::strtoll(count->word().c_str(), nullptr, 10) : stages;
+  if (micro_batches < 1 || batch % micro_batches != 0)
+    fail("training.batch_size " + std::to_string(batch) + " is no multiple of the pipeline's " + std::to_string(micro_batches) +
+             " micro-batches",
+         count ? count->where : tree.find("experimental.pipeline_parallel_degree")->where);
+  reading.derive("micro_batch", std::to_string(batch / micro_batches), "batch_size / pipeline_parallel_microbatches");
+  if (!reading.has("global_batch"))
+    reading.derive("micro_batches_per_step", std::to_string(micro_batches), "pipeline_parallel_microbatches");
 }
 
 /// A pipeline cuts the local batch into micro-batches; without one the local batch is one.
@@ -209,8 +286,9 @@ void read_batch(Reading& reading, const Node& tree) {
   const std::int64_t batch = reading.count("local_batch");
   if (reading.count("pp") <= 1) {
     if (local) return reading.say("micro_batch", local->word(), "training.local_batch_size", local->where);
-    return reading.assume("micro_batch", "8", "training.local_batch_size: 8", kToml);
+    return reading.assume("micro_batch", reading.value("local_batch"), "training.local_batch_size: " + reading.value("local_batch"), kToml);
   }
+  if (tree.find("experimental.pipeline_parallel_degree")) return read_micro_batch_count(reading, tree, batch);
   const Node* micro = tree.find("parallelism.pipeline_parallel_microbatch_size");
   if (micro) reading.say("micro_batch", micro->word(), "parallelism.pipeline_parallel_microbatch_size", micro->where);
   if (!micro) reading.assume("micro_batch", "1", "parallelism.pipeline_parallel_microbatch_size: 1", kToml);
@@ -222,20 +300,56 @@ void read_batch(Reading& reading, const Node& tree) {
     reading.derive("micro_batches_per_step", std::to_string(batch / each), "local_batch_size / pipeline_parallel_microbatch_size");
 }
 
+/// Releases from 0.3 on: a command line with --module and --config, or a file that says so (plimsoll export).
+bool is_zero_three(const Node& tree) {
+  const Node* release = tree.find("release");
+  return (tree.find("config") != nullptr && tree.find("module") != nullptr) || (release && release->text == "0.3");
+}
+
+/// compile.enable compiles what compile.components lists, by default all: every block, and the loss.
+void read_compile(Reading& reading, const Node& tree) {
+  const Node *enable = tree.find("compile.enable"), *components = tree.find("compile.components");
+  if (!enable || enable->is_null()) return reading.assume("compile", "false", "compile.enable: false", kToml);
+  const bool on = enable->text == "true";
+  const auto compiles = [&](const char* what) {
+    if (!on) return false;
+    return !components || components->is_null() || components->word().find(what) != std::string::npos;
+  };
+  reading.say("compile", compiles("model") ? "blocks" : "false", "compile.enable", enable->where);
+  if (compiles("loss") && !compiles("model") && !is_zero_three(tree)) reading.derive("loss", "compiled", "compile.components");
+}
+
+/// How 8-bit products were asked for before converters: training.fp8_linear, then switches.
+const Node* early_float8(const Node& tree) {
+  for (const char* key : {"float8.enable_float8_linear", "training.enable_fp8_linear", "training.fp8_linear"}) {
+    const Node* node = tree.find(key);
+    if (node && !node->is_null() && node->text != "false" && !node->text.empty()) return node;
+  }
+  return nullptr;
+}
+
+bool gathers_float8(const Node& tree) {
+  for (const char* key : {"quantize.linear.float8.enable_fsdp_float8_all_gather", "float8.enable_fsdp_float8_all_gather"})
+    if (const Node* gather = tree.find(key); gather && gather->text == "true") return true;
+  return false;
+}
+
+void say_float8(Reading& reading, const char* foreign, const Node& from, const Node& tree) {
+  reading.overriding([&] { reading.say("precision", "fp8", foreign, from.where); });
+  if (!reading.has("fp8_recipe"))
+    reading.derive("fp8_recipe", gathers_float8(tree) ? "tensorwise, fp8 all-gather" : "tensorwise", "float8 without recipe_name");
+}
+
 void read_precision(Reading& reading, const Node& tree) {
+  if (const Node* early = early_float8(tree)) return say_float8(reading, "float8.enable_float8_linear", *early, tree);
   const Node* converters = tree.find("model.converters");
   if (!converters || converters->is_null()) return;
   const std::string names = converters->word();
   if (names.empty()) return;
   if (names != "float8" && names != "quantize.linear.float8" && names != "mx" && names != "quantize.linear.mx")
     refuse("model.converters " + names.substr(0, 60) + " is not modelled", converters->where, "float8 or mx");
-  reading.overriding(
-      [&] { reading.say("precision", names.find("mx") != std::string::npos ? "mxfp8" : "fp8", "model.converters", converters->where); });
-  if (!reading.has("fp8_recipe") && names.find("mx") == std::string::npos) {
-    const Node* gather = tree.find("quantize.linear.float8.enable_fsdp_float8_all_gather");
-    const bool gathers = gather && gather->text == "true";
-    reading.derive("fp8_recipe", gathers ? "tensorwise, fp8 all-gather" : "tensorwise", "float8 without recipe_name");
-  }
+  if (names.find("mx") == std::string::npos) return say_float8(reading, "model.converters", *converters, tree);
+  reading.overriding([&] { reading.say("precision", "mxfp8", "model.converters", converters->where); });
 }
 
 void read_data_parallel(Reading& reading) {
@@ -243,19 +357,38 @@ void read_data_parallel(Reading& reading) {
   if (replicas > 1 && shards == 1 && cp <= 1) reading.derive("data_parallel", "ddp", "data_parallel_replicate_degree without shards");
 }
 
-/// Releases from 0.3 on: a command line with --module and --config, or a file that says so (plimsoll export).
-bool is_zero_three(const Node& tree) {
-  const Node* release = tree.find("release");
-  return (tree.find("config") != nullptr && tree.find("module") != nullptr) || (release && release->text == "0.3");
+/// Keys that later releases do not read, by the last day that they were read.
+void assume_release(Reading& reading, const Node& tree) {
+  struct LastRead {
+    const char *key, *day;
+  };
+  static constexpr LastRead kLastRead[] = {
+      {"training.fp8_linear", "2024-07-15"},
+      {"training.data_parallel_degree", "2024-09-09"},
+      {"float8.enable_float8_linear", "2025-02-14"},
+      {"optimizer.fused", "2025-02-23"},
+      {"experimental.pipeline_parallel_degree", "2025-03-17"},
+      {"experimental.context_parallel_degree", "2025-03-17"},
+      {"experimental.enable_async_tensor_parallel", "2025-03-17"},
+      {"training.tensor_parallel_degree", "2025-03-17"},
+      {"training.batch_size", "2025-06-04"},
+      {"training.compile", "2025-08-19"},
+      {"float8.recipe_name", "2025-09-29"},
+  };
+  for (const LastRead& one : kLastRead)
+    if (tree.find(one.key)) return reading.assume("framework_version", one.day, std::string(one.key) + ": read until then", kToml);
+  reading.assume("framework_version", "0.2.2", "the last release that reads TOML", kToml);
 }
 
 void read(Reading& reading, const Node& tree) {
   reading.assume("framework", "torchtitan", "torchtitan", kToml);
-  if (!is_zero_three(tree)) reading.assume("framework_version", "2025-12", "a file of the releases before 0.3", kToml);
+  if (!is_zero_three(tree)) assume_release(reading, tree);
   read_rows(reading, rows(), tree);
+  if (is_zero_three(tree)) take_named_config(reading, tree);
   take_defaults(reading, rows(), is_zero_three(tree) ? "torchtitan 0.3" : kToml);
   if (!reading.has("model") && !reading.has("model.hidden_size")) read_model(reading, tree);
   if (!is_zero_three(tree) || tree.find("activation_checkpoint.mode")) read_recompute(reading, tree);
+  read_compile(reading, tree);
   read_schedule(reading, tree);
   read_batch(reading, tree);
   read_precision(reading, tree);

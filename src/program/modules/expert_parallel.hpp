@@ -12,7 +12,9 @@ struct ExpertParallel {
   bool functional = false;  ///< torch.distributed's functional collective: one buffer, kept by selective checkpoints; else chunk by chunk
 };
 
-/// all_to_all over dimension 0, every rank sending and getting equal parts; its backward is the same.
-Tensor all_to_all(const ExpertParallel& group, const Tensor& x);
+/// all_to_all over dimension 0, every rank sending equal parts and getting `received` rows in equal parts; its backward is the same the
+/// other way.
+Tensor all_to_all(const ExpertParallel& group, const Tensor& x, std::int64_t received);
+inline Tensor all_to_all(const ExpertParallel& group, const Tensor& x) { return all_to_all(group, x, x.size(0)); }
 
 }  // namespace plimsoll::program

@@ -132,7 +132,7 @@ class PassRunner {
 }  // namespace
 
 void run_pipeline(Tape& tape, const PipelineRun& run) {
-  for (auto& part : run.parts) part->begin_schedule(run.micro_batches);
+  for (auto& part : run.parts) part->begin_schedule(run.micro_batches, run.all_micro_batches);
   PassRunner runner(run);
   for (const ScheduledPass& scheduled : run.passes) {
     if (run.marks) run.marks->mark(tape.recorded(), scheduled.pass);

@@ -28,6 +28,7 @@ struct PipelineRun {
   const std::vector<ScheduledPass>& passes;
   const TitanBatch* batches;
   std::int64_t micro_batches = 0;  ///< that are run
+  std::int64_t all_micro_batches = 0;  ///< with those that they stand for
   const Tensor& valid_tokens;
   PassMarks* marks = nullptr;  ///< where the passes stand in the part that is recorded, for whoever asks
 };

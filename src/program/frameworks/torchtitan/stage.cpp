@@ -4,6 +4,7 @@
 #include "program/frameworks/torchtitan/init.hpp"
 #include "program/frameworks/torchtitan/loss.hpp"
 #include "program/op.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
 
@@ -54,23 +55,34 @@ Fsdp2Options fsdp2_options(const Model& model, const Strategy& s) {
   return options;
 }
 
-/// apply_fsdp_to_decoder: the embedding, norm and head together, every layer; tied tables are one unit with the norm.
+/// The experts of a layer where they are a unit of their own: before 0.3, over the ranks that hold the same ones.
+Module* unit_of_experts(const TitanRun& run, Module& layer) {
+  if (run.expert_ranks == 1 || run.experts == TitanRun::Experts::dispatched) return nullptr;
+  Module* mixture = layer.find_child("moe");
+  return mixture ? mixture->find_child("experts") : nullptr;
+}
+
+/// What is gathered with a module.
+std::vector<Module*> with_experts(TitanDecoder& decoder, Module& module) {
+  Module* experts = unit_of_experts(decoder.run(), module);
+  return experts ? std::vector<Module*>{&module, experts} : std::vector<Module*>{&module};
+}
+
+/// apply_fsdp_to_decoder: the embedding, norm and head together, every layer; tied tables are one unit with the norm where they are one
+/// parameter. Until July 2025 the root held embedding, norm and head.
 std::vector<std::vector<Module*>> units_of(TitanDecoder& decoder, bool tied) {
+  const TitanRun& run = decoder.run();
   std::vector<std::vector<Module*>> units;
-  if (tied) {
+  if (tied && !run.shared_table) {
     units.push_back({decoder.embedding(), decoder.norm(), decoder.head()});
-  } else {
+  } else if (!run.ends_in_root) {
     if (decoder.embedding()) units.push_back({decoder.embedding()});
     if (decoder.head()) units.push_back({decoder.norm(), decoder.head()});
   }
-  for (std::size_t i = 0; i < decoder.layers(); ++i) units.push_back({&decoder.layer(i)});
-  return units;
-}
-
-/// Before 0.3: every layer, and the root around embedding, norm and head.
-std::vector<std::vector<Module*>> layers_of(TitanDecoder& decoder) {
-  std::vector<std::vector<Module*>> units;
-  for (std::size_t i = 0; i < decoder.layers(); ++i) units.push_back({&decoder.layer(i)});
+  for (std::size_t i = 0; i < decoder.layers(); ++i) {
+    if (Module* experts = unit_of_experts(run, decoder.layer(i))) units.push_back({experts});
+    units.push_back({&decoder.layer(i)});
+  }
   return units;
 }
 
@@ -94,43 +106,50 @@ TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRu
       strategy_(strategy),
       stage_(stage),
       hidden_(model.hidden_size),
-      tied_(model.tied_embeddings),
+      tied_(run.tied),
       decoder_(model, run, stage, tape),
-      sharded_(tape, decoder_.root(), run.shared_table > 0 ? layers_of(decoder_) : units_of(decoder_, model.tied_embeddings),
-               fsdp2_options(model, strategy)),
+      sharded_(tape, decoder_.root(), units_of(decoder_, run.tied), fsdp2_options(model, strategy)),
       transfers_(transfers),
       index_(index) {
-  if (decoder_.norm() && run.shared_table == 0)
-    sharded_.set_reshard_after_forward(*decoder_.norm(), strategy.fsdp.reshard == FsdpOptions::Reshard::always);
+  keep_last_unit();
   if (strategy.ep > 1) prefetch_in_order();
+}
+
+/// What backward needs first is not resharded by default: norm and head, or the last layer where these are the root's.
+void TitanPart::keep_last_unit() {
+  const bool always = strategy_.fsdp.reshard == FsdpOptions::Reshard::always;
+  if (!decoder_.run().ends_in_root) {
+    if (decoder_.norm()) sharded_.set_reshard_after_forward(*decoder_.norm(), always);
+  } else if (decoder_.layers() > 0 && !always) {
+    sharded_.set_reshard_after_forward(decoder_.layer(decoder_.layers() - 1), false);
+  }
 }
 
 /// With expert parallelism every unit gathers the next one itself: the exchange of tokens waits for the host.
 void TitanPart::prefetch_in_order() {
-  std::vector<const Module*> order;
+  std::vector<Module*> order;
   if (decoder_.embedding()) order.push_back(decoder_.embedding());
   for (std::size_t i = 0; i < decoder_.layers(); ++i) order.push_back(&decoder_.layer(i));
   if (decoder_.norm()) order.push_back(decoder_.norm());
   for (std::size_t i = 0; i + 1 < order.size(); ++i) {
-    sharded_.prefetch_in_forward(*order[i], *order[i + 1]);
-    sharded_.prefetch_in_backward(*order[i + 1], *order[i]);
+    for (const Module* unit : with_experts(decoder_, *order[i + 1])) sharded_.prefetch_in_forward(*order[i], *unit);
+    for (const Module* unit : with_experts(decoder_, *order[i])) sharded_.prefetch_in_backward(*order[i + 1], *unit);
   }
 }
 
 void TitanPart::materialize() {
   sharded_.materialize();
   if (tied_ && !decoder_.run().one_table) sharded_.share_shard(*decoder_.embedding(), *decoder_.head());
-  if (decoder_.run().shared_table == 0) return initialize_weights(tape_, decoder_, sharded_.options(), strategy_.offload.params);
-  if (!strategy_.offload.params) return;
-  for (ModuleBuffer& buffer : decoder_.root().buffers)  // Transformer.init_weights: _precompute_freqs_cis on the buffer's device
-    buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+  initialize_weights(tape_, decoder_, sharded_.options(), strategy_.offload.params);
 }
 
 Tensor TitanPart::loss(const Tensor& prediction, const TitanBatch& batch, const Tensor& valid_tokens) {
   const LossInputs inputs{batch.labels, batch.positions, valid_tokens};
   if (strategy_.loss == LossKernel::chunked) return chunked_loss(tape_, decoder_, sharded_, strategy_.loss_chunks, prediction, inputs);
-  if (decoder_.run().compiled_loss) return compiled_cross_entropy(prediction, inputs);
-  return cross_entropy_loss(decoder_.run().tensor_parallel, prediction, inputs);
+  Tensor loss = decoder_.run().compiled_loss ? compiled_cross_entropy(prediction, inputs)
+                                             : cross_entropy_loss(decoder_.run().tensor_parallel, prediction, inputs);
+  for (int i = 0; i < decoder_.run().loss_divisions; ++i) loss = divide_scalar(loss);
+  return loss;
 }
 
 /// A tensor that travels between stages: the hidden states of one micro-batch.
@@ -143,6 +162,7 @@ Tensor TitanPart::boundary() {
 }
 
 void TitanPart::begin_inference() {
+  if (keeps_buffers()) return;
   tape_.operator_name = "metadata_inference";
   for (Module* module : decoder_.root().all_modules())
     for (const ModuleBuffer& buffer : module->buffers) buffers_kept_.push_back(elementwise(tape_, {&buffer.tensor}, buffer.type));
@@ -150,6 +170,12 @@ void TitanPart::begin_inference() {
 
 void TitanPart::infer_forward(const TitanBatch& batch) {
   tape_.phase(Phase::forward);
+  if (keeps_buffers()) {  // _shape_inference: zeros like the input, under no_grad
+    const GradMode no_grad(tape_, false);
+    const Tensor input = first() ? elementwise(tape_, {&batch.tokens}, batch.tokens.dtype()) : boundary();
+    const Tensor output = decoder_(input, batch.positions);
+    return;
+  }
   inferred_input_ = first() ? batch.tokens : boundary();
   if (!first()) inferred_input_.set_requires_grad(true);
   inferred_output_ = decoder_(inferred_input_, batch.positions);
@@ -157,6 +183,7 @@ void TitanPart::infer_forward(const TitanBatch& batch) {
 
 /// Gradients of the input alone; the first stage has none to infer.
 void TitanPart::infer_backward(const TitanBatch& batch, const Tensor& valid_tokens) {
+  if (keeps_buffers()) return;
   const Tensor input = std::move(inferred_input_), output = std::move(inferred_output_);
   inferred_input_.reset();
   inferred_output_.reset();
@@ -170,13 +197,20 @@ void TitanPart::infer_backward(const TitanBatch& batch, const Tensor& valid_toke
 }
 
 void TitanPart::end_inference() {
+  if (keeps_buffers()) return;
   buffers_kept_.clear();
   sharded_.reshard_all();
   for (const Tensor& shard : sharded_.shards()) shard.grad().reset();
 }
 
-void TitanPart::begin_schedule(std::int64_t micro_batches) {
+void TitanPart::begin_schedule(std::int64_t micro_batches, std::int64_t all) {
   const auto count = static_cast<std::size_t>(micro_batches);
+  if (keeps_buffers() && received_[kActivation].empty() && received_[kGradient].empty()) {
+    if (stage_.rank_before >= 0)
+      for (std::int64_t i = 0; i < all; ++i) received_[kActivation].push_back(boundary());
+    if (stage_.rank_behind >= 0)
+      for (std::int64_t i = 0; i < all; ++i) received_[kGradient].push_back(boundary());
+  }
   for (std::vector<Tensor>* list : {&inputs_, &outputs_, &gradients_, &losses_}) list->assign(count, Tensor());
   halves_.clear();
   halves_.resize(count);
@@ -225,10 +259,15 @@ void TitanPart::fire(Message& pending, int peer) {
   transfers_->groups.end(false);
 }
 
+/// Where a micro-batch's input or gradient arrives.
+Tensor TitanPart::buffer_of(Received what, std::size_t micro_batch) {
+  return keeps_buffers() ? received_[what][micro_batch] : boundary();
+}
+
 void TitanPart::receive_activation(std::size_t micro_batch, bool kept) {
   fire(activation_to_send_, stage_.rank_behind);
   if (first()) return;
-  inputs_[micro_batch] = boundary();
+  inputs_[micro_batch] = buffer_of(kActivation, micro_batch);
   if (kept) last_received_ = inputs_[micro_batch];
   receive(kActivation, micro_batch, inputs_[micro_batch]);
 }
@@ -236,7 +275,7 @@ void TitanPart::receive_activation(std::size_t micro_batch, bool kept) {
 void TitanPart::receive_gradient(std::size_t micro_batch, bool kept) {
   fire(gradient_to_send_, stage_.rank_before);
   if (last()) return;
-  gradients_[micro_batch] = boundary();
+  gradients_[micro_batch] = buffer_of(kGradient, micro_batch);
   if (kept) last_gradient_ = gradients_[micro_batch];
   receive(kGradient, micro_batch, gradients_[micro_batch]);
 }
@@ -253,6 +292,7 @@ void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const 
   outputs_[micro_batch] = decoder_(input, batch.positions);
   const Tensor& output = outputs_[micro_batch];
   if (last()) {
+    if (decoder_.run().gives_outputs) chunks_.push_back(output.detach());
     tape_.phase(Phase::loss);
     losses_[micro_batch] = loss(output, batch, valid_tokens);
   } else {
@@ -262,7 +302,7 @@ void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const 
 
 void TitanPart::release_output(std::size_t micro_batch) {
   if (!transfers_->fuses) transfers_->await_sends();
-  if (!last() && outputs_[micro_batch]) outputs_[micro_batch] = edge_of(outputs_[micro_batch]);
+  if (!keeps_buffers() && !last() && outputs_[micro_batch]) outputs_[micro_batch] = edge_of(outputs_[micro_batch]);
 }
 
 TitanPart::BetweenHalves TitanPart::take_state(std::size_t micro_batch) {
@@ -340,6 +380,7 @@ void TitanPart::end_schedule() {
   last_received_.reset();
   last_gradient_.reset();
   sent_gradients_.clear();
+  if (!chunks_.empty()) cat(chunks_, 0);  // _merge_outputs, for nobody
 }
 
 }  // namespace plimsoll::program

@@ -20,6 +20,7 @@ namespace plimsoll::program {
 struct TitanBatch {
   Tensor tokens, positions, labels;  ///< [batch, length]
   std::vector<Tensor> mask;          ///< flex_attention's, which every layer looks at until the batch is done
+  std::vector<Tensor> whole_tables;  ///< of rotary tables that hold this rank's part while the batch runs
 };
 
 /// What the parts of a rank send and receive through: groups on one communicator; `pairs`, where there are any, for all that goes alone
@@ -57,7 +58,8 @@ class TitanPart {
   void infer_backward(const TitanBatch& batch, const Tensor& valid_tokens);
   void end_inference();
 
-  void begin_schedule(std::int64_t micro_batches);
+  /// `all`: micro-batches of the run, those included that only others stand for.
+  void begin_schedule(std::int64_t micro_batches, std::int64_t all);
   /// Receive buffers of an activation and of a gradient. `kept`: the list of operations that names the buffer lives on until the next one.
   void receive_activation(std::size_t micro_batch, bool kept = false);
   void receive_gradient(std::size_t micro_batch, bool kept = false);
@@ -80,8 +82,12 @@ class TitanPart {
   /// perform_reduce_grad: what all micro-batches accumulated is reduced.
   void reduce_gradients();
   void end_schedule();
-  /// The trainer's loss of its last run dies, and with it the graph that its micro-batches left.
-  void end_step() { losses_of_step_.clear(); }
+  /// The trainer's loss of its last run dies, and with it the graph that its micro-batches left; what a run gave back dies when the next
+  /// one begins.
+  void end_step() {
+    losses_of_step_.clear();
+    chunks_.clear();
+  }
 
  private:
   /// What a micro-batch holds between the halves of its backward (backward_state).
@@ -90,10 +96,16 @@ class TitanPart {
     std::vector<WeightGroup> groups;
   };
   enum Received : std::int64_t { kActivation, kGradient, kReceived };
+  /// Until 2.11 a stage makes a receive buffer for each micro-batch's input and gradient once, keeps what it sent until its backward, and
+  /// learns shapes by a forward pass alone (pipelining/stage.py); later it receives into new ones, keeps an edge of the graph, and learns
+  /// by both passes.
+  bool keeps_buffers() const { return tape_.torch.number < 212; }
+  Tensor buffer_of(Received what, std::size_t micro_batch);
   void receive(Received what, std::size_t micro_batch, const Tensor& buffer);
   void await(Received what, std::size_t micro_batch);
   void send(Message& pending, int peer, const Tensor& tensor);
   void fire(Message& pending, int peer);
+  void keep_last_unit();
   void prefetch_in_order();
   BetweenHalves take_state(std::size_t micro_batch);
   void hold_reductions();
@@ -107,6 +119,8 @@ class TitanPart {
   TitanDecoder decoder_;
   Fsdp2 sharded_;
   std::vector<Tensor> inputs_, outputs_, gradients_, losses_;  ///< by micro-batch
+  std::vector<Tensor> received_[kReceived];                    ///< buffers by micro-batch, where they are kept from step to step
+  std::vector<Tensor> chunks_;                                 ///< outputs of the last stage that its run gives back (output_chunks)
   std::vector<Tensor> losses_of_step_;
   std::vector<Tensor> buffers_kept_;  ///< copies of the buffers during inference
   Tensor inferred_input_, inferred_output_;

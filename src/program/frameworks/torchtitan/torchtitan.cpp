@@ -5,6 +5,7 @@
 #include <tuple>
 #include <utility>
 
+#include "framework/torchtitan.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/schedule.hpp"
@@ -21,47 +22,54 @@ bool splits_backward(const Strategy& s) {
   return s.pp_schedule == "interleaved-zero-bubble" || s.pp_schedule == "zbv" || s.pp_schedule == "dualpipev";
 }
 
+void refuse_early_release(const Strategy& s, bool compiled) {
+  const bool full = s.recompute.kind == Recompute::Kind::full, operators = s.recompute.kind == Recompute::Kind::operators;
+  if (s.loss == LossKernel::chunked) fail("TorchTitan had no chunked loss before 0.3", "loss", "cross_entropy");
+  if (compiled && s.tp > 1 && !full && !operators)
+    refuse("tensor parallelism of TorchTitan's compiled blocks is modelled with full or per-operator recomputation", "recompute", "full");
+  if (compiled && s.pp > 1 && !full)
+    refuse("pipeline parallelism of TorchTitan's compiled blocks is modelled with full recomputation", "recompute", "full");
+  if (s.tp > 1 && !s.loss_parallel.value_or(true))
+    refuse("logits that are gathered over the tensor-parallel ranks are not modelled", "loss_parallel", "true");
+  if (s.tp > 1 && !s.sequence_parallel.value_or(false))
+    fail("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
+}
+
+void refuse_low_precision(const Strategy& s, bool early, bool compiled) {
+  // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
+  const bool eager_rowwise = !compiled && s.fp8_scaling == Fp8Scaling::rowwise;
+  const bool float8 = s.low_precision == LowPrecision::fp8 && ((compiled && early) || eager_rowwise);
+  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8 && compiled && early;  // mx_mm keeps its 16-bit arguments
+  const bool nvfp4 = s.low_precision == LowPrecision::nvfp4 && compiled && early && s.pp == 1;
+  if (s.low_precision != LowPrecision::none && !float8 && !mxfp8 && !nvfp4)
+    refuse("low-precision products of TorchTitan are not modelled", "precision");
+}
+
 void refuse_what_is_not_modelled(const Strategy& s) {
   const bool compiled = s.compile == Strategy::Compile::blocks;
-  if (before_0_3(s) && s.loss == LossKernel::chunked) fail("TorchTitan had no chunked loss before 0.3", "loss", "cross_entropy");
-  const bool full = s.recompute.kind == Recompute::Kind::full;
-  if (before_0_3(s) && s.tp > 1 && !(compiled && (full || s.recompute.kind == Recompute::Kind::operators)))
-    refuse("tensor parallelism of TorchTitan before 0.3 is modelled for compiled blocks with full or per-operator recomputation",
-           "framework_version", "0.3.0");
-  if (before_0_3(s) && s.pp > 1 && !(compiled && full && !profile_of(s).fused_rms_norm))
-    refuse("pipeline parallelism of TorchTitan before 0.3 is modelled for torch 2.7, compiled, with full recomputation",
-           "framework_version", "0.3.0");
-  if (before_0_3(s) && s.tp > 1 && !s.sequence_parallel.value_or(false))
-    fail("TorchTitan before 0.3 had no tensor parallelism without sequence parallelism", "sequence_parallel", "true");
+  const bool early = !framework::titan_release(s).is_0_3();
+  if (early) refuse_early_release(s, compiled);
   if (s.pp > 1 && splits_backward(s)) {
     if (s.recompute.kind == Recompute::Kind::operators)  // torch/utils/checkpoint.py: "Trying to backward an extra time"
       refuse("PyTorch goes back through a region of selective checkpointing once, a backward in halves several times", "recompute", "full");
     if (s.fsdp.reshard == FsdpOptions::Reshard::always)
       refuse("weights resharded between the halves of a backward are not modelled", "fsdp.reshard_after_forward", "default");
   }
-  if (s.cp > 1 &&
-      ((before_0_3(s) && !compiled) || s.attention == AttentionKernel::flash_varlen || s.attention == AttentionKernel::memory_efficient))
-    refuse("context parallelism of TorchTitan is modelled for scaled dot-product attention, before 0.3 in compiled blocks", "cp");
-  if (s.attention == AttentionKernel::flex && before_0_3(s)) refuse("flex_attention of TorchTitan before 0.3 is not modelled", "attention");
+  if (s.cp > 1 && (s.attention == AttentionKernel::flash_varlen || s.attention == AttentionKernel::memory_efficient))
+    refuse("context parallelism of TorchTitan is modelled for scaled dot-product attention", "attention", "sdpa");
   if (s.attention == AttentionKernel::flex && s.cp > 1)
     refuse("context parallelism of TorchTitan is not modelled for flex_attention", "attention", "sdpa");
-  if (s.ep > 1 && before_0_3(s)) refuse("expert parallelism of TorchTitan before 0.3 is not modelled", "framework_version", "0.3.0");
   if (s.ep > 1 && s.moe.dispatcher != "alltoall")
     refuse("TorchTitan's token dispatcher '" + s.moe.dispatcher + "' is not modelled", "moe.moe_token_dispatcher_type", "alltoall");
-  if (s.ep > 1 && s.moe.imbalance != 1) refuse("unbalanced experts are not modelled for TorchTitan", "moe_imbalance", "1");
-  // float8 products keep their 16-bit inputs for backward, eager (torchao's rowwise linear) and compiled; the casts die with the product.
-  const bool eager_rowwise = !compiled && !before_0_3(s) && s.fp8_scaling == Fp8Scaling::rowwise;
-  const bool float8 = s.low_precision == LowPrecision::fp8 && ((compiled && before_0_3(s)) || eager_rowwise);
-  const bool mxfp8 = s.low_precision == LowPrecision::mxfp8 && compiled && before_0_3(s);  // mx_mm keeps its 16-bit arguments
-  const bool nvfp4 = s.low_precision == LowPrecision::nvfp4 && compiled && before_0_3(s) && s.pp == 1;
-  if (s.low_precision != LowPrecision::none && !float8 && !mxfp8 && !nvfp4)
-    refuse("low-precision products of TorchTitan are not modelled", "precision");
-  if (compiled && !before_0_3(s)) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
+  refuse_low_precision(s, early, compiled);
+  if (compiled && !early) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
   if (is_bitsandbytes(s.optimizer)) fail("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.attention == AttentionKernel::cudnn)
     refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
-  if (s.data_parallel != DataParallel::fsdp2) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");
+  // Since April 2026 fully_shard wraps a model that nobody shards, too (00b7f5693).
+  const bool alone = !early && s.data_parallel == DataParallel::none;
+  if (s.data_parallel != DataParallel::fsdp2 && !alone) refuse("TorchTitan without fully_shard is not modelled", "data_parallel");
 }
 
 /// The router of the model's mixtures: a softmax but for DeepSeek-V3's sigmoid. The chosen scores are divided by their sum, but for those
@@ -84,20 +92,43 @@ Scaling product_scaling(const Strategy& s) {
   return s.fp8_scaling == Fp8Scaling::rowwise ? Scaling::row : Scaling::tensor;
 }
 
+/// What releases before 0.3 do otherwise.
+void set_early_release(TitanRun& run, const Strategy& s, const Model& model, const framework::TitanRelease& release) {
+  run.shared_table = true;
+  run.positions_given = s.cp > 1 && release.shards_context_itself();  // cp_shard's positions; else a table's first rows
+  run.ends_in_root = !release.wraps_ends();
+  run.grouped_attention = release.groups_heads();
+  run.early_stop = !release.recomputes_to_the_end();
+  run.experts = release.unsorts_experts() ? TitanRun::Experts::unsorted : TitanRun::Experts::scattered;
+  run.gives_outputs = !release.drops_pipeline_outputs();
+  if (release.rescales_loss()) run.loss_divisions = s.pp > 1 ? 2 : 1;
+  run.compiled = s.compile == Strategy::Compile::blocks;
+  run.product_scaling = product_scaling(s);
+  if (s.low_precision == LowPrecision::nvfp4) run.four_bit_layers = model.layers - s.bf16_tail_layers;
+  const bool compiles_loss = s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
+  run.compiled_loss = compiles_loss && s.tp == 1;  // a vocabulary cut over ranks goes through loss_parallel's own operators
+  run.cudnn_attention = s.cudnn_attention.value_or(false);
+}
+
 TitanRun run_of(const Model& model, const Strategy& s) {
   TitanRun run;
   run.tensor_parallel = {.degree = s.tp,
                          .sequence = s.sequence_parallel.value_or(false),
                          .asynchronous = s.async_tp.value_or(false),
                          .functional = s.titan.spmd_backend == "partial_dtensor"};
-  run.one_table = model.tied_embeddings && run.tensor_parallel.functional && !run.tensor_parallel.on();
+  const framework::TitanRelease release = framework::titan_release(s);
+  const bool early = !release.is_0_3();
+  run.tied = framework::torchtitan_ties(release, model);
+  run.one_table = run.tied && !early && run.tensor_parallel.functional && !run.tensor_parallel.on();
   run.fused_qkv = s.titan.fused_qkv.value_or(true);
   run.positions_given = s.titan.rope_positions_given.value_or(true);
-  run.truncated_init = model.model_type.rfind("qwen3", 0) != 0;
-  run.complex_rope = run.truncated_init && model.model_type != "gpt_oss";
+  const bool qwen = model.model_type.rfind("qwen3", 0) == 0;
+  run.truncated_init = !qwen && !early;  // PyTorch's own of that time drew in place and looked at nothing
+  run.complex_rope = !qwen && model.model_type != "gpt_oss";
   run.fused_draw = model.model_type != "gpt_oss";
   run.expert_ranks = s.ep;
-  run.float8_rowwise = s.low_precision == LowPrecision::fp8 && !before_0_3(s);
+  run.imbalance = s.ep > 1 ? s.moe.imbalance : 1;
+  run.float8_rowwise = s.low_precision == LowPrecision::fp8 && s.compile != Strategy::Compile::blocks;
   const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
   if (run.float8_rowwise && converts_router(model))
     fail("TorchTitan's float8 linears take the router's gate, which runs in autocast to fp32: torchao fails there", "precision", "bf16");
@@ -110,17 +141,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   if (s.attention == AttentionKernel::memory_efficient) run.attention = TitanRun::Attention::efficient;
   if (s.attention == AttentionKernel::flex) run.attention = TitanRun::Attention::flex;
   run.fused_norm = profile_of(s).fused_rms_norm;
-  if (before_0_3(s)) {
-    run.shared_table = model.max_positions;
-    run.grouped_attention = false;
-    run.early_stop = true;
-    run.compiled = s.compile == Strategy::Compile::blocks;
-    run.product_scaling = product_scaling(s);
-    if (s.low_precision == LowPrecision::nvfp4) run.four_bit_layers = model.layers - s.bf16_tail_layers;
-    const bool compiles_loss = run.compiled && s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
-    run.compiled_loss = compiles_loss && s.tp == 1;  // a vocabulary cut over ranks goes through loss_parallel's own operators
-    run.cudnn_attention = s.cudnn_attention.value_or(false);
-  }
+  if (early) set_early_release(run, s, model, release);
   switch (s.recompute.kind) {
     case Recompute::Kind::automatic:
     case Recompute::Kind::none:
@@ -265,7 +286,7 @@ std::size_t forward_of(const std::vector<ScheduledPass>& passes, std::int64_t mi
 /// Which of torch.distributed.pipelining's loops runs schedules of several chunks.
 Receives receives_of(const Strategy& strategy) {
   constexpr int kFirstWithRuntime = 210;
-  return before_0_3(strategy) || torch_release(strategy) < kFirstWithRuntime ? Receives::before_use : Receives::with_send;
+  return torch_release(strategy) < kFirstWithRuntime ? Receives::before_use : Receives::with_send;
 }
 
 /// Marks the passes from the forward of `first` on as standing for those of the micro-batches that are left out, `period` at a time.
@@ -365,7 +386,7 @@ struct TitanPipeline::Impl {
 
   /// Where patterns are worth their while: ranks with equal neighbours, or more micro-batches under way than patterns take.
   bool may_compose(const TitanRankPlan& plan, int rank) const {
-    if (strategy.pp == 1 || strategy.grad_accum > 1 || run.every > 1) return false;
+    if (strategy.pp == 1 || strategy.grad_accum > 1 || run.every > 1 || run.gives_outputs) return false;
     if (has_one_chunk(strategy)) {
       const std::int64_t from_here = strategy.pp - rank;
       const bool too_short = from_here > 1 && from_here < kFewestWarmUp;

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 
+#include "plimsoll/framework.hpp"
 #include "program/left_behind.hpp"
 #include "program/modules/torchtitan/moe.hpp"
 #include "program/op.hpp"
 #include "program/ops/block_mask.hpp"
+#include "program/ops/ops.hpp"
 #include "program/optimizers/clipping.hpp"
 #include "program/optimizers/host_optimizer.hpp"
 #include "program/tensor_names.hpp"
@@ -14,14 +16,15 @@ namespace plimsoll::program {
 
 namespace {
 
+/// From here on _HeadTailLoadBalancer puts its indices together on the device; before, on the host.
+constexpr int kCutsOrderOnDevice = 212;
+
 /// The labels of earlier groups of micro-batches are named until those of the next one are there.
 void forget_labels(std::vector<TitanBatch>& batches, std::size_t earlier) {
   for (std::size_t i = 0; i < earlier; ++i) batches[i].labels.reset();
 }
 
 }  // namespace
-
-bool before_0_3(const Strategy& s) { return !s.titan.fused_qkv.value_or(true) && !s.titan.rope_positions_given.value_or(true); }
 
 PassOrder TitanRankPlan::order() const {
   PassOrder order{.passes = {}, .begin = repeat_begin, .end = repeat_end, .times = repeat_times};
@@ -30,7 +33,11 @@ PassOrder TitanRankPlan::order() const {
 }
 
 TitanTrainer::TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan)
-    : strategy_(lowering.strategy), plan_(plan), tape_(lowering.device), transfers_(make_transfers()) {
+    : strategy_(lowering.strategy),
+      release_(framework::titan_release(lowering.strategy)),
+      plan_(plan),
+      tape_(lowering.device, lowering.torch()),
+      transfers_(make_transfers()) {
   for (const TitanStage& stage : plan_.parts)
     parts_.push_back(std::make_unique<TitanPart>(lowering.model, strategy_, run, stage, tape_, transfers_.get(),
                                                  static_cast<std::int64_t>(parts_.size())));
@@ -55,8 +62,6 @@ std::unique_ptr<TitanTransfers> TitanTrainer::make_transfers() {
 
 RecordedPipelineRank TitanTrainer::record() {
   tape_.phase(Phase::init);
-  Tensor blas_workspace;
-  if (before_0_3(strategy_)) blas_workspace = tape_.workspace_for_good();
   for (auto& part : parts_) part->materialize();
   for (auto& part : parts_)
     for (Tensor& shard : part->sharded().shards()) shards_.push_back(shard);
@@ -91,42 +96,87 @@ void TitanTrainer::repeat_passes(RecordedPipelineRank& recorded) const {
 
 TitanBatch TitanTrainer::next_batch() {
   tape_.operator_name = "inputs";
-  const bool whole = !before_0_3(strategy_);  // cp_shard cuts whole sequences that are on the device
-  const Dims sizes{strategy_.micro_batch, whole ? strategy_.seq_len : strategy_.seq_len / strategy_.cp};
+  const Dims sizes{strategy_.micro_batch, strategy_.seq_len};  // whole sequences: ranks of context parallelism cut them on the device
   const auto input = [&] { return tape_.empty(sizes, DType::int64, Category::input); };
-  TitanBatch batch{input(), {}, {}, {}};
-  if (whole) batch.positions = input();
+  TitanBatch batch{input(), {}, {}, {}, {}};
+  if (release_.is_0_3()) batch.positions = input();
   batch.labels = input();
   return batch;
 }
 
-/// cp_shard: this rank's chunks of the sequences, the n-th from the front and the n-th from the back.
-TitanBatch TitanTrainer::context_part(const TitanBatch& batch) {
-  if (strategy_.cp == 1 || before_0_3(strategy_)) return batch;
+/// _HeadTailLoadBalancer: the order in which a sequence is cut.
+Tensor TitanTrainer::load_balance() {
   tape_.operator_name = "cp_shard";
   const std::int64_t length = strategy_.seq_len;
-  Tensor order;
-  {
-    const Tensor indices = tape_.empty({length}, DType::int32);
-    const Tensor heads = tape_.empty({strategy_.cp}, DType::int64), tails = tape_.empty({strategy_.cp}, DType::int64);
-    const Tensor front = tape_.empty({length / 2}, DType::int32), back = tape_.empty({length / 2}, DType::int32);
-    order = elementwise(tape_, {&indices}, DType::int32);
+  const Tensor indices = tape_.empty({length}, DType::int32);
+  if (tape_.torch.number < kCutsOrderOnDevice) return elementwise(tape_, {&indices}, DType::int32);
+  const Tensor heads = tape_.empty({strategy_.cp}, DType::int64), tails = tape_.empty({strategy_.cp}, DType::int64);
+  const Tensor front = tape_.empty({length / 2}, DType::int32), back = tape_.empty({length / 2}, DType::int32);
+  return elementwise(tape_, {&indices}, DType::int32);
+}
+
+/// context_parallel(): inputs, labels and rotary tables become this rank's parts in their own memory; the tables' whole values are kept
+/// until the passes are over.
+void TitanTrainer::shard_in_place(TitanBatch& batch) {
+  std::vector<Tensor*> buffers = {&batch.tokens, &batch.labels};
+  for (auto& part : parts_)
+    for (ModuleBuffer& table : part->decoder().root().buffers) {
+      batch.whole_tables.push_back(elementwise(tape_, {&table.tensor}, table.type));
+      buffers.push_back(&table.tensor);
+    }
+  const Tensor order = load_balance();
+  std::vector<Tensor> ordered;
+  for (const Tensor* buffer : buffers) {
+    if (buffer->rank() == 2 && buffer->dtype() != DType::int64) {
+      ordered.push_back(elementwise(tape_, {buffer}, buffer->dtype()));
+      continue;
+    }
+    for (std::int64_t row = 0; row < strategy_.micro_batch; ++row) {  // buffer[i] = index_select(buffer[i], …)
+      const Tensor one = tape_.empty({strategy_.seq_len}, buffer->dtype());
+      in_place(*buffer, {&one});
+    }
   }
+  for (Tensor* buffer : buffers) {
+    Dims sizes = buffer->sizes();
+    const int dimension = buffer->dtype() == DType::int64 ? 1 : 0;
+    sizes[dimension] /= strategy_.cp;
+    const Tensor shard = tape_.empty(sizes, buffer->dtype());
+    in_place(*buffer, {&shard});
+    if (dimension == 1) *buffer = tape_.view(*buffer, sizes, contiguous_strides(sizes));
+  }
+}
+
+/// cp_shard: this rank's chunks of the sequences, the n-th from the front and the n-th from the back.
+TitanBatch TitanTrainer::context_part(const TitanBatch& batch) {
+  if (strategy_.cp == 1) return batch;
+  if (!release_.shards_context_itself()) {
+    TitanBatch mine = batch;
+    shard_in_place(mine);
+    return mine;
+  }
+  const std::int64_t length = strategy_.seq_len;
+  const Tensor order = load_balance();
   const auto part = [&](const Tensor& whole) {
     const Tensor reordered = elementwise(tape_, {&whole}, whole.dtype());
     return tape_.empty({whole.size(0), length / strategy_.cp}, whole.dtype(), Category::input);
   };
   TitanBatch mine;
   mine.tokens = part(batch.tokens);
-  mine.positions = part(batch.positions);
+  if (release_.is_0_3()) {
+    mine.positions = part(batch.positions);
+    mine.labels = part(batch.labels);
+    return mine;
+  }
   mine.labels = part(batch.labels);
+  const Tensor positions = arange(tape_, length, DType::int32);
+  mine.positions = part(expand(unsqueeze(positions, 0), batch.tokens.sizes()));
   return mine;
 }
 
 /// post_dataloading_process: the mask of flex_attention, and this rank's part of the sequences.
 TitanBatch TitanTrainer::prepare(const TitanBatch& whole) {
   TitanBatch batch = context_part(whole);
-  if (strategy_.attention == AttentionKernel::flex) batch.mask = packed_causal_mask(whole.positions);
+  if (strategy_.attention == AttentionKernel::flex) batch.mask = packed_causal_mask(release_.is_0_3() ? whole.positions : whole.tokens);
   return batch;
 }
 
@@ -137,7 +187,7 @@ Tensor TitanTrainer::count_tokens() {
 }
 
 void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
-  const Tensor valid_tokens = before_0_3(strategy_) ? Tensor() : count_tokens();
+  const Tensor valid_tokens = release_.counts_tokens() ? count_tokens() : Tensor();
   std::vector<TitanBatch> batches;  // train_step's list keeps the tokens of all micro-batches of the step
   Tensor loss;
   accumulation.run([&](bool) {
@@ -194,12 +244,13 @@ void TitanTrainer::run_schedule(std::vector<TitanBatch>& batches, const Tensor& 
     own.push_back(prepare(batches[from + i]));
     if (i > 0) forget_unused(own[i - 1]);
   }
-  if (from == 0 && !before_0_3(strategy_) && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);
+  if (from == 0 && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);
   run_pipeline(tape_, {.parts = parts_,
                        .stages = plan_.stages,
                        .passes = plan_.passes,
                        .batches = own.data(),
                        .micro_batches = plan_.micro_batches,
+                       .all_micro_batches = plan_.micro_batches + plan_.left_out,
                        .valid_tokens = valid_tokens,
                        .marks = &marks});
 }

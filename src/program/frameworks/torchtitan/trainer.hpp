@@ -4,6 +4,7 @@
 #include <memory>
 #include <vector>
 
+#include "framework/torchtitan.hpp"
 #include "plimsoll/strategy.hpp"
 #include "program/accumulation.hpp"
 #include "program/frameworks/torchtitan/pipeline.hpp"
@@ -34,9 +35,6 @@ struct TitanRankPlan {
   PassOrder order() const;
 };
 
-/// Whether the code is that of the end of 2024: one rotary table, separate projections, a root unit around embedding, norm and head.
-bool before_0_3(const Strategy& strategy);
-
 class TitanTrainer {
  public:
   TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan);
@@ -50,6 +48,8 @@ class TitanTrainer {
   void repeat_passes(RecordedPipelineRank& recorded) const;
   TitanBatch next_batch();
   TitanBatch context_part(const TitanBatch& batch);
+  void shard_in_place(TitanBatch& batch);
+  Tensor load_balance();
   TitanBatch prepare(const TitanBatch& whole);
   void forget_unused(TitanBatch& batch) const;
   Tensor count_tokens();
@@ -57,6 +57,7 @@ class TitanTrainer {
   void run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens, PassMarks& marks);
 
   Strategy strategy_;
+  framework::TitanRelease release_;
   TitanRankPlan plan_;
   Tape tape_;
   std::unique_ptr<TitanTransfers> transfers_;  ///< in a pipeline

@@ -7,7 +7,6 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/tensor_parallel.hpp"
-#include "program/modules/torchtitan/rope.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
 
@@ -71,6 +70,11 @@ Tensor leave(const TensorParallel& tp, const Tensor& x) {
   return tp.sequence ? scatter_sequence(tp, x) : reduce_partial(tp, x);
 }
 
+Rope make_rope(Module& attention, const AttentionSpec& spec, const TitanContext& context) {
+  const RopeShape shape = shape_of_rope(context.run, spec);
+  return context.run.shared_table ? Rope(context.root, shape, context.tape) : add_rope(attention, shape, context.tape);
+}
+
 /// GQAttention with a fused or three separate projections.
 class GroupedAttention final : public TitanAttention {
  public:
@@ -79,8 +83,7 @@ class GroupedAttention final : public TitanAttention {
     const TensorParallel& tp = context.run.tensor_parallel;
     Tape& tape = context.tape;
     if (spec.sinks) add_sinks();
-    const RopeShape shape{context.run.complex_rope, context.run.positions_given, spec.head_dim, context.run.length};
-    rope_ = context.run.shared_table > 0 ? shared_rope(context.root, "freqs_cis", shape, tape) : add_rope(module_, shape, tape);
+    rope_ = make_rope(module_, spec, context);
     Module& qkv = add_titan_module(module_, "qkv_linear", tape);
     const std::int64_t q = spec.heads * spec.head_dim, kv = spec.kv_heads * spec.head_dim;
     if (context.run.fused_qkv) {
@@ -182,7 +185,7 @@ class LatentAttention final : public TitanAttention {
     latent_norm_.emplace(module_, "kv_norm", mla_.kv_lora_rank, true, tape);
     key_value_ = add_titan_linear(module_, "wkv_b", mla_.kv_lora_rank, heads_ * (mla_.qk_nope_head_dim + mla_.v_head_dim), tape);
     output_ = add_titan_linear(module_, "wo", heads_ * mla_.v_head_dim, spec.hidden, tape);
-    rope_ = add_rope(module_, {true, context.run.positions_given, rotating, context.run.length}, tape);
+    rope_ = make_rope(module_, spec, context);
   }
 
   /// Names are those of the real module's variables: each holds its storage until it is assigned anew or the call returns.
@@ -195,16 +198,22 @@ class LatentAttention final : public TitanAttention {
     q = view(q, {batch, length, heads_, -1});
     const auto [q_nope, q_rest] = parts_of(q, mla_.qk_nope_head_dim);
     Tensor q_pe = q_rest, kv, k_pe;
+    if (context_.run.shared_table) {  // before 0.3 each is turned as soon as it is there
+      q_pe = rope_.turn(q_pe, positions);
+      q = cat({q_nope, q_pe}, -1);
+    }
     {
       const Tensor product = latent_(x);
       std::tie(kv, k_pe) = parts_of(product, mla_.kv_lora_rank);
     }
-    {
+    if (context_.run.shared_table) {
+      k_pe = rope_.turn(unsqueeze(k_pe, 2), positions);
+    } else {
       std::pair<Tensor, Tensor> turned = rope_(q_pe, unsqueeze(k_pe, 2), positions);
       q_pe = std::move(turned.first);
       k_pe = std::move(turned.second);
+      q = cat({q_nope, q_pe}, -1);
     }
-    q = cat({q_nope, q_pe}, -1);
     kv = expand_latent(kv);
     kv = view(kv, {batch, length, heads_, -1});
     const auto [k_nope, v] = parts_of(kv, mla_.qk_nope_head_dim);
@@ -242,6 +251,16 @@ class LatentAttention final : public TitanAttention {
 };
 
 }  // namespace
+
+RopeShape shape_of_rope(const TitanRun& run, const AttentionSpec& spec) {
+  RopeShape shape;
+  shape.complex = spec.mla || run.complex_rope;
+  shape.low = run.shared_table;
+  shape.positions = run.positions_given;
+  shape.dim = spec.mla ? spec.mla->qk_rope_head_dim : spec.head_dim;
+  shape.length = run.length;
+  return shape;
+}
 
 std::unique_ptr<TitanAttention> make_titan_attention(Module& parent, const AttentionSpec& spec, const TitanContext& context) {
   if (spec.mla) return std::make_unique<LatentAttention>(parent, spec, context);

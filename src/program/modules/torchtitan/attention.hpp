@@ -5,6 +5,7 @@
 
 #include "plimsoll/model.hpp"
 #include "program/modules/torchtitan/layers.hpp"
+#include "program/modules/torchtitan/rope.hpp"
 
 namespace plimsoll::program {
 
@@ -15,6 +16,9 @@ class TitanAttention {
   /// activations between the blocks are.
   virtual Tensor operator()(const Tensor& input, const Tensor& positions) const = 0;
 };
+
+/// The rotary embedding of an attention.
+RopeShape shape_of_rope(const TitanRun& run, const AttentionSpec& spec);
 
 /// Adds the module "attention": GQAttention, or DeepSeek's latent attention where `spec` says so. `spec` must outlive it.
 /// Throws Error (refused): latent attention under a kernel or a split that is not modelled.

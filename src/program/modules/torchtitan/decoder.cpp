@@ -45,6 +45,12 @@ void check_family(const Model& model) {
     refuse("TorchTitan's modules of model type '" + model.model_type + "' are not modelled");
 }
 
+void check_compiled(const Model& model) {
+  for (const Block& block : model.blocks)
+    if (block.moe || (block.attention && (block.attention->mla || block.attention->sinks)))
+      refuse("TorchTitan's compiled blocks are modelled for those of Llama and Qwen3 without experts", "compile", "false");
+}
+
 }  // namespace
 
 /// Llama3TransformerBlock and Qwen3TransformerBlock; DeepSeekV3TransformerBlock and GptOssTransformerBlock, which register their norms in
@@ -60,7 +66,7 @@ class TitanLayer {
     const bool norms_first = block.attention->mla || block.attention->sinks;
     if (norms_first) add_norms(run);
     feed_forward_ = make_feed_forward(module, block, {run, root, tape});
-    moe_ = make_moe(module, block, {run, root, tape});
+    if (block.moe) moe_ = make_titan_mixture(module, *block.moe, {run, root, tape});
     if (!norms_first) add_norms(run);
   }
 
@@ -123,9 +129,6 @@ class TitanLayer {
     if (block.moe) return nullptr;
     return std::make_unique<TitanFeedForward>(module, "feed_forward", block.attention->hidden, block.mlp->intermediate, context);
   }
-  static std::unique_ptr<TitanMoe> make_moe(Module& module, const Block& block, const TitanContext& context) {
-    return block.moe ? std::make_unique<TitanMoe>(module, *block.moe, context) : nullptr;
-  }
 
   Module& module_;
   Block block_;
@@ -133,20 +136,20 @@ class TitanLayer {
   bool float8_;
   std::unique_ptr<TitanAttention> attention_;
   std::unique_ptr<TitanFeedForward> feed_forward_;
-  std::unique_ptr<TitanMoe> moe_;
+  std::unique_ptr<TitanMixture> moe_;
   std::optional<TitanNorm> attention_norm_, mlp_norm_;
 };
 
 TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {
   check_family(model);
+  if (run.compiled) check_compiled(model);
   const TensorParallel& tp = run.tensor_parallel;
   if (run.compiled && tp.on() && tp.asynchronous) run_.pieces = tape.add_stream("tensor parallel pieces");
   attention_sizes_ = {model.heads * model.head_dim, model.kv_heads * model.head_dim};
-  if (run.shared_table > 0)
-    root_.buffers.push_back({.name = "freqs_cis", .sizes = {run.shared_table, model.head_dim / 2}, .type = DType::complex64, .tensor = {}});
+  const std::vector<const Block*> blocks = blocks_of_layers(model);
+  if (run.shared_table) add_shared_table(root_, shape_of_rope(run, *blocks.front()->attention));
   const Dims table{tp.share(model.vocab_size), model.hidden_size};
   if (stage.embedding) add_titan_parameter(add_titan_module(root_, "tok_embeddings", tape), "weight", table);
-  const std::vector<const Block*> blocks = blocks_of_layers(model);
   Module& layers = add_titan_module(root_, "layers", tape);
   for (std::int64_t index : stage.layers) {
     Module& module = add_titan_module(layers, std::to_string(index), tape);

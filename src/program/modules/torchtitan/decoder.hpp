@@ -23,7 +23,8 @@ struct TitanRun {
   bool complex_rope = true;       ///< complex64 rotations; else fp32 cosines and sines
   bool skip_head = false;         ///< the loss applies the head (ChunkedLossWrapper)
   bool fused_norm = true;         ///< aten::_fused_rms_norm; before torch 2.8 its parts
-  bool grouped_attention = true;  ///< attention takes fewer key heads; before 0.3 they were repeated
+  bool grouped_attention = true;  ///< attention takes fewer key heads; else they are repeated
+  bool tied = false;              ///< embedding and head are one table
   bool one_table = false;         ///< tied tables are one parameter when they are sharded; else only their shards are
   enum class Attention : std::uint8_t {
     scaled_dot_product,
@@ -40,14 +41,23 @@ struct TitanRun {
     bool softmax = true;             ///< scores are a softmax over the experts; else a sigmoid of each
     bool normalized = true;          ///< the chosen experts' scores are divided by their sum
   } router;                          ///< of mixtures of experts
+  enum class Experts : std::uint8_t {
+    dispatched,  ///< TokenDispatcher: scores meet the outputs where these are added to their tokens
+    unsorted,    ///< before 0.3: outputs are put in the order of tokens and summed there with their scores
+    scattered,   ///< before November 2025: outputs times scores are added to their tokens
+  } experts = Experts::dispatched;   ///< how a mixture sends tokens to its experts and adds up what comes back
   std::int64_t expert_ranks = 1;     ///< expert parallelism
+  double imbalance = 1;              ///< rows of this rank's experts over the mean of all ranks
   std::int64_t context_ranks = 1;    ///< context parallelism: ring attention
   StreamId pieces = kComputeStream;  ///< of asynchronous tensor parallelism in compiled layers
   bool compiled = false;             ///< torch.compile of every layer
   std::int64_t four_bit_layers = 0;  ///< the first layers, whose products are NVFP4
   bool compiled_loss = false;        ///< torch.compile of the loss, since 2025
+  bool gives_outputs = false;        ///< a pipeline's schedule gives back the last stage's outputs
+  int loss_divisions = 0;            ///< by numbers: of accumulated micro-batches, and of those of a pipeline
   bool early_stop = false;           ///< checkpoints end their recomputation with the last saved tensor
-  std::int64_t shared_table = 0;     ///< rows of the one rotary table that all layers shared before 0.3; 0: a table per layer
+  bool shared_table = false;         ///< one rotary table for all layers, as before 0.3; else a table per layer
+  bool ends_in_root = false;         ///< embedding, norm and head are the root's unit
   std::int64_t length = 0;           ///< of a sequence: rows of the rotary tables
   enum class Checkpointing : std::uint8_t { none, full, operators } checkpointing = Checkpointing::none;
   int every = 1;  ///< of full checkpointing: every n-th layer

@@ -1,5 +1,8 @@
 #include "program/modules/torchtitan/moe.hpp"
 
+#include <cmath>
+#include <utility>
+
 #include "plimsoll/error.hpp"
 #include "program/modules/expert_parallel.hpp"
 #include "program/modules/torchtitan/gpt_oss.hpp"
@@ -10,21 +13,6 @@ namespace plimsoll::program {
 
 namespace {
 
-/// SelectiveAC never keeps nor counts products (mm) of the shape of the router's; with a bias it is another operator, which is kept.
-class OutsideOfPolicy {
- public:
-  OutsideOfPolicy(Tape& tape, bool biased) : tape_(tape), before_(tape.selective_outputs) {
-    if (!biased) tape.selective_outputs = nullptr;
-  }
-  ~OutsideOfPolicy() { tape_.selective_outputs = std::move(before_); }
-  OutsideOfPolicy(const OutsideOfPolicy&) = delete;
-  OutsideOfPolicy& operator=(const OutsideOfPolicy&) = delete;
-
- private:
-  Tape& tape_;
-  std::shared_ptr<SelectiveOutputs> before_;
-};
-
 /// x.sum(dim=(0, 1)) of a mask, in 64-bit integers.
 Tensor count_mask(const Tensor& mask) { return count(mask, {true, true, false}); }
 
@@ -33,6 +21,41 @@ Tensor integers(const Tensor& x, const Tensor& y) { return elementwise(x.tape(),
 
 }  // namespace
 
+std::unique_ptr<TitanMixture> make_titan_mixture(Module& parent, const MoeSpec& spec, const TitanContext& context) {
+  if (!spec.gated || spec.shared_gate)
+    refuse("TorchTitan's experts without gate or with a gated shared expert are not modelled", parent.path);
+  if (context.run.experts == TitanRun::Experts::dispatched) return std::make_unique<TitanMoe>(parent, spec, context);
+  return make_sorted_mixture(parent, spec, context);
+}
+
+Tensor scores_within_groups(const MoeSpec& spec, const Tensor& scores) {
+  Dims sizes = scores.sizes();
+  sizes[scores.rank() - 1] = spec.groups;
+  sizes.push_back(spec.experts / spec.groups);
+  const Tensor grouped = view(scores, sizes);
+  const TopK best_two = top_k(grouped, 2);
+  const Tensor group_scores = sum(best_two.values, {-1}, false);
+  const TopK chosen = unsorted_top_k(group_scores, spec.chosen_groups);
+  const Tensor mask = elementwise(scores.tape(), {&group_scores}, DType::boolean);
+  in_place(mask, {&chosen.indices});
+  const Tensor limited = masked_fill(grouped, unsqueeze(mask, -1));
+  return view(limited, scores.sizes());
+}
+
+Tensor run_grouped_experts(const Tensor& rows, const Tensor& counts, const Tensor& w1, const Tensor& w2, const Tensor& w3) {
+  const Tensor offsets = cumulative_sum(counts, DType::int32);
+  Tensor hidden;
+  {
+    const Tensor gate = grouped_product(rows, w1, offsets);
+    hidden = silu(gate);
+  }
+  {
+    const Tensor up = grouped_product(rows, w3, offsets);
+    hidden = multiply(hidden, up);
+  }
+  return grouped_product(hidden, w2, offsets);
+}
+
 TitanMoe::TitanMoe(Module& parent, const MoeSpec& spec, const TitanContext& context)
     : context_(context),
       spec_(spec),
@@ -40,8 +63,6 @@ TitanMoe::TitanMoe(Module& parent, const MoeSpec& spec, const TitanContext& cont
       routed_(add_titan_module(module_, "routed_experts", context.tape)),
       grouped_(add_titan_module(routed_, "inner_experts", context.tape)),
       router_(add_titan_module(module_, "router", context.tape)) {
-  if (!spec.gated || spec.shared_gate)
-    refuse("TorchTitan's experts without gate or with a gated shared expert are not modelled", module_.path);
   add_experts();
   gate_ = add_titan_linear(router_, "gate", spec.hidden, spec.experts, context.tape, spec.router_bias);
   if (spec.shared_intermediate > 0)
@@ -108,7 +129,7 @@ TitanMoe::Routing TitanMoe::route(const Tensor& input) const {
   }
   routing.scores = context_.run.router.softmax ? softmax(routing.scores, DType::fp32) : sigmoid(routing.scores);
   Tensor choice = add(routing.scores, module_.buffer("expert_bias_E"));
-  if (spec_.groups > 0) choice = scores_within_groups(choice);
+  if (spec_.groups > 0) choice = scores_within_groups(spec_, choice);
   const TopK best = unsorted_top_k(choice, spec_.top_k);
   routing.experts = best.indices;
   routing.weights = gather_last(routing.scores, routing.experts);
@@ -123,18 +144,6 @@ TitanMoe::Routing TitanMoe::route(const Tensor& input) const {
   routing.weights = multiply_scalar(routing.weights);
   call.done({&routing.weights, &routing.experts, &routing.scores});
   return routing;
-}
-
-/// _get_node_limited_routing_scores, whose variables all live until it returns.
-Tensor TitanMoe::scores_within_groups(const Tensor& scores) const {
-  const Tensor grouped = view(scores, {scores.size(0), scores.size(1), spec_.groups, spec_.experts / spec_.groups});
-  const TopK best_two = top_k(grouped, 2);
-  const Tensor group_scores = sum(best_two.values, {-1}, false);
-  const TopK chosen = unsorted_top_k(group_scores, spec_.chosen_groups);
-  const Tensor mask = elementwise(context_.tape, {&group_scores}, DType::boolean);
-  in_place(mask, {&chosen.indices});
-  const Tensor limited = masked_fill(grouped, unsqueeze(mask, -1));
-  return view(limited, scores.sizes());
 }
 
 /// The tokens of [batch, length, hidden] that this rank routes: tensor-parallel ranks are expert-parallel ones too, each with a part of the
@@ -195,8 +204,8 @@ TitanMoe::Dispatched TitanMoe::dispatch(const Tensor& x, const Tensor& weights, 
   return dispatched;
 }
 
-/// Rows to the ranks of their experts, then from the order of ranks to that of experts (_permute). Balanced routing: every rank sends and
-/// gets as many rows as it has.
+/// Rows to the ranks of their experts, then from the order of ranks to that of experts (_permute). Every rank sends as many rows as it has
+/// tokens for; this one gets `imbalance` times as many.
 TitanMoe::Dispatched TitanMoe::exchange(const Tensor& rows, const Tensor& counts) const {
   Tape& tape = context_.tape;
   tape.operator_name = "permute";
@@ -207,7 +216,8 @@ TitanMoe::Dispatched TitanMoe::exchange(const Tensor& rows, const Tensor& counts
     const GradMode no_grad(tape, false);
     global = view(all_to_all(group, view(counts, {ranks, own})), {-1});
   }
-  const Tensor received = all_to_all(group, rows);
+  const auto share = static_cast<std::int64_t>(std::ceil(static_cast<double>(rows.size(0)) * context_.run.imbalance));
+  const Tensor received = all_to_all(group, rows, share);
   const std::int64_t total = received.size(0);
   Tensor starts;
   {
@@ -247,17 +257,7 @@ Tensor TitanMoe::run_experts(const Tensor& input, const Tensor& counts) const {
   ModuleCall call(grouped_, context_.tape, {&rows});
   if (spec_.expert_bias) return call.done(run_gpt_oss_experts(grouped_, rows, counts));
   const Tensor w1 = local_weight("w1_EFD"), w2 = local_weight("w2_EDF"), w3 = local_weight("w3_EFD");
-  const Tensor offsets = cumulative_sum(counts, DType::int32);
-  Tensor hidden;
-  {
-    const Tensor gate = grouped_product(rows, w1, offsets);
-    hidden = silu(gate);
-  }
-  {
-    const Tensor up = grouped_product(rows, w3, offsets);
-    hidden = multiply(hidden, up);
-  }
-  return call.done(grouped_product(hidden, w2, offsets));
+  return call.done(run_grouped_experts(rows, counts, w1, w2, w3));
 }
 
 /// A weight of the experts; as a DTensor (over expert or tensor-parallel ranks) its own part, by a node of the graph: gradients of all
@@ -274,7 +274,7 @@ Tensor TitanMoe::combine(const Tensor& output, const Dispatched& dispatched, con
   Tensor rows = output;
   if (dispatched.order) {
     rows = place_rows(rows, dispatched.order);
-    rows = all_to_all({context_.run.expert_ranks, context_.run.tensor_parallel.functional}, rows);
+    rows = all_to_all({context_.run.expert_ranks, context_.run.tensor_parallel.functional}, rows, dispatched.tokens.size(0));
   }
   const Tensor sums = zeros(context_.tape, x.sizes(), x.dtype());
   {

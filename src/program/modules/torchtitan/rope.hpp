@@ -11,9 +11,9 @@ namespace plimsoll::program {
 
 struct RopeShape {
   bool complex = true;    ///< ComplexRoPE; else CosSinRoPE
+  bool low = false;       ///< cosines and sines are cast to the type of queries and keys, which are turned in it; else all is fp32
   bool positions = true;  ///< rows are gathered by position ids; else the table's first rows are viewed
   std::int64_t dim = 0, length = 0;
-  const char* table = "cache";  ///< name of the table among its module's buffers
 };
 
 class Rope {
@@ -22,6 +22,8 @@ class Rope {
   Rope(Module& module, const RopeShape& shape, Tape& tape) : module_(&module), tape_(&tape), shape_(shape) {}
   /// Query and key [batch, length, heads, dim], turned.
   std::pair<Tensor, Tensor> operator()(const Tensor& query, const Tensor& key, const Tensor& positions) const;
+  /// One of them alone.
+  Tensor turn(const Tensor& x, const Tensor& positions) const;
 
  private:
   Tensor rows(const Tensor& query, const Tensor& positions) const;
@@ -32,7 +34,7 @@ class Rope {
 
 /// Adds the module "rope" with its table.
 Rope add_rope(Module& parent, const RopeShape& shape, Tape& tape);
-/// A rotary embedding over a table of `owner` that is shared.
-Rope shared_rope(Module& owner, const char* table, const RopeShape& shape, Tape& tape);
+/// Adds the table that all layers share to the root, a buffer of its own.
+void add_shared_table(Module& root, const RopeShape& shape);
 
 }  // namespace plimsoll::program

@@ -142,8 +142,8 @@ void Fsdp2::set_reshard_after_forward(const Module& module, bool yes) {
 void Fsdp2::set_reshard_after_backward(const Module& module, bool yes) {
   for (auto& group : unit_of(module).groups) group->reshard_after_backward = yes;
 }
-void Fsdp2::prefetch_in_forward(const Module& module, const Module& target) { unit_of(module).forward_prefetch = {&unit_of(target)}; }
-void Fsdp2::prefetch_in_backward(const Module& module, const Module& target) { unit_of(module).backward_prefetch = {&unit_of(target)}; }
+void Fsdp2::prefetch_in_forward(const Module& module, const Module& target) { unit_of(module).forward_prefetch.push_back(&unit_of(target)); }
+void Fsdp2::prefetch_in_backward(const Module& module, const Module& target) { unit_of(module).backward_prefetch.push_back(&unit_of(target)); }
 
 void Fsdp2::unshard(const Module& module) {
   for (auto& group : unit_of(module).groups) {
