@@ -112,13 +112,13 @@ enum class AttentionLibrary : std::uint8_t {
   cudnn,
   flash2,
   flash3,
-  flash4,
   memory_efficient,    ///< CUTLASS's, in PyTorch
   flex,                ///< Triton's, made by torch.compile
   triton,
   composable_kernel,
   aotriton,
   transformer_engine,  ///< its own fused kernels beside cuDNN's
+  flash4,
 };
 std::string_view name_of(AttentionLibrary library);
 

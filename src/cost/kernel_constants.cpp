@@ -119,7 +119,7 @@ MultiTensorLaws read_multi_tensor(const JsonValue& object) {
 
 AttentionLibrary attention_library(const JsonValue& value) {
   std::vector<std::string> names;
-  for (auto i = static_cast<int>(AttentionLibrary::cudnn); i <= static_cast<int>(AttentionLibrary::transformer_engine); ++i) {
+  for (auto i = static_cast<int>(AttentionLibrary::cudnn); i <= static_cast<int>(AttentionLibrary::flash4); ++i) {
     names.emplace_back(name_of(static_cast<AttentionLibrary>(i)));
     if (value.text() == names.back()) return static_cast<AttentionLibrary>(i);
   }

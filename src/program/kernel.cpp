@@ -181,7 +181,7 @@ std::string_view name_of(Walk walk) {
 
 std::string_view name_of(AttentionLibrary library) {
   constexpr std::string_view kNames[] = {
-      "cudnn", "flash2", "flash3", "flash4", "memory_efficient", "flex", "triton", "composable_kernel", "aotriton", "transformer_engine"};
+      "cudnn", "flash2", "flash3", "memory_efficient", "flex", "triton", "composable_kernel", "aotriton", "transformer_engine", "flash4"};
   return kNames[static_cast<std::size_t>(library)];
 }
 

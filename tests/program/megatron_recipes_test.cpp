@@ -353,7 +353,7 @@ TEST(MegatronRecipes, ExpertsOfARankShareAnAdapter) {
                              more + "}";
     const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", 1));
     std::int64_t elements = 0;
-    for (const PlacedParameter& each : megatron_parameters(megatron_config(model, strategy), {0, kLayers, true, true}, 1))
+    for (const PlacedParameter& each : megatron_parameters(megatron_config(model, strategy, h100()), {0, kLayers, true, true}, 1))
       elements += each.parameter->trainable ? each.parameter->sizes.product() : 0;
     return elements;
   };
