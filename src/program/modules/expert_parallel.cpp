@@ -47,7 +47,7 @@ Tensor all_to_all(const ExpertParallel& group, const Tensor& x, std::int64_t rec
   {
     const GradMode no_grad(op.tape(), false);
     const auto run = [&]() -> std::vector<Tensor> { return {exchanged(op.tape(), group, x, received)}; };
-    y = group.functional ? selected(op.tape(), "all_to_all", run).front() : run().front();
+    y = group.functional && group.kept ? selected(op.tape(), "all_to_all", run).front() : run().front();
   }
   return op.done(y, [group, sent = x.size(0)](BackwardCall& b) {
     const Tensor gradient = contiguous(b.grad());

@@ -9,7 +9,8 @@ namespace plimsoll::program {
 
 struct ExpertParallel {
   std::int64_t degree = 1;
-  bool functional = false;  ///< torch.distributed's functional collective: one buffer, kept by selective checkpoints; else chunk by chunk
+  bool functional = false;  ///< torch.distributed's functional collective: one buffer; else chunk by chunk
+  bool kept = true;         ///< what a functional collective gives is kept by selective checkpoints
 };
 
 /// all_to_all over dimension 0, every rank sending equal parts and getting `received` rows in equal parts; its backward is the same the

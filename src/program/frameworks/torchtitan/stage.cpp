@@ -38,7 +38,7 @@ std::int64_t experts_of(const Model& model) {
   return 0;
 }
 
-Fsdp2Options fsdp2_options(const Model& model, const Strategy& s) {
+Fsdp2Options fsdp2_options(const Model& model, const Strategy& s, const TitanRun& run) {
   if (s.fsdp.reshard == FsdpOptions::Reshard::number)
     refuse("reshard_after_forward to a smaller group is not modelled", "fsdp.reshard_after_forward");
   Fsdp2Options options;
@@ -48,6 +48,7 @@ Fsdp2Options fsdp2_options(const Model& model, const Strategy& s) {
   options.cast_forward_inputs = false;
   // get_fsdp_reshard_after_forward_policy: by default a pipeline keeps its parameters gathered.
   const bool always = s.fsdp.reshard == FsdpOptions::Reshard::always;
+  options.reshard_root = run.ends_in_root && s.pp == 1;  // fully_shard(model, reshard_after_forward=not pp_enabled)
   options.reshard_after_forward = always || (s.fsdp.reshard != FsdpOptions::Reshard::never && s.pp == 1);
   options.offload_to_host = options.buffers_on_host = s.offload.params;  // to_empty on the host; buffers are made anew on the device
   if (const std::int64_t experts = experts_of(model); experts > 0)
@@ -108,7 +109,7 @@ TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRu
       hidden_(model.hidden_size),
       tied_(run.tied),
       decoder_(model, run, stage, tape),
-      sharded_(tape, decoder_.root(), units_of(decoder_, run.tied), fsdp2_options(model, strategy)),
+      sharded_(tape, decoder_.root(), units_of(decoder_, run.tied), fsdp2_options(model, strategy, run)),
       transfers_(transfers),
       index_(index) {
   keep_last_unit();

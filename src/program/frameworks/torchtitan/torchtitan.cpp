@@ -100,6 +100,7 @@ void set_early_release(TitanRun& run, const Strategy& s, const Model& model, con
   run.grouped_attention = release.groups_heads();
   run.early_stop = !release.recomputes_to_the_end();
   run.experts = release.unsorts_experts() ? TitanRun::Experts::unsorted : TitanRun::Experts::scattered;
+  run.keeps_exchanges = model.model_type.rfind("deepseek", 0) == 0;  // _op_sac_save_list of Qwen3's parallelize.py lacks all_to_all_single
   run.gives_outputs = !release.drops_pipeline_outputs();
   if (release.rescales_loss()) run.loss_divisions = s.pp > 1 ? 2 : 1;
   run.compiled = s.compile == Strategy::Compile::blocks;

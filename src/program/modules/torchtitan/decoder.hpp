@@ -47,6 +47,7 @@ struct TitanRun {
     scattered,   ///< before November 2025: outputs times scores are added to their tokens
   } experts = Experts::dispatched;   ///< how a mixture sends tokens to its experts and adds up what comes back
   std::int64_t expert_ranks = 1;     ///< expert parallelism
+  bool keeps_exchanges = true;       ///< selective checkpoints keep what expert-parallel ranks exchange
   double imbalance = 1;              ///< rows of this rank's experts over the mean of all ranks
   std::int64_t context_ranks = 1;    ///< context parallelism: ring attention
   StreamId pieces = kComputeStream;  ///< of asynchronous tensor parallelism in compiled layers

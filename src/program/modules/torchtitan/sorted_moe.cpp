@@ -227,7 +227,7 @@ class SortedMoe final : public TitanMixture {
   /// _token_dispatch, the experts, _token_combine.
   Tensor run_exchanged(const Tensor& rows, const Tensor& counts) const {
     const std::int64_t ranks = context_.run.expert_ranks;
-    const ExpertParallel group{ranks, true};
+    const ExpertParallel group{ranks, true, context_.run.keeps_exchanges};
     Padded padded;
     {
       Tensor global;
