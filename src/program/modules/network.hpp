@@ -55,7 +55,7 @@ struct Batch {
   Tensor input_ids;  ///< [batch, length] int64, or inputs_embeds [batch, length, hidden]; images: pixel_values [batch, channels, size,
                      ///< size]; diffusion: hidden_states
   Tensor labels;     ///< [batch, length], [batch], or [batch, target length]
-  std::vector<Tensor> conditions = {};  ///< diffusion: what else the model's forward takes (diffusion_batch)
+  std::vector<Tensor> conditions = {};  ///< diffusion: what else the model's forward takes (diffusion_batch); text: other labels
 };
 
 class Network {

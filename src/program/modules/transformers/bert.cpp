@@ -9,6 +9,7 @@
 #include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/post_norm.hpp"
+#include "program/modules/transformers/text_heads.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -227,6 +228,7 @@ class Bert final : public Network {
         options_(options),
         model_(model),
         kind_(kind_of(model)),
+        head_(head_of(model)),
         root_(root),
         base_(base_of(model, root, kind_)),
         embeddings_(base_.child("embeddings")) {
@@ -252,6 +254,15 @@ class Bert final : public Network {
     ModuleCall call(root_, tape_, {&ids, &labels});
     Tensor pooled;
     const Tensor hidden = encode(ids, pooled);
+    if (head_ == Head::span) {
+      const Tensor logits = linear_of(root_.child("qa_outputs"))(hidden);
+      std::vector<Tensor> ends;
+      Tensor loss = answer_loss(logits, batch, ends);
+      call.done({&loss, &ends[0], &ends[1]});
+      hold(options_, {ends[0], ends[1]});
+      return loss;
+    }
+    if (head_ == Head::pretraining) return pretraining_loss(call, hidden, pooled, labels, batch.conditions.front());
     pooled = pooled ? dropout(pooled, head_dropout()) : pooled;
     Tensor logits = logits_of(hidden, pooled);
     tape_.phase(Phase::loss);
@@ -263,14 +274,21 @@ class Bert final : public Network {
 
  private:
   enum class Kind { bert, roberta, electra, albert, mpnet };
+  enum class Head { masked, sequence, tokens, span, pretraining };
+
+  static Head head_of(const Model& model) {
+    if (model.architecture.ends_with("ForMaskedLM")) return Head::masked;
+    if (model.architecture.ends_with("ForSequenceClassification")) return Head::sequence;
+    if (model.architecture.ends_with("ForTokenClassification")) return Head::tokens;
+    if (model.architecture.ends_with("ForQuestionAnswering")) return Head::span;
+    if (model.model_type == "bert" && model.architecture.ends_with("ForPreTraining")) return Head::pretraining;
+    const bool bare = model.task == Model::Task::backbone;
+    refuse(bare ? model.architecture + " has no head, and so nothing that is trained"
+                : "the head of " + model.architecture + " is not modelled for training",
+           "architectures", "one that ends in ForMaskedLM, ForSequenceClassification, ForTokenClassification or ForQuestionAnswering");
+  }
+
   static Module& base_of(const Model& model, Module& root, Kind kind) {
-    const auto ends_with = [&](std::string_view end) {
-      return model.architecture.size() > end.size() &&
-             model.architecture.compare(model.architecture.size() - end.size(), end.size(), end) == 0;
-    };
-    if (!ends_with("ForSequenceClassification") && !ends_with("ForMaskedLM")) {
-      refuse("the head of " + model.architecture + " is not modelled for training");
-    }
     if (model.model_type == "data2vec-text") return root.child("data2vec_text");
     return root.child(kind == Kind::roberta ? "roberta" : model.model_type);
   }
@@ -285,8 +303,21 @@ class Bert final : public Network {
   Linear linear_of(Module& module) const { return Linear(module, tape_); }
   Tensor norm_of(Module& module, const Tensor& x) const { return Norm(module, tape_, layer_norm_of(x.size(-1)))(x); }
 
+  /// BertForPreTraining.forward: masked words, and whether the second sentence follows the first.
+  Tensor pretraining_loss(ModuleCall& call, const Tensor& hidden, const Tensor& pooled, const Tensor& labels, const Tensor& follows) {
+    Tensor words = predict(hidden), relation = linear_of(root_.child("cls").child("seq_relationship"))(pooled);
+    tape_.phase(Phase::loss);
+    const Tensor of_words = cross_entropy(view(words, {-1, words.size(-1)}), view(labels, {-1}));
+    const Tensor of_relation = cross_entropy(view(relation, {-1, 2}), view(follows, {-1}));
+    Tensor loss = add(of_words, of_relation);
+    call.done({&loss, &words, &relation});
+    hold(options_, {words, relation});
+    return loss;
+  }
+
   Tensor logits_of(const Tensor& hidden, const Tensor& pooled) {
     if (model_.task == Model::Task::masked_lm) return predict(hidden);
+    if (head_ == Head::tokens) return linear_of(root_.child("classifier"))(dropout(hidden, head_dropout()));
     return pooled ? linear_of(root_.child("classifier"))(pooled) : classify(hidden);
   }
 
@@ -369,7 +400,7 @@ class Bert final : public Network {
     const Tensor mask = kind_ == Kind::mpnet ? distance_bias(hidden) : bidirectional_mask(tape_, options_, hidden);
     if (Module* wider = base_.find("encoder.embedding_hidden_mapping_in")) hidden = linear_of(*wider)(hidden);
     for (const auto& layer : layers_) hidden = layer(hidden, mask);
-    if ((kind_ == Kind::bert || kind_ == Kind::albert) && model_.task == Model::Task::classification) pooled = pool(hidden);
+    if (base_.find_child("pooler")) pooled = pool(hidden);
     return call.done(hidden);
   }
 
@@ -455,6 +486,7 @@ class Bert final : public Network {
   RunOptions options_;
   const Model& model_;
   Kind kind_;
+  Head head_;
   Module& root_;
   Module& base_;
   Module& embeddings_;

@@ -3,6 +3,7 @@
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/post_norm.hpp"
+#include "program/modules/transformers/text_heads.hpp"
 #include "program/ops/copying.hpp"
 
 namespace plimsoll::program {
@@ -181,7 +182,9 @@ class Deberta final : public Network {
         base_(root.child("deberta")),
         embeddings_(base_.child("embeddings")),
         encoder_(base_.child("encoder")) {
-    if (model.task != Model::Task::masked_lm && !root.find_child("pooler"))
+    const bool of_tokens =
+        model.architecture.ends_with("ForTokenClassification") || model.architecture.ends_with("ForQuestionAnswering");
+    if (model.task != Model::Task::masked_lm && !of_tokens && !model.architecture.ends_with("ForSequenceClassification"))
       refuse("the head of " + model.architecture + " is not modelled for training");
     if (model.task == Model::Task::masked_lm && !root.find("cls.predictions"))
       refuse("deberta's new head for masked language modeling is not modelled", "legacy", "true");
@@ -198,8 +201,18 @@ class Deberta final : public Network {
     ModuleCall call(root_, tape_, {&ids, &labels});
     const Tensor hidden = encode(ids);
     Tensor logits, loss;
-    if (model_.task == Model::Task::masked_lm) {
-      logits = predict(hidden);
+    if (model_.architecture.ends_with("ForQuestionAnswering")) {
+      logits = linear_of(root_.child("qa_outputs"), hidden);
+      std::vector<Tensor> ends;
+      loss = answer_loss(logits, batch, ends);
+      call.done({&loss, &ends[0], &ends[1]});
+      hold(options_, {ends[0], ends[1]});
+      return loss;
+    }
+    if (model_.task == Model::Task::masked_lm || model_.architecture.ends_with("ForTokenClassification")) {
+      logits = model_.task == Model::Task::masked_lm
+                   ? predict(hidden)
+                   : linear_of(root_.child("classifier"), dropout(hidden, rate(Block::Role::head)));
       tape_.phase(Phase::loss);
       loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
     } else {

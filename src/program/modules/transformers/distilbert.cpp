@@ -4,6 +4,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/families.hpp"
+#include "program/modules/transformers/text_heads.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -80,8 +81,10 @@ class DistilBert final : public Network {
         root_(root),
         base_(root.child("distilbert")),
         embeddings_(base_.child("embeddings")) {
-    if (model.task != Model::Task::classification && model.task != Model::Task::masked_lm)
-      refuse("this head of DistilBERT is not modelled for training");
+    const bool paired = model.architecture.ends_with("ForMultipleChoice");
+    if (paired || (model.task != Model::Task::classification && model.task != Model::Task::masked_lm))
+      refuse("the head of " + model.architecture + " is not modelled for training", "architectures",
+             "one that ends in ForMaskedLM, ForSequenceClassification, ForTokenClassification or ForQuestionAnswering");
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::encoder) continue;
       norm_ = block.norm;
@@ -96,7 +99,16 @@ class DistilBert final : public Network {
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
-    const Tensor hidden = encode(ids);
+    Tensor hidden = encode(ids);
+    if (model_.architecture.ends_with("ForQuestionAnswering")) {
+      hidden = dropout(hidden, kAnswerDropout);
+      const Tensor logits = Linear(root_.child("qa_outputs"), tape_)(hidden);
+      std::vector<Tensor> ends;
+      Tensor loss = answer_loss(logits, batch, ends);
+      call.done({&loss, &ends[0], &ends[1]});
+      hold(options_, {ends[0], ends[1]});
+      return loss;
+    }
     Tensor logits = model_.task == Model::Task::masked_lm ? predict(hidden) : classify(hidden);
     tape_.phase(Phase::loss);
     Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
@@ -107,6 +119,10 @@ class DistilBert final : public Network {
 
  private:
   Tensor classify(const Tensor& hidden) {
+    if (model_.architecture.ends_with("ForTokenClassification")) {
+      const Tensor kept = dropout(hidden, model_.embedding_dropout);
+      return Linear(root_.child("classifier"), tape_)(kept);
+    }
     Tensor pooled = select(hidden, 1);
     pooled = Linear(root_.child("pre_classifier"), tape_)(pooled);
     pooled = relu(pooled);
@@ -122,6 +138,7 @@ class DistilBert final : public Network {
   }
 
   static constexpr double kClassifierDropout = 0.2;  // seq_classif_dropout of the class
+  static constexpr double kAnswerDropout = 0.1;      // qa_dropout
 
   Tensor encode(const Tensor& input) {
     Tensor ids = input;

@@ -4,6 +4,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/families.hpp"
+#include "program/modules/transformers/text_heads.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -110,7 +111,8 @@ class ModernBert final : public Network {
  public:
   ModernBert(const Model& model, const RunOptions& options, Module& root, Tape& tape)
       : tape_(tape), options_(options), model_(model), root_(root), base_(root.child("model")) {
-    if (model.task != Model::Task::masked_lm && model.task != Model::Task::classification)
+    const bool paired = model.architecture.ends_with("ForMultipleChoice");
+    if (paired || (model.task != Model::Task::masked_lm && model.task != Model::Task::classification))
       refuse("the head of " + model.architecture + " is not modelled for training");
     for (const Block& block : model.blocks) {
       if (block.role != Block::Role::encoder) continue;
@@ -128,8 +130,17 @@ class ModernBert final : public Network {
     ModuleCall call(root_, tape_, {&ids, &labels});
     Tensor hidden = encode(ids);
     const bool masked = model_.task == Model::Task::masked_lm;
-    const Tensor pooled = masked ? hidden : select(hidden, 1);
+    const bool answers = model_.architecture.ends_with("ForQuestionAnswering");
+    const bool of_tokens = masked || answers || model_.architecture.ends_with("ForTokenClassification");
+    const Tensor pooled = of_tokens ? hidden : select(hidden, 1);
     Tensor logits = logits_of(pooled, masked ? "decoder" : "classifier");
+    if (answers) {
+      std::vector<Tensor> ends;
+      Tensor loss = answer_loss(logits, batch, ends);
+      call.done({&loss, &ends[0], &ends[1]});
+      hold(options_, {ends[0], ends[1]});
+      return loss;
+    }
     tape_.phase(Phase::loss);
     const Tensor wide = masked ? to(logits, DType::fp32) : logits;
     Tensor loss = cross_entropy(view(wide, {-1, wide.size(-1)}), view(labels, {-1}));

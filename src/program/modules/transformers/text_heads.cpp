@@ -1,0 +1,17 @@
+#include "program/modules/transformers/text_heads.hpp"
+
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::program {
+
+Tensor answer_loss(const Tensor& logits, const Batch& batch, std::vector<Tensor>& outputs) {
+  outputs = split(logits, {1, 1}, -1);
+  for (Tensor& each : outputs) each = contiguous(squeeze(each, -1));
+  logits.tape().phase(Phase::loss);
+  const Tensor first = clamp(batch.labels), last = clamp(batch.conditions.front());
+  const Tensor first_loss = cross_entropy(outputs[0], first), last_loss = cross_entropy(outputs[1], last);
+  const Tensor sum = add(first_loss, last_loss);
+  return divide_scalar(sum);
+}
+
+}  // namespace plimsoll::program
