@@ -1,5 +1,6 @@
 // DeepSpeed ZeRO over Hugging Face's modules, and Megatron-DeepSpeed over Megatron's.
 #include "framework/catalogue.hpp"
+#include "framework/deepspeed.hpp"
 #include "framework/peft.hpp"
 #include "strategy/msamp.hpp"
 
@@ -48,7 +49,7 @@ void complete(Strategy& s, const Model& model) {
   }
   complete_adapter_type(s);
   if (ds.wrapper.empty()) ds.wrapper = wrapper_of(s);
-  const bool pins = s.framework_version.rfind("0.16", 0) != 0;  // the default of pin_memory since then
+  const bool pins = !is_deepspeed_before_0_17(s.framework_version);  // the default of pin_memory since then
   for (auto* offload : {&ds.offload_optimizer, &ds.offload_param})
     if (!offload->pin_memory) offload->pin_memory = pins;
   if (ds.offload_optimizer.buffer_count == 0) ds.offload_optimizer.buffer_count = 4;

@@ -126,6 +126,24 @@ AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {
   return s.framework == "torchtitan" ? torchtitan_attention(s, r.model) : r.profile().attention;
 }
 
+/// MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8.5, of what is known here.
+bool has_liger_kernels(const std::string& model_type) {
+  static const std::set<std::string> with = {
+      "deepseek_v2", "deepseek_v3", "exaone4", "falcon_h1", "gemma",       "gemma2",          "gemma3",    "gemma3_text",
+      "gemma4",      "gemma4_text", "glm4",    "gpt_oss",   "granite",     "hunyuan_v1_moe",  "llama",     "hunyuan_v1_dense",
+      "llama4",      "llama4_text", "llava",   "ministral", "mistral",     "mixtral",         "nemotron",  "olmo2",
+      "olmo3",       "phi3",        "qwen2",   "qwen2_vl",  "qwen2_5_vl",  "qwen3",           "qwen3_moe", "qwen3_next",
+      "qwen3_5",     "qwen3_5_moe", "qwen3_vl", "smollm3"};
+  return with.count(model_type) > 0;
+}
+
+/// _apply_liger_kernel_to_instance passes by a model type that Liger has no row for.
+void drop_absent_liger(Resolver& r) {
+  if (!r.s.liger_kernel || has_liger_kernels(r.model.model_type)) return;
+  r.s.liger_kernel = false;
+  r.assume("liger_kernel: Liger has none for model type '" + r.model.model_type + "', which runs as without");
+}
+
 LossKernel usual_loss(const Strategy& s, const Resolver& r) {
   // The defaults of apply_liger_kernel_to_…: only Granite has no fused one.
   if (s.liger_kernel) return r.model.model_type == "granite" ? LossKernel::liger : LossKernel::liger_fused_linear;
@@ -159,6 +177,7 @@ void resolve_kernels(Resolver& r) {
       std::find(profile.attentions.begin(), profile.attentions.end(), AttentionKernel::eager) != profile.attentions.end();
   if (s.attention == AttentionKernel::unfused && names_eager) s.attention = AttentionKernel::eager;
   if (s.attention == AttentionKernel::eager && !names_eager) s.attention = AttentionKernel::unfused;
+  drop_absent_liger(r);
   if (s.loss == LossKernel::automatic) {
     s.loss = usual_loss(s, r);
     r.assume("loss: " + std::string(name_of(s.loss)));

@@ -3,6 +3,7 @@
 
 #include <unordered_map>
 
+#include "framework/deepspeed.hpp"
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "program/accumulation.hpp"
@@ -22,7 +23,7 @@ namespace plimsoll::program {
 
 namespace {
 
-/// "0.16.9" < "0.17": what changed between the two releases that are modelled. MS-AMP's engine is written for 0.13.1.
+/// What changed between the releases that are modelled. MS-AMP's engine is written for 0.13.1.
 bool before_0_17(const Strategy& strategy) {
   const std::string& version = strategy.framework_version;
   const auto is = [&](const char* release) { return version.rfind(release, 0) == 0; };
@@ -31,8 +32,8 @@ bool before_0_17(const Strategy& strategy) {
     refuse("MS-AMP's engine over DeepSpeed " + version + " is not modelled", "framework_version", "0.13.1");
   }
   if (version.empty() || is("0.19")) return false;
-  if (is("0.16")) return true;
-  refuse("DeepSpeed " + version + " is not modelled", "framework_version", "0.19.8 or 0.16.9");
+  if (framework::is_deepspeed_before_0_17(version)) return true;
+  refuse("DeepSpeed " + version + " is not modelled", "framework_version", "0.19.8, or 0.14 to 0.16");
 }
 
 void refuse_unmodelled(const Strategy& strategy) {
@@ -64,8 +65,8 @@ void refuse_unmodelled_adapters(const Model& model, const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
   const char* const zero = "deepspeed.zero_optimization";
   if (before_0_17(strategy)) refuse("LoRA under DeepSpeed before 0.17 is not modelled", "framework_version", "0.19.8");
-  if (strategy.base_weights != BaseWeights::as_trained)
-    refuse("4-bit and 8-bit weights under DeepSpeed are not modelled", "base_weights", "leave it out, or data_parallel ddp");
+  if (strategy.base_weights != BaseWeights::as_trained && strategy.data_parallel == DataParallel::zero3)
+    refuse("4-bit and 8-bit weights under ZeRO-3 are not modelled", "base_weights", "zero 1 or 2, which leave frozen weights whole");
   if (framework::mixture_targets(model, strategy.lora->targets).any())
     refuse("adapters of a mixture's router and experts are not modelled under DeepSpeed", "lora.target_modules",
            "list attention's linears");
@@ -202,6 +203,7 @@ std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy,
     refuse_tied_copies(*root, *strategy.lora);
     add_lora(*root, model, *strategy.lora, *strategy.lora->adapter_dtype, tape);
   }
+  if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
   return root;
 }
 

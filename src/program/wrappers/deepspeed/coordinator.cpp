@@ -246,18 +246,28 @@ void ZeroCoordinator::attach_below(Module& module) {
     module.child("base_layer").post_forward.push_back([this, &module](Module&, std::vector<Tensor*>&) { read_adapter(module); });
 }
 
-/// lora.Linear asks for the type of lora_A's weight outside of lora_A's forward. If it is not gathered then, so in the first forward, it is
-/// at once, and is the linear's own from then on, too (ZeROOrderedDict, register_external_parameter).
+/// ZeROOrderedDict.__getitem__: a parameter that is not gathered when a module asks for it outside of its owner's forward, so in the first
+/// forward, is gathered at once, and is that module's own from then on, too (register_external_parameter).
+void ZeroCoordinator::read_outside(ZeroParameter& parameter, const Module& reader) {
+  if (tape_.in_backward() || parameter.status != ZeroParameter::Status::absent) return;
+  add_once(states_[&reader].parameters, &parameter);
+  gather_at_once(parameter);
+}
+
+/// lora.Linear asks for the type of lora_A's weight.
 void ZeroCoordinator::read_adapter(Module& linear) {
-  ZeroParameter& weight = *states_[&linear.child("lora_A").child("default")].parameters.front();
-  if (tape_.in_backward() || weight.status != ZeroParameter::Status::absent) return;
-  add_once(states_[&linear].parameters, &weight);
-  const DType type = weight.slot->type;
-  const Tensor whole = tape_.empty({weight.shard * settings_.ranks}, type, Category::communication_buffer);
-  const Tensor shard = shard_on_device(weight);
+  read_outside(*states_[&linear.child("lora_A").child("default")].parameters.front(), linear);
+}
+
+/// param.all_gather().
+void ZeroCoordinator::gather_at_once(ZeroParameter& parameter) {
+  const DType type = parameter.slot->type;
+  Tensor whole = tape_.empty({parameter.shard * settings_.ranks}, type, Category::communication_buffer);
+  const Tensor shard = shard_on_device(parameter);
   tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type}, tape_.stream);
-  set_data(weight, whole);
-  weight.status = ZeroParameter::Status::available;
+  if (settings_.before_0_17) whole = elementwise(tape_, {&whole}, type);  // copied out of it
+  set_data(parameter, whole);
+  parameter.status = ZeroParameter::Status::available;
 }
 
 void ZeroCoordinator::attach(Module& module, const std::vector<std::shared_ptr<Parameter>>& slots) {
@@ -265,6 +275,9 @@ void ZeroCoordinator::attach(Module& module, const std::vector<std::shared_ptr<P
   for (const auto& parameter : parameters)
     for (const auto& slot : slots)
       if (slot == parameter->slot) state.parameters.push_back(parameter.get());
+  module.read_from_outside = [this, &state] {  // by the network's own forward
+    for (ZeroParameter* parameter : std::vector<ZeroParameter*>(state.parameters)) read_outside(*parameter, root_);
+  };
   module.pre_forward.push_back([this](Module& called, std::vector<Tensor*>& inputs) {
     fetch(called, true);
     add_post_backward(called, inputs);

@@ -85,7 +85,9 @@ class ZeroCoordinator {
   void keep_secondary(ZeroParameter& parameter);
   void attach_below(Module& module);
   void attach(Module& module, const std::vector<std::shared_ptr<Parameter>>& slots);
+  void read_outside(ZeroParameter& parameter, const Module& reader);
   void read_adapter(Module& linear);
+  void gather_at_once(ZeroParameter& parameter);
 
   void reset_step();
   void construct_parameter_trace();
