@@ -166,8 +166,7 @@ const std::vector<Rule>& rules_of_kernels() {
        "by DeepSpeed, whose optimizer keeps fp32 weights, and torchtune"},
       {{"lora.adapter_dtype"},
        [](const Run& r) {
-         return !r.runs({ModelCode::transformers, ModelCode::diffusers}) || r.engine == Engine::fsdp1 || r.engine == Engine::deepspeed ||
-                !r.played;
+         return !r.runs({ModelCode::transformers, ModelCode::diffusers}) || r.engine == Engine::deepspeed || !r.played;
        },
        "by transformers, whose adapters PEFT keeps in fp32 (autocast_adapter_dtype)"},
       {{"trainable_params"}, [](const Run& r) { return r.s.peft.has_value(); }, "without a PEFT task that leaves a number open"},

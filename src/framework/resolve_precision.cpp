@@ -89,6 +89,14 @@ void hold_frozen_weights_as_stored(Resolver& r) {
   r.assume("param_dtype: " + std::string(name_of(*s.param_dtype)) + " (frozen weights, as checkpoints hold them)");
 }
 
+/// FSDP flattens, or gathers, 4-bit weights with those beside them: the whole model is loaded in the type that they lie in.
+void hold_weights_in_quant_storage(Resolver& r) {
+  Strategy& s = r.s;
+  if (!s.quant_storage || s.base_weights == BaseWeights::as_trained || !is_fsdp(s.data_parallel) || s.param_dtype) return;
+  s.param_dtype = *s.quant_storage;
+  r.assume("param_dtype: " + std::string(name_of(*s.param_dtype)) + " (bnb_4bit_quant_storage, as FSDP asks)");
+}
+
 }  // namespace
 
 void resolve_precision(Resolver& r) {
@@ -105,6 +113,7 @@ void resolve_precision(Resolver& r) {
     r.assume("precision: " + plain + " as " + std::string(name_of(s.precision)));
   }
   if (!said) hold_frozen_weights_as_stored(r);
+  hold_weights_in_quant_storage(r);
   const Types types = usual_types(r);
   const bool pure = s.precision == Precision::pure_bf16 || s.precision == Precision::pure_fp16;
   default_type(s.param_dtype, types.param);

@@ -44,6 +44,8 @@ void collect(Module& module, std::vector<Module*>& into) {
 void materialize_one(Module& module, Tape& tape, Arrival arrival, std::vector<Tensor>& duplicates) {
   for (const auto& child : module.children) materialize_one(*child, tape, arrival, duplicates);
   const LabelScope scope(tape, module.label);
+  Tensor original;
+  if (module.made_from && arrival == Arrival::moved) original = tape.empty(module.made_from->sizes, module.made_from->type);
   for (const auto& parameter : module.parameters) {
     if (parameter->tensor) {
       if (arrival == Arrival::empty) duplicates.push_back(tape.empty(parameter->sizes, parameter->type, Category::parameter));
@@ -52,6 +54,7 @@ void materialize_one(Module& module, Tape& tape, Arrival arrival, std::vector<Te
     }
   }
   for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape.empty(buffer.sizes, buffer.type, Category::parameter);
+  module.materialize_constants(tape);
 }
 
 }  // namespace
@@ -105,6 +108,17 @@ Tensor& Module::buffer(std::string_view wanted) {
     if (candidate.name == wanted) return candidate.tensor;
   }
   throw Error(ErrorCode::internal, "module '" + path + "' has no buffer '" + std::string(wanted) + "'");
+}
+
+const Tensor& Module::constant(std::string_view wanted) const {
+  static const Tensor kNone;
+  for (const ModuleBuffer& candidate : constants)
+    if (candidate.name == wanted) return candidate.tensor;
+  return kNone;
+}
+
+void Module::materialize_constants(Tape& tape) {
+  for (ModuleBuffer& each : constants) each.tensor = tape.empty(each.sizes, each.type, Category::parameter);
 }
 
 std::vector<std::shared_ptr<Parameter>> Module::all_parameters() {

@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +21,11 @@ struct Parameter {
   bool trainable = true;
   bool expert = false;  ///< belongs to one expert-parallel rank
   Cut cut = Cut::replicated;
+  std::optional<DType> type_at_rest = std::nullopt;  ///< that a wrapper shows while it has given the tensor back; none: its own
   Tensor tensor;  ///< what forward uses; undefined until the parameters are put on the device
+
+  /// module.weight.dtype, gathered or not.
+  DType shown_type() const { return tensor ? tensor.dtype() : type_at_rest.value_or(type); }
 };
 
 struct ModuleBuffer {
@@ -38,12 +43,16 @@ class Module {
   std::string type;  ///< class name where the lowering knows it ("LlamaDecoderLayer"): what wrap lists name
   std::vector<std::shared_ptr<Parameter>> parameters;  ///< its own; a tied parameter is the same object in two modules
   std::vector<ModuleBuffer> buffers;
+  std::vector<ModuleBuffer> constants;  ///< tensors that it holds and no wrapper knows of (bitsandbytes' QuantState)
+  std::optional<ModuleBuffer> made_from;  ///< the weight that is on the device while parameters and constants are made of it
   std::vector<std::unique_ptr<Module>> children;  ///< in registration order
   std::string adapted_parameter;                  ///< of a lora.ParamWrapper: which of its base layer's parameters has the adapter
   bool adapter_scales = true;                     ///< of one: whether alpha over r differs from 1
   double adapter_dropout = 0;                     ///< of an adapted linear (lora.Linear): rate of the dropout in front of its adapter
   std::vector<Hook> pre_forward;   ///< before forward, with its tensor arguments, which may be replaced (register_forward_pre_hook)
   std::vector<Hook> post_forward;  ///< after forward, with its outputs (register_forward_hook)
+  /// What a wrapper does when a parameter is asked for outside of the module's call; empty: it does not notice.
+  std::function<void()> read_from_outside;
   /// What answers in the place of an nn.Linear that a library replaced (MS-AMP's FP8Linear, torchao's Float8Linear); usually empty.
   std::function<Tensor(const Tensor& x)> replacement;
   std::uint32_t label = 0;
@@ -58,6 +67,10 @@ class Module {
   /// Its parameter's current tensor; undefined when it has no such parameter (no bias).
   const Tensor& tensor(std::string_view name);
   Tensor& buffer(std::string_view name);
+  /// Its constant's tensor; undefined when it has no such constant.
+  const Tensor& constant(std::string_view name) const;
+  /// Allocates the constants.
+  void materialize_constants(Tape& tape);
 
   /// All parameters in registration order (a module's own before its children's, torch's named_parameters), tied ones once.
   std::vector<std::shared_ptr<Parameter>> all_parameters();

@@ -74,6 +74,28 @@ TEST(FirstFsdp, ARootWithoutParametersGathersNothingAhead) {
   EXPECT_GE(kernels_before_the_gather("15000000"), 2 + 3);
 }
 
+// PEFT's fsdp_auto_wrap_policy: of 6 layers each has an adapter of two matrices, so 6 · 3 units and the root. Forward gathers them all,
+// backward all but the root, which was not given back; the adapters' 12 gradients alone are reduced. What surrounds them is frozen.
+TEST(FirstFsdp, AdaptersAreUnitsOfTheirOwn) {
+  for (const char* original : {"true", "false"}) {
+    const std::string order = collectives_of("pythia-70m", {{"framework", "accelerate"}, {"lora.r", "8"}, {"fsdp.use_orig_params", original}});
+    EXPECT_EQ(std::count(order.begin(), order.end(), 'G'), (6 * 3 + 1) + 6 * 3) << order;
+    EXPECT_EQ(std::count(order.begin(), order.end(), 'R'), 6 * 2) << order;
+  }
+}
+
+// 4-bit weights are flattened with the norms beside them, so that they must lie in the norms' type (FlatParamHandle, uniform dtype).
+TEST(FirstFsdp, QuantisedWeightsLieInTheTypeOfTheOthers) {
+  const auto gathers = [](const std::string& storage) {
+    std::vector<std::pair<std::string, std::string>> options = {
+        {"framework", "accelerate"}, {"task", "qlora"}, {"lora.r", "8"}, {"param_dtype", "bf16"}};
+    if (!storage.empty()) options.emplace_back("bnb_4bit_quant_storage", storage);
+    return collectives_of("pythia-70m", options).size();
+  };
+  EXPECT_THROW(gathers(""), Error);
+  EXPECT_GT(gathers("bf16"), 0U);
+}
+
 // gpt2's head is its embedding: in two units PyTorch fails at the first forward, "size mismatch".
 TEST(FirstFsdp, TiedWeightsOfTwoUnitsAreRefused) {
   EXPECT_THROW(collectives_of("gpt2", {{"framework", "accelerate"}, {"fsdp.min_num_params", "20000000"}}), Error);

@@ -1,7 +1,6 @@
 #include "program/modules/layers.hpp"
 
 #include "plimsoll/error.hpp"
-#include "program/modules/adapters/bnb_4bit.hpp"
 #include "program/modules/adapters/peft.hpp"
 #include "program/ops/ops.hpp"
 
@@ -59,19 +58,14 @@ Tensor Linear::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
   if (module_->replacement) return call.done(module_->replacement(x));
-  if (Module* base = module_->find_child("base_layer")) {
-    return call.done(adapted(*module_, *tape_, x, [&](const Tensor& argument) {
-      const Tensor result = Linear(*base, *tape_)(argument);
-      return is_4bit(*base) ? clone(result) : result;  // as PEFT does
-    }));
-  }
-  if (is_4bit(*module_)) return call.done(linear_4bit(*module_, x, tape_->autocast.enabled ? tape_->autocast.type : x.dtype()));
+  if (Module* base = module_->find_child("base_layer")) return call.done(adapted(*module_, *tape_, x, Linear(*base, *tape_)));
   return call.done(linear(x, module_->tensor("weight"), module_->tensor("bias")));
 }
 
 Tensor Conv1D::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
+  if (module_->replacement) return call.done(module_->replacement(x));
   if (Module* base = module_->find_child("base_layer"))
     return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_), WeightLayout::in_out));
   const Tensor& weight = module_->tensor("weight");

@@ -18,9 +18,29 @@ namespace {
 void refuse_impossible(const Strategy& strategy) {
   const bool no_shard = strategy.fsdp.sharding == FsdpOptions::Sharding::no_shard || strategy.dp_shard == 1;
   if (strategy.offload.params && no_shard) refuse("FSDP1 with parameters on the host and NO_SHARD is not modelled", "offload");
-  if (!strategy.lora) return;
-  if (hf_parameter_type(strategy) != strategy.lora->adapter_dtype.value_or(kAdapterType))
-    refuse("FSDP1 flattens tensors of one type only; PEFT keeps adapters of 16-bit weights in fp32", "lora.adapter_dtype", "fp32 weights");
+}
+
+/// Whether the units are those of PEFT's fsdp_auto_wrap_policy, which Trainer sets; a loop of its own needs them where adapters have
+/// another type than the weights around them, or FSDP1 flattens frozen and trained parameters apart.
+bool wraps_adapters(const Strategy& strategy) {
+  if (!strategy.lora || strategy.fsdp.min_num_params > 0 || !strategy.fsdp.units.empty()) return false;
+  const bool apart = hf_parameter_type(strategy) != kAdapterType || strategy.base_weights != BaseWeights::as_trained ||
+                     !strategy.fsdp.use_orig_params.value_or(true);
+  return apart || is_prepared_by_accelerate(strategy);
+}
+
+/// peft/utils/other.py, fsdp_auto_wrap_policy: the layers, and every module without children whose weight is trained, inner ones first.
+void add_adapters_and_layers(Module& module, const std::unordered_set<const Module*>& layers, std::vector<Module*>& units) {
+  for (const auto& child : module.children) add_adapters_and_layers(*child, layers, units);
+  const Parameter* weight = module.children.empty() ? module.find_parameter("weight") : nullptr;
+  if ((weight && weight->trainable) || layers.count(&module) > 0) units.push_back(&module);
+}
+
+std::vector<Module*> adapters_and_layers(const Model& model, Module& root) {
+  const std::vector<Module*> all = layer_modules(model, root);
+  std::vector<Module*> units;
+  add_adapters_and_layers(root, {all.begin(), all.end()}, units);
+  return units;
 }
 
 Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
@@ -43,6 +63,7 @@ Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
   settings.backward_prefetch = strategy.fsdp.backward_prefetch;
   settings.sync_module_states = is_prepared_by_accelerate(strategy);  // --fsdp_sync_module_states of `accelerate launch` since 0.22
   settings.offload_to_host = strategy.offload.params;
+  settings.loaded_on_device = strategy.base_weights != BaseWeights::as_trained;  // where bitsandbytes quantises
   settings.rank = strategy.rank.value_or(0);
   return settings;
 }
@@ -75,26 +96,21 @@ void refuse_tied_units(Module& root, const std::vector<Module*>& units) {
   }
 }
 
-/// Adapters within units of their own: PEFT reads their weights' type while these are given back.
-void refuse_adapters_as_units(const std::vector<Module*>& units) {
-  for (const Module* unit : units)
-    if (unit->path.find(".lora_") != std::string::npos)
-      refuse("an adapter that is an FSDP1 unit of its own (" + unit->path + ") is not modelled", "fsdp.units, fsdp.min_num_params",
-             "units that hold whole layers");
-}
-
 }  // namespace
 
 StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
   std::vector<Module*> units;
-  if (strategy.fsdp.min_num_params > 0) {
+  if (wraps_adapters(strategy)) {
+    if (!strategy.lora->modules_to_save.empty())
+      refuse("modules_to_save under FSDP1 are not modelled", "lora.modules_to_save", "leave it out, or data_parallel fsdp2");
+    units = adapters_and_layers(model, root);
+  } else if (strategy.fsdp.min_num_params > 0) {
     units = units_by_size(root, strategy.fsdp.min_num_params);
     refuse_tied_units(root, units);
   } else {
     for (const std::vector<Module*>& unit : wrap_units(model, root, strategy.fsdp.units))
       units.insert(units.end(), unit.begin(), unit.end());
   }
-  if (strategy.lora) refuse_adapters_as_units(units);
   Fsdp1 sharded(tape, root, units, fsdp1_settings(strategy));
   tape.phase(Phase::init);
   sharded.materialize();
@@ -121,6 +137,7 @@ StepProgram lower_hf_fsdp1(const Lowering& run, const Rank& rank) {
   refuse_resting_tower(model, "FSDP1");
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
+  upcast_trained_weights(*root, strategy);
   if (!is_prepared_by_accelerate(strategy)) untie(*root);  // Trainer hands over a model that is built
   const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
   return record_fsdp1(tape, model, *root, *network, strategy, rank.every_micro_batch);

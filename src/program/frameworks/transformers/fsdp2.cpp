@@ -34,6 +34,7 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
   options.reshard_root = strategy.fsdp.reshard == FsdpOptions::Reshard::always;
   if (strategy.fsdp.reshard == FsdpOptions::Reshard::number) reshard_in_parts(strategy, options);
   options.offload_to_host = strategy.offload.params;
+  options.leaves_integers = is_prepared_by_accelerate(strategy);
   return options;
 }
 
@@ -45,12 +46,13 @@ bool cuts_ends(const Strategy& strategy) {
   return is_prepared_by_accelerate(strategy) && major * 100 + minor >= kSince;
 }
 
-/// Behind the layers' units. Answers a module of the last, which is not resharded after forward; none: the model has no head.
-const Module* add_ends(const Model& model, Module& root, std::vector<std::vector<Module*>>& units) {
+/// Behind the layers' units. Answers a module of the last, which is not resharded after forward; none: the model has no head. Below a
+/// PeftModel no norm is found (_find_final_norm looks among the children of what base_model_prefix names, here the whole model).
+const Module* add_ends(const Model& model, Module& root, bool adapted, std::vector<std::vector<Module*>>& units) {
   Module *input = nullptr, *norm = nullptr, *head = root.find_child("lm_head");
   for (const Block& block : model.blocks) {
     if (block.role == Block::Role::embedding && !input) input = root.find(block.name);
-    if (block.role == Block::Role::final_norm) norm = root.find(block.name);
+    if (block.role == Block::Role::final_norm && !adapted) norm = root.find(block.name);
   }
   if (!head) return nullptr;
   std::vector<Module*> tail;
@@ -86,18 +88,21 @@ StepProgram lower_hf_fsdp2(const Lowering& run, const Rank& rank) {
     fail("fully_shard takes no list of modules, which units by size would be", "fsdp.min_num_params", "use FSDP1, or units by class");
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
+  upcast_trained_weights(*root, strategy);
   const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
   std::vector<std::vector<Module*>> units = wrap_units(model, *root, strategy.fsdp.units);
   if (cuts_ends(strategy) && model.task == Model::Task::seq2seq)
     refuse("the units that Accelerate makes of an encoder's and a decoder's shared embedding are not modelled", "framework_version",
            "1.13, which leaves it to the root");
-  const Module* tail = cuts_ends(strategy) ? add_ends(model, *root, units) : nullptr;
+  const Module* tail = cuts_ends(strategy) ? add_ends(model, *root, strategy.lora.has_value(), units) : nullptr;
   Fsdp2Options options = fsdp2_options(strategy);
   if (tail) options.reshard_root = false;  // its reshard_after_forward is left to PyTorch
   Fsdp2 sharded(tape, *root, units, options);
   if (tail) sharded.set_reshard_after_forward(*tail, false);
   tape.phase(Phase::init);
-  if (is_prepared_by_accelerate(strategy)) {
+  if (strategy.base_weights != BaseWeights::as_trained) {
+    sharded.shard_loaded();
+  } else if (is_prepared_by_accelerate(strategy)) {
     sharded.load_full_state_dict();
   } else {
     sharded.materialize();

@@ -10,7 +10,7 @@
 #include "program/accumulation.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/known_passes.hpp"
-#include "program/modules/adapters/bnb_4bit.hpp"
+#include "program/modules/adapters/bitsandbytes.hpp"
 #include "program/modules/adapters/lora.hpp"
 #include "program/modules/adapters/peft.hpp"
 #include "program/modules/diffusers/diffusion.hpp"
@@ -82,8 +82,6 @@ RunOptions hf_run_options(const Strategy& strategy) {
   RunOptions options;
   options.liger = strategy.liger_kernel;
   options.loss = loss_of(strategy);
-  if (options.loss == RunOptions::Loss::liger_fused_linear && strategy.data_parallel == DataParallel::zero3)
-    fail("Liger reads the head's weight without calling its module, which is when ZeRO-3 gathers it", "loss", "liger or ce");
   options.release = hf_release(strategy);
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
   options.compiled_model = strategy.compile == Strategy::Compile::model;
@@ -189,7 +187,36 @@ void put_8_bit_linears(Module& root, const Model& model, const Strategy& strateg
   convert_linears_to_float8(root, model, {.by_row = by_row, .pads = !by_row}, tape);
 }
 
+/// Since transformers 5 a mixture's experts and its router are parameters, which bitsandbytes leaves in 16 bits; before, every expert had
+/// linears of its own.
+void refuse_unread_mixture(const Model& model, const Strategy& strategy) {
+  const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
+  if (!mixture) return;
+  constexpr int kStacksExperts = 500;
+  if (hf_release(strategy).number < kStacksExperts)
+    refuse("quantised experts of transformers before 5 are not modelled", "framework_version", "5.0 or later, which leaves them in 16 bits");
+  for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo"})
+    if (model.model_type == type) return;
+  refuse("which of " + model.model_type + "'s modules are linears was not read", "base_weights", "leave it out");
+}
+
 }  // namespace
+
+void put_quantised_linears(Module& root, const Model& model, const Strategy& strategy, Tape& tape) {
+  const bool sharded = is_fsdp(strategy.data_parallel);
+  const DType storage = strategy.quant_storage.value_or(DType::uint8);
+  if (!strategy.lora) refuse("quantised weights are frozen: they need adapters", "lora");
+  if (strategy.lora->dora) refuse("DoRA of quantised weights is not modelled", "lora.use_dora");
+  if (strategy.base_weights == BaseWeights::int8 && strategy.quant_storage)
+    fail("bnb_4bit_quant_storage is the type that 4-bit weights lie in", "bnb_4bit_quant_storage", "leave it out");
+  if (strategy.base_weights == BaseWeights::int8 && sharded)
+    refuse("8-bit weights under FSDP are not modelled: Int8Params keep their scales in attributes that sharding loses", "base_weights",
+           "nf4, with bnb_4bit_quant_storage the weights' type");
+  if (strategy.data_parallel == DataParallel::fsdp2 && !is_prepared_by_accelerate(strategy) && storage == DType::uint8)
+    fail("fully_shard loses the quantisation of weights that lie in uint8", "bnb_4bit_quant_storage", "the type of the other weights");
+  refuse_unread_mixture(model, strategy);
+  quantize_linears(root, model, strategy.base_weights, storage, tape);
+}
 
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   tape.tf32 = strategy.tf32;
@@ -204,19 +231,17 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
     add_lora(*root, model, *strategy.lora, kAdapterType, tape);
   }
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
-  if (strategy.quant_storage && strategy.base_weights != BaseWeights::as_trained)
-    refuse("4-bit weights that lie in another type than uint8 are not modelled", "bnb_4bit_quant_storage", "leave it out");
-  if (strategy.base_weights == BaseWeights::int8) refuse("bitsandbytes' 8-bit weights are not modelled", "base_weights", "nf4");
-  if (strategy.base_weights != BaseWeights::as_trained) {
-    if (!strategy.lora) refuse("4-bit weights are frozen: they need adapters", "lora");
-    if (strategy.data_parallel != DataParallel::none && strategy.data_parallel != DataParallel::ddp)
-      refuse("sharded 4-bit weights are not modelled for transformers", "data_parallel", "none or ddp");
-    if (strategy.lora->dora) refuse("DoRA of 4-bit weights is not modelled", "lora.use_dora");
-    quantize_linears(*root, model, strategy.base_weights == BaseWeights::nf4_double_quant);
-  }
+  if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
   if (strategy.optimizer == OptimizerKind::lora_fa) freeze_lora_a(*root);
   if (strategy.low_precision == LowPrecision::fp8) put_8_bit_linears(*root, model, strategy, tape);
   return root;
+}
+
+void upcast_trained_weights(Module& root, const Strategy& strategy) {
+  const bool leaves = strategy.data_parallel == DataParallel::fsdp2 && strategy.base_weights != BaseWeights::as_trained;
+  if (!is_prepared_by_accelerate(strategy) || !strategy.fsdp.mixed_precision.value_or(true) || leaves) return;
+  for (const auto& parameter : root.all_parameters())
+    if (parameter->trainable) parameter->type = DType::fp32;
 }
 
 namespace {
@@ -332,15 +357,29 @@ std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& stra
   return make_muon(tape, matrices, others);
 }
 
+namespace {
+
+/// Tokens, and labels of every token or of every sequence; two of a sequence where an answer's ends are looked for, one more where
+/// sentences are paired.
+Batch text_batch(const Model& model, Tape& tape, std::int64_t batch, std::int64_t length) {
+  const auto numbers = [&](const Dims& sizes) { return tape.empty(sizes, DType::int64, Category::input); };
+  const bool of_sequences = model.task == Model::Task::classification && !model.architecture.ends_with("ForTokenClassification");
+  Batch made{numbers({batch, length}), numbers(of_sequences ? Dims{batch} : Dims{batch, length})};
+  if (model.architecture.ends_with("ForQuestionAnswering") || model.architecture.ends_with("ForPreTraining"))
+    made.conditions.push_back(numbers({batch}));
+  return made;
+}
+
+}  // namespace
+
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
   const std::int64_t batch = strategy.micro_batch, length = strategy.seq_len;
   tape.operator_name = "inputs";
   switch (model.task) {
     case Model::Task::causal_lm:
     case Model::Task::masked_lm:
-      return {tape.empty({batch, length}, DType::int64, Category::input), tape.empty({batch, length}, DType::int64, Category::input)};
     case Model::Task::classification:
-      return {tape.empty({batch, length}, DType::int64, Category::input), tape.empty({batch}, DType::int64, Category::input)};
+      return text_batch(model, tape, batch, length);
     case Model::Task::seq2seq:
       return {tape.empty({batch, length}, DType::int64, Category::input),
               tape.empty({batch, strategy.tgt_len}, DType::int64, Category::input)};

@@ -23,6 +23,14 @@ RunOptions hf_run_options(const Strategy& strategy);
 /// The modules of the model, not yet on the device, with adapters where the strategy asks for them.
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape);
 
+/// Accelerate, which computes in 16 bits, keeps what it trains under FSDP in fp32 whatever type it came in (prepare_model,
+/// fsdp2_prepare_model); quantised models it leaves as they are under FSDP2.
+void upcast_trained_weights(Module& root, const Strategy& strategy);
+
+/// bitsandbytes' linears in the place of the model's, as from_pretrained puts them in. Throws Error (refused): what is not modelled beside
+/// them, FSDP of 8-bit weights, mixtures whose modules were not read; bad input: what sharding makes of them does not run.
+void put_quantised_linears(Module& root, const Model& model, const Strategy& strategy, Tape& tape);
+
 /// The network of those modules, as who prepares it wraps its forward.
 std::unique_ptr<Network> hf_wrapped_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
 

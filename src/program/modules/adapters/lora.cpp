@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
+#include "program/modules/adapters/bitsandbytes.hpp"
 #include "program/modules/adapters/param_wrapper.hpp"
 #include "program/modules/bare.hpp"
 #include "program/modules/layers.hpp"
@@ -220,11 +222,33 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
 
 }  // namespace
 
+namespace {
+
+/// tuners/lora/bnb.py, Linear4bit and Linear8bitLt: nothing is cast under autocast, and the update before it is added; the result of a
+/// Linear4bit is copied first.
+Tensor adapted_quantized(Module& module, Tape& tape, const Tensor& input, Tensor result) {
+  const DType type = result.dtype();
+  const bool converts = !tape.autocast.enabled;
+  Module& a = module.child("lora_A").child("default");
+  const Linear down(a, tape), up(module.child("lora_B").child("default"), tape);
+  if (is_4bit(module.child("base_layer"))) result = clone(result);
+  const Tensor x = converts ? to(input, a.find_parameter("weight")->shown_type()) : input;
+  Tensor update = adapter_dropout(module, tape, x);
+  update = down(update);
+  update = up(update);
+  update = multiply_scalar(update);
+  if (converts) update = to(update, type);
+  return add(result, update);
+}
+
+}  // namespace
+
 Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result, WeightLayout layout) {
+  if (is_quantized(module.child("base_layer"))) return adapted_quantized(module, tape, input, std::move(result));
   const DType type = result.dtype();
   Module& a = module.child("lora_A").child("default");
   const Linear down(a, tape), up(module.child("lora_B").child("default"), tape);
-  const Tensor x = to(input, a.tensor("weight").dtype());
+  const Tensor x = to(input, a.find_parameter("weight")->shown_type());
   if (module.find_child("lora_magnitude_vector")) {
     {
       const Tensor dropped = adapter_dropout(module, tape, x);  // a local of DoraLinearVariant.forward

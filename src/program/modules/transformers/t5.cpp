@@ -274,7 +274,9 @@ class T5FeedForward {
   /// Dropout, the cast to the type that wo's weight is kept in, wo.
   Tensor leave(Tensor& x) const {
     x = inner_dropout_(x);
-    x = to(x, dense_.child("wo").tensor("weight").dtype());
+    Module& wo = dense_.child("wo");
+    Module* const base = wo.find_child("base_layer");  // of an adapter, whose weight is its base layer's
+    x = to(x, (base ? *base : wo).tensor("weight").dtype());
     return down_(x);
   }
 

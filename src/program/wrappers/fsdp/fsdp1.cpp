@@ -26,6 +26,7 @@ Fsdp1::Fsdp1(Tape& tape, Module& root, const std::vector<Module*>& units, const 
       if (managed.insert(slot.get()).second) slots.push_back(slot);
     units_.push_back(std::make_unique<Fsdp1Unit>(*this, module, std::move(slots), is_root));
     units_.back()->install_hooks();
+    wrapped_.emplace(&module, units_.back().get());
   };
   for (Module* module : units) wrap(*module, false);
   wrap(root, true);
@@ -34,6 +35,7 @@ Fsdp1::Fsdp1(Tape& tape, Module& root, const std::vector<Module*>& units, const 
 Fsdp1::~Fsdp1() = default;
 
 void Fsdp1::materialize() {
+  if (settings_.loaded_on_device) program::materialize(root_, tape_, Arrival::moved);
   for (auto& unit : units_) unit->materialize();
 }
 
@@ -42,10 +44,6 @@ std::int64_t Fsdp1::predivision() const {
   std::int64_t factor = 1;
   while (settings_.world % factor == 0 && settings_.world > factor * factor) factor *= 2;
   return factor;
-}
-
-bool Fsdp1::wraps(const Module& module) const {
-  return std::any_of(units_.begin(), units_.end(), [&](const auto& unit) { return &unit->module() == &module; });
 }
 
 /// _lazy_init: buffers take the compute type, flat parameters get their buffers, the root's first.
@@ -67,8 +65,8 @@ void Fsdp1::initialize() {
 std::vector<Tensor> Fsdp1::shards() const {
   std::vector<Tensor> all;
   if (!settings_.use_orig_params) {
-    units_.back()->collect_shard(all);  // the root's own comes first in named_parameters()
-    for (auto unit = units_.begin(); unit + 1 != units_.end(); ++unit) (*unit)->collect_shard(all);
+    for (const Module* module : root_.all_modules())
+      if (const auto unit = wrapped_.find(module); unit != wrapped_.end()) unit->second->collect_shard(all);
     return all;
   }
   std::unordered_map<const Parameter*, Tensor> originals;

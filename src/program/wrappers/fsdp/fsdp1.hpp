@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -28,6 +29,7 @@ struct Fsdp1Settings {
   FsdpOptions::Prefetch backward_prefetch = FsdpOptions::Prefetch::pre;  ///< the class's own
   bool sync_module_states = false;                                       ///< units take the first rank's states when they are made
   bool offload_to_host = false;  ///< CPUOffload: shards, reduced gradients and states in pinned host memory
+  bool loaded_on_device = false;  ///< the whole model lies on the device before it is wrapped
 };
 
 class Fsdp1Unit;
@@ -53,7 +55,7 @@ class Fsdp1 {
 
  private:
   friend class Fsdp1Unit;
-  bool wraps(const Module& module) const;
+  bool wraps(const Module& module) const { return wrapped_.count(&module) > 0; }
   std::int64_t predivision() const;
   bool divides_again() const { return settings_.world > predivision(); }  ///< by what the division before the reduction left
   void initialize();
@@ -63,6 +65,7 @@ class Fsdp1 {
   Module& root_;
   Fsdp1Settings settings_;
   std::vector<std::unique_ptr<Fsdp1Unit>> units_;  ///< in order of wrapping; the root last
+  std::unordered_map<const Module*, Fsdp1Unit*> wrapped_;
   std::vector<Fsdp1Unit*> pre_forward_order_;      ///< of the first forward
   std::vector<Fsdp1Unit*> post_forward_order_;
   StreamId pre_unshard_stream_, unshard_stream_, reduce_stream_, replicate_stream_;

@@ -29,9 +29,12 @@ Fsdp1Unit::Fsdp1Unit(Fsdp1& owner, Module& module, std::vector<std::shared_ptr<P
   if (!slots.empty()) type_ = slots.front()->type;
   const std::int64_t quantum = owner.settings_.use_orig_params ? kAlignment / size_of(compute_type()) : 1;
   for (auto& slot : slots) {
-    if (slot->type != type_) refuse("FSDP1 flattens tensors of one type only: '" + slot->name + "' has another", "param_dtype", "fp32");
+    if (slot->type != type_)
+      fail("FSDP1 flattens tensors of one type only: " + module.path + " holds " + std::string(name_of(type_)) + " and, as '" + slot->name +
+               "', " + std::string(name_of(slot->type)),
+           "param_dtype", "one type, of 4-bit weights too (bnb_4bit_quant_storage)");
     if (slot->trainable != slots.front()->trainable && !owner.settings_.use_orig_params)
-      refuse("FSDP1 flattens frozen and trained parameters together only with use_orig_params", "fsdp.use_orig_params", "true");
+      fail("FSDP1 flattens frozen and trained parameters together only with use_orig_params", "fsdp.use_orig_params", "true");
     trainable_ = trainable_ || slot->trainable;
     elements_ = round_up(elements_, quantum);
     pieces_.push_back({slot, elements_});
@@ -50,9 +53,14 @@ std::vector<Tensor> Fsdp1Unit::materialize_modules() {
     Module& module = *queue.front();
     for (const auto& slot : module.parameters) {
       const bool own = std::any_of(pieces_.begin(), pieces_.end(), [&](const FlatPiece& piece) { return piece.slot == slot; });
-      if (own && moved.insert(slot.get()).second) parameters.push_back(tape().empty(slot->sizes, type_, Category::parameter));
+      if (!own || !moved.insert(slot.get()).second) continue;
+      const Tensor loaded = std::exchange(slot->tensor, {});
+      parameters.push_back(loaded ? loaded : tape().empty(slot->sizes, type_, Category::parameter));
     }
-    for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape().empty(buffer.sizes, buffer.type, Category::parameter);
+    if (!owner_.settings_.loaded_on_device) {
+      for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape().empty(buffer.sizes, buffer.type, Category::parameter);
+      module.materialize_constants(tape());
+    }
     for (const auto& child : module.children)
       if (!owner_.wraps(*child)) queue.push_back(child.get());
   }
@@ -75,7 +83,7 @@ void Fsdp1Unit::materialize() {
   if (owner_.settings_.sync_module_states) broadcast_states(parameters);
   Tensor flat;
   if (sharded()) flat = tape().empty({elements_}, type_, Category::parameter);  // FlatParamHandle.shard: the rank's part is a clone
-  shard_ = tape().parameter({shard_elements()}, type_, true);
+  shard_ = tape().parameter({shard_elements()}, type_, trainable_);
   for (const FlatPiece& piece : pieces_)
     if (mine(piece) > 0 && piece.slot->trainable)  // _use_unsharded_views and _use_sharded_views: only whole parameters keep their shape
       originals_.push_back({piece.slot.get(), leaf_on(tape(), shard_, sharded() ? Dims{mine(piece)} : piece.slot->sizes, true)});
@@ -161,7 +169,11 @@ void Fsdp1Unit::all_gather() {
 /// Modules lose their views; the memory goes where it is asked for, or where it is only the cast of parameters that are not sharded.
 void Fsdp1Unit::reshard(bool free_gathered) {
   if (!unsharded_) return;
-  for (const FlatPiece& piece : pieces_) piece.slot->tensor.reset();
+  for (const FlatPiece& piece : pieces_) {
+    piece.slot->tensor.reset();
+    // With use_orig_params a module shows its piece of the shard, else the view of what was gathered.
+    if (!owner_.settings_.use_orig_params) piece.slot->type_at_rest = compute_type();
+  }
   if (!sharded() && !low_precision()) return;
   if (sharded() && !free_gathered) return;
   tape().record_stream(gathered_, tape().stream);
@@ -219,8 +231,8 @@ void Fsdp1Unit::prefetch_forward() {
 
 /// _prefetch_handle: the unit that ran before this one in forward, before this one's gradients (BACKWARD_PRE) or after (BACKWARD_POST).
 void Fsdp1Unit::prefetch_backward(FsdpOptions::Prefetch now) {
-  if (post_forward_index_ == 0 || owner_.settings_.backward_prefetch != now) return;
-  Fsdp1Unit& target = *owner_.post_forward_order_[post_forward_index_ - 1];
+  if (post_forward_index_.value_or(0) == 0 || owner_.settings_.backward_prefetch != now) return;
+  Fsdp1Unit& target = *owner_.post_forward_order_[*post_forward_index_ - 1];
   if (target.unshards_in_backward_) target.unshard();
 }
 
@@ -272,8 +284,8 @@ void Fsdp1Unit::reshard_behind(const std::vector<Tensor*>& inputs) {
 
 void Fsdp1Unit::post_forward(std::vector<Tensor*>& outputs) {
   if (state_ == State::pre_backward) return;
-  if (!pieces_.empty()) {  // _ExecOrderData.record_post_forward
-    post_forward_index_ = owner_.post_forward_order_.size();
+  if (!pieces_.empty()) {  // _ExecOrderData.record_post_forward: the first use counts, but for one at the very start
+    if (post_forward_index_.value_or(0) == 0) post_forward_index_ = owner_.post_forward_order_.size();
     owner_.post_forward_order_.push_back(this);
   }
   if (!is_root_ && (owner_.settings_.reshard_after_forward || !sharded())) reshard(true);
@@ -410,6 +422,7 @@ void Fsdp1Unit::end_backward() {
   reshard(frees_in_backward());
   state_ = State::idle;
   unshards_in_backward_ = false;
+  post_forward_index_.reset();
   if (owner_.synchronize_) show_gradient();
 }
 

@@ -38,9 +38,9 @@ class Fsdp1Unit {
   void unshard();
   void reshard(bool free_gathered);
   void end_backward();
-  /// The flat shard, without use_orig_params.
+  /// The flat shard that is trained, without use_orig_params.
   void collect_shard(std::vector<Tensor>& into) const {
-    if (shard_) into.push_back(shard_);
+    if (shard_ && trainable_) into.push_back(shard_);
   }
   /// The pieces of original parameters, by parameter.
   void collect_originals(std::unordered_map<const Parameter*, Tensor>& into) const;
@@ -105,7 +105,7 @@ class Fsdp1Unit {
   bool unshards_in_backward_ = false;      ///< _needs_pre_backward_unshard
   std::size_t inputs_waiting_ = 0;         ///< of a frozen unit: inputs whose gradients have not come yet
   std::optional<std::size_t> pre_forward_index_;
-  std::size_t post_forward_index_ = 0;
+  std::optional<std::size_t> post_forward_index_;  ///< of the unit's first forward of a pass
 };
 
 }  // namespace plimsoll::program

@@ -47,8 +47,10 @@ Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& 
   auto wrap = [&](const std::vector<Module*>& modules, bool is_root) {
     std::vector<std::shared_ptr<Parameter>> held, slots;
     for (const Module* module : modules) append_managed(*module, held);
-    for (auto& slot : held)
-      if (managed.insert(slot.get()).second) slots.push_back(std::move(slot));
+    for (auto& slot : held) {
+      const bool ignored = options_.leaves_integers && (slot->type == DType::uint8 || slot->type == DType::int8);
+      if (!ignored && managed.insert(slot.get()).second) slots.push_back(std::move(slot));
+    }
     units_.push_back(std::make_unique<Fsdp2Unit>(*this, modules, std::move(slots), is_root));
     return units_.back().get();
   };
@@ -84,6 +86,7 @@ void Fsdp2::materialize() {
       for (Fsdp2Group* group : holders[slot.get()]) group->materialize_shard(slot.get());
     if (options_.buffers_on_host) return;
     for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+    module.materialize_constants(tape_);
     const auto [first, last] = wrapped.equal_range(&module);
     for (auto each = first; each != last; ++each)
       for (const auto& group : each->second->groups) group->pad_shards();
@@ -111,6 +114,16 @@ void Fsdp2::load_full_state_dict() {
   for (Fsdp2Group* group : groups_) group->pad_shards();
   for (Module* module : root_.all_modules())
     for (ModuleBuffer& buffer : module->buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+}
+
+void Fsdp2::shard_loaded() {
+  program::materialize(root_, tape_, Arrival::moved);
+  std::vector<Tensor> whole;
+  for (Fsdp2Group* group : groups_) {
+    for (const ShardedParameter& parameter : group->parameters) whole.push_back(std::exchange(parameter.slot->tensor, {}));
+    for (const ShardedParameter& parameter : group->parameters) group->materialize_shard(parameter.slot.get());
+    group->pad_shards();
+  }
 }
 
 std::vector<Tensor> Fsdp2::shards() const {

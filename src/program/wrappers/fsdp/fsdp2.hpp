@@ -49,6 +49,7 @@ struct Fsdp2Options {
   std::int64_t reshard_to = 0;   ///< reshard_after_forward=int: ranks that keep the gathered parameters in parts after forward; 0: none
   bool buffers_on_host = false;  ///< materialize() leaves the modules' buffers on the host
   bool offload_to_host = false;  ///< CPUOffloadPolicy: shards, gradients and states in pinned host memory
+  bool leaves_integers = false;  ///< ignored_params: those of integers stay whole on every rank
   std::function<Fsdp2Placement(const Parameter&)> placement;  ///< none: every parameter over `mesh`, first dimension cut
 
   Fsdp2Placement placement_of(const Parameter& parameter) const { return placement ? placement(parameter) : Fsdp2Placement{0, mesh}; }
@@ -74,6 +75,8 @@ class Fsdp2 {
   /// Accelerate's fsdp2_load_full_state_dict: parameter by parameter in the order of the state dict, whole on the device, then its shard; a
   /// tied parameter comes twice and tie_weights() drops its second shard. Buffers come last.
   void load_full_state_dict();
+  /// A model that lies on the device whole is sharded unit by unit; what it was lives until the end (Accelerate keeps its state dict).
+  void shard_loaded();
   /// set_requires_gradient_sync: whether backward reduces; false during all micro-batches but the last.
   void set_requires_gradient_sync(bool yes);
 

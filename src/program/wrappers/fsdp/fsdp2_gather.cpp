@@ -1,5 +1,6 @@
 // Gathering a group's parameters, and letting go of what was gathered.
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "program/op.hpp"
@@ -11,24 +12,43 @@
 
 namespace plimsoll::program {
 
-/// torch._foreach_copy_ of what this rank gives to a gather, parameter by parameter; bytes where the parameters have several types.
-void Fsdp2Group::copy_shards(DType from, DType into) {
-  std::vector<std::int64_t> elements;
-  for (const ShardedParameter& parameter : parameters) {
-    const std::int64_t own = has_parts() ? parameter.kept.elements() : parameter.shard_elements;
-    elements.push_back(into == DType::uint8 ? own * size_of(compute_type(parameter)) : own);
-  }
+namespace {
+
+/// torch._foreach_copy_ of so many elements of each tensor.
+void copy_each(Tape& tape, const std::vector<std::int64_t>& elements, DType from, DType into) {
   constexpr int kLists = 2, kWritten = 1;
-  launch_foreach(tape(), elements, from, kLists, kWritten, {.function = MultiTensor::Function::copy, .made = 1, .written_as = into});
+  launch_foreach(tape, elements, from, kLists, kWritten, {.function = MultiTensor::Function::copy, .made = 1, .written_as = into});
 }
 
-/// The shards in the compute type, flat (one foreach copy); nothing where no cast is needed and the shards themselves are copied in.
-std::vector<Tensor> Fsdp2Group::gather_inputs(std::int64_t elements) {
+}  // namespace
+
+/// What this rank gives to a gather of a parameter.
+std::int64_t Fsdp2Group::own_elements(const ShardedParameter& parameter) const {
+  return has_parts() ? parameter.kept.elements() : parameter.shard_elements;
+}
+
+/// The copy into what is gathered, parameter by parameter; bytes where the parameters have several types.
+void Fsdp2Group::copy_in(DType type) {
+  std::vector<std::int64_t> elements;
+  for (const ShardedParameter& parameter : parameters)
+    elements.push_back(own_elements(parameter) * (type == DType::uint8 ? size_of(compute_type(parameter)) : 1));
+  copy_each(tape(), elements, type, type);
+}
+
+/// _get_param_all_gather_inputs: the shards that are cast, flat in the compute type (one foreach copy); the others are copied in themselves.
+std::vector<Tensor> Fsdp2Group::gather_inputs() {
   if (owner_.options_.offload_to_host && !has_parts()) return inputs_from_host();
-  const DType type = compute_type(parameters.front());
-  if (type == parameters.front().slot->type) return {};
-  const Tensor flat = tape().empty({elements}, type, Category::communication_buffer);
-  copy_shards(parameters.front().slot->type, type);
+  std::vector<std::int64_t> cast;
+  DType from = DType::fp32;
+  for (const ShardedParameter& parameter : parameters) {
+    if (compute_type(parameter) == parameter.slot->type) continue;
+    from = parameter.slot->type;
+    cast.push_back(own_elements(parameter));
+  }
+  if (cast.empty()) return {};
+  const DType into = *owner_.options_.param_dtype;
+  const Tensor flat = tape().empty({std::accumulate(cast.begin(), cast.end(), std::int64_t{0})}, into, Category::communication_buffer);
+  copy_each(tape(), cast, from, into);
   return {flat};
 }
 
@@ -59,7 +79,7 @@ void Fsdp2Group::unshard() {
   const LabelScope label(tape(), modules_.front()->label);
   if (mesh.shard == 1) return;
   std::int64_t elements = 0;
-  for (const ShardedParameter& parameter : parameters) elements += has_parts() ? parameter.kept.elements() : parameter.shard_elements;
+  for (const ShardedParameter& parameter : parameters) elements += own_elements(parameter);
   const std::int64_t ranks = has_parts() ? owner_.options_.reshard_to : mesh.shard;
   if (has_parts())  // they were made on the compute stream
     owner_.gather_behind_compute();
@@ -67,9 +87,9 @@ void Fsdp2Group::unshard() {
   const bool implicit = state == TrainingState::forward || state == TrainingState::pre_backward;
   const StreamScope scope(tape(), implicit ? owner_.copy_in_stream_ : tape().stream);
   tape().operator_name = "fsdp::all_gather_copy_in";
-  const std::vector<Tensor> inputs = gather_inputs(elements);
+  const std::vector<Tensor> inputs = gather_inputs();
   gather_output_ = empty_gather_output(elements, ranks);
-  copy_shards(gather_output_.dtype(), gather_output_.dtype());
+  copy_in(gather_output_.dtype());
   tape().wait(owner_.gather_stream_, owner_.copy_in_stream_);
   tape().collective(
       {.kind = CollectiveKind::all_gather, .group = mesh.group, .bytes = gather_output_.bytes(), .type = gather_output_.dtype()},

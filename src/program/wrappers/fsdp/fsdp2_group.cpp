@@ -19,7 +19,7 @@ Fsdp2Group::Fsdp2Group(Fsdp2& owner, const std::vector<Module*>& modules, const 
 void Fsdp2Group::add(const std::shared_ptr<Parameter>& slot, int dimension) {
   for (const ShardedParameter& other : parameters)  // FSDPParamGroup._init_mp_dtypes
     if (other.slot->trainable && slot->trainable && other.slot->type != slot->type)
-      refuse("fully_shard takes trained parameters of one type in a group: '" + slot->name + "' has another", "param_dtype", "fp32");
+      fail("fully_shard takes trained parameters of one type in a group: '" + slot->name + "' has another", "param_dtype", "fp32");
   ShardedParameter parameter;
   parameter.slot = slot;
   parameter.dimension = dimension;

@@ -63,8 +63,9 @@ class Fsdp2Group {
  private:
   void prefetch_backward();
   void register_post_backward(std::vector<Tensor*>& tensors);
-  std::vector<Tensor> gather_inputs(std::int64_t elements);
-  void copy_shards(DType from, DType into);
+  std::vector<Tensor> gather_inputs();
+  std::int64_t own_elements(const ShardedParameter& parameter) const;
+  void copy_in(DType type);
   std::vector<Tensor> inputs_from_host();
   Tensor empty_gather_output(std::int64_t elements, std::int64_t ranks);
   void copy_out();
