@@ -53,11 +53,12 @@ TEST(QloraRows, WhatIsNotModelledIsRefusedByName) {
 // fully_shard makes DTensors of all parameters, of which those of integers lose their quantisation: a loop of its own fails. Accelerate
 // leaves them whole.
 TEST(QloraRows, OnlyAccelerateLeavesIntegersWholeUnderFsdp2) {
-  Strategy s = resolved(rows().front());
+  const MeasuredRow& row = rows().front();
+  Strategy s = resolved(row);
   s.data_parallel = DataParallel::fsdp2;
-  EXPECT_THROW(program::lower_hf_fsdp2(*rows().front().model, s, false), Error);
+  EXPECT_THROW(program::lower_hf_fsdp2(program::on_cluster(*row.cluster, *row.model, s)), Error);
   s.framework = "accelerate";
-  EXPECT_FALSE(program::lower_hf_fsdp2(*rows().front().model, s, false).step.empty());
+  EXPECT_FALSE(program::lower_hf_fsdp2(program::on_cluster(*row.cluster, *row.model, s)).step.empty());
 }
 
 }  // namespace
