@@ -1,4 +1,4 @@
-"""tarball.py PROGRAM SOURCE TARBALL: the static program, its manual pages and completions, which it writes itself, and the licences."""
+"""tarball.py PROGRAM SOURCE BILL TARBALL: the static program, its manual pages and completions, which it writes itself, the licences, and what is inside."""
 import io
 import os
 import re
@@ -27,12 +27,13 @@ def completions(program):
         yield f"share/{path}", written_by(program, "completion", shell)
 
 
-def main(program, source, tarball):
+def main(program, source, bill, tarball):
     os.makedirs(os.path.dirname(tarball), exist_ok=True)
     top = os.path.basename(tarball)[:-len(".tar.gz")]
     with tarfile.open(tarball, "w:gz") as archive:
         archive.add(program, f"{top}/bin/plimsoll")
         archive.add(os.path.join(source, "LICENSE"), f"{top}/LICENSE")
+        archive.add(bill, f"{top}/share/doc/plimsoll/plimsoll.cdx.json")
         for library in ("uPlot", "yaml-cpp"):
             archive.add(os.path.join(source, "third_party", library.lower(), "LICENSE"), f"{top}/LICENSE.{library}")
         for name, text in [*manuals(program), *completions(program)]:
