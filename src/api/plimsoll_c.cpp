@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <cstring>
+#include <new>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -194,6 +195,8 @@ std::string answer_or_error(const char* request_json) {
     return answer(request_json);
   } catch (const Error& error) {
     return to_json(error);
+  } catch (const std::bad_alloc&) {
+    throw;  // no answer to this request, as it is documented
   } catch (const std::exception& error) {
     return to_json(Error(ErrorCode::internal, error.what()));
   }

@@ -9,6 +9,12 @@ namespace {
 
 constexpr const char* kModel = "a model's name, a path, or a config object";
 
+/// "-" is standard input to the program; to a function it is somebody else's.
+std::string no_standard_input(std::string text, const char* key) {
+  if (text == "-") fail("standard input is not read here", std::string("request#/") + key, "hand the text over as an object, or in \"files\"");
+  return text;
+}
+
 std::vector<std::string> texts_of(const Json& request, const char* key) {
   const auto list = request.find(key);
   std::vector<std::string> texts;
@@ -51,7 +57,7 @@ const Json& member(const Json& request, const char* key, const char* expected) {
 std::string text_of(const Json& request, const char* key, const char* expected) {
   const Json& value = member(request, key, expected);
   if (!value.is_string()) fail(std::string("must be ") + expected, std::string("request#/") + key);
-  return value.get<std::string>();
+  return no_standard_input(value.get<std::string>(), key);
 }
 
 Model model_of(const Json& request) {
@@ -89,6 +95,7 @@ ForeignRun foreign_run_of(const Json& request) {
     if (request.contains(key)) fail("files and a strategy both say how to train", std::string("request#/") + key, "leave it out");
   options.texts = files_of(request);
   std::vector<std::string> from = texts_of(request, "from");
+  for (const std::string& path : from) no_standard_input(path, "from");
   if (!request.contains("from"))
     for (const NamedText& file : options.texts) from.push_back(file.name);
   if (from.empty() && options.launch_line.empty()) fail("missing: files of other programs, or a launch line", "request#/files");

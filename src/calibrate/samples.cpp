@@ -6,6 +6,7 @@
 
 #include "plimsoll/calibrate.hpp"
 #include "plimsoll/error.hpp"
+#include "units/files.hpp"
 #include "units/json_reader.hpp"
 
 namespace plimsoll {

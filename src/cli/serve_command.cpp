@@ -34,7 +34,8 @@ int run_serve(const Arguments& arguments) {
   options.workers = static_cast<std::size_t>(arguments.integer_or("--workers", processors, 1, 256));
   options.waiting = static_cast<std::size_t>(arguments.integer_or("--waiting", 64, 0, 10'000));
   options.seconds = arguments.number_or("--seconds", options.seconds, 0.1, 3600);
-  options.cache_bytes = static_cast<std::size_t>(arguments.integer_or("--cache", 64, 0, 1 << 16) * kMebibyte);
+  options.cache_bytes = static_cast<std::size_t>(arguments.integer_or("--cache", 16, 0, 1 << 16) * kMebibyte);
+  options.names = arguments.all("--allow-host");
   options.page = arguments.has("--page") ? arguments["--page"] : page_folder(program);
   options.worker = {program.string(), "serve", "--worker", "--memory", std::to_string(memory)};
   options.ready = [&](int port) {
@@ -58,6 +59,7 @@ Command serve_command() {
       "  curl -d '{\"command\":\"estimate\",\"model\":\"gpt2\",\"on\":\"1xh100-sxm\",\"strategy\":{\"micro_batch\":8,\"seq_len\":1024}}' "
       "-H 'Content-Type: application/json' http://127.0.0.1:7465/api/call",
       {{Option::value, "--host", "address to listen at; 127.0.0.1 unless told: nobody else reaches it", false, {}},
+       {Option::value_list, "--allow-host", "another name by which it may be asked, such as planner.example; its addresses are always taken", false, {}},
        {Option::value, "--port", "7465 unless told; 0: any that is free", false, {}},
        {Option::value, "--workers", "requests answered at once; the processors unless told", false, {}},
        {Option::value, "--waiting", "requests that may wait for a worker, 64 unless told; more are turned away (503)", false, {}},
@@ -65,7 +67,7 @@ Command serve_command() {
        {Option::value, "--memory", "MiB that a worker may take, 2048 unless told", false, {}},
        {Option::value,
         "--cache",
-        "MiB of answers that are kept for equal requests, 64 unless told; 0: every request is computed",
+        "MiB of answers that are kept for equal requests, 16 unless told; 0: every request is computed",
         false,
         {}},
        {Option::value, "--page", "folder of the page; else the one beside the program", false, {}},

@@ -12,7 +12,9 @@
 #include "model/registry.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/model.hpp"
+#include "plimsoll/printable.hpp"
 #include "plimsoll/suggestion.hpp"
+#include "units/files.hpp"
 #include "units/json_reader.hpp"
 
 namespace plimsoll {
@@ -134,9 +136,8 @@ std::string meant_by(const std::string& name) {
 bool looks_like_hub_name(const std::string& text) {
   const std::size_t slash = text.find('/');
   if (slash == std::string::npos || slash == 0 || slash + 1 == text.size() || text.find('/', slash + 1) != std::string::npos) return false;
-  std::error_code status;
   return text.front() != '.' && text.front() != '~' && std::filesystem::path(text).extension() != ".json" &&
-         !std::filesystem::exists(text.substr(0, slash), status);
+         !files::exists(text.substr(0, slash));
 }
 
 }  // namespace
@@ -144,23 +145,22 @@ bool looks_like_hub_name(const std::string& text) {
 Model load_model(const std::string& name_or_path, const std::string& architecture) {
   if (auto shipped = load_shipped(name_or_path, architecture)) return *std::move(shipped);
 
-  std::error_code status;
-  if (!std::filesystem::exists(name_or_path, status))
+  if (!files::exists(name_or_path))
     if (const auto name = model::shipped_name_of(name_or_path)) {
       Model shipped = load_shipped(*name, architecture).value();
       shipped.assumed.push_back(fmt::format("model: the shipped {} for '{}'", *name, name_or_path));
       return shipped;
     }
   std::filesystem::path path = name_or_path;
-  if (std::filesystem::is_directory(path, status)) {
-    const bool graph = !std::filesystem::exists(path / "config.json", status) && std::filesystem::exists(path / "graph.json", status);
+  if (files::is_folder(path.string())) {
+    const bool graph = !files::exists((path / "config.json").string()) && files::exists((path / "graph.json").string());
     path /= graph ? "graph.json" : "config.json";
   }
   const bool looks_like_path = name_or_path == "-" || name_or_path.find('/') != std::string::npos || path.extension() == ".json";
-  if (!looks_like_path && !std::filesystem::exists(path, status)) {
+  if (!looks_like_path && !files::exists(path.string())) {
     fail(fmt::format("no model is called \"{}\"", name_or_path.substr(0, 100)), "", meant_by(name_or_path));
   }
-  if (!std::filesystem::exists(path, status) && looks_like_hub_name(name_or_path)) {
+  if (!files::exists(path.string()) && looks_like_hub_name(name_or_path)) {
     const std::string meant = meant_by(model::name_without_owner(name_or_path));
     fail(fmt::format("\"{}\" is not among the shipped models, and nothing is downloaded", name_or_path.substr(0, 100)), "",
          meant.rfind("did you mean", 0) == 0 ? meant + " A config.json is given by its path" : meant);
@@ -169,7 +169,7 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
   const std::string folder =
       path.has_parent_path() ? std::filesystem::absolute(path).parent_path().filename().string() : path.stem().string();
   const bool named_by_folder = path.filename() == "config.json" || path.filename() == "graph.json";
-  const std::string name = name_or_path == "-" ? "stdin" : named_by_folder ? folder : path.stem().string();
+  const std::string name = printable(name_or_path == "-" ? "stdin" : named_by_folder ? folder : path.stem().string());
   return read_model(text, path.string(), name, architecture, Source::checkpoint);
 }
 

@@ -3,7 +3,7 @@
 #include <fmt/core.h>
 
 #include "plimsoll/error.hpp"
-#include "units/json_reader.hpp"
+#include "units/files.hpp"
 
 namespace plimsoll::rehearse {
 namespace {

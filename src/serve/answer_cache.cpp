@@ -1,19 +1,21 @@
 #include "serve/answer_cache.hpp"
 
+#include <utility>
+
 namespace plimsoll::serve {
 
-std::optional<std::string> AnswerCache::find(const std::string& request) {
+std::shared_ptr<const std::string> AnswerCache::find(const std::string& request) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = by_request_.find(request);
-  if (found == by_request_.end()) return std::nullopt;
+  if (found == by_request_.end()) return nullptr;
   kept_.splice(kept_.begin(), kept_, found->second);
   return found->second->answer;
 }
 
-void AnswerCache::keep(const std::string& request, const std::string& answer) {
+void AnswerCache::keep(const std::string& request, std::shared_ptr<const std::string> answer) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (by_request_.count(request) > 0 || request.size() + answer.size() > most_bytes_ / 10) return;
-  kept_.push_front({request, answer});
+  if (by_request_.count(request) > 0 || request.size() + answer->size() > most_bytes_ / 10) return;
+  kept_.push_front({request, std::move(answer)});
   bytes_ += kept_.front().bytes();
   by_request_.emplace(kept_.front().request, kept_.begin());
   while (bytes_ > most_bytes_) forget_last();

@@ -4,8 +4,8 @@
 
 #include <cstddef>
 #include <list>
+#include <memory>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,14 +18,17 @@ class AnswerCache {
   /// Of requests and answers together; 0 keeps nothing.
   explicit AnswerCache(std::size_t bytes) : most_bytes_(bytes) {}
 
-  std::optional<std::string> find(const std::string& request);
+  /// Null: it was not given, or forgotten.
+  std::shared_ptr<const std::string> find(const std::string& request);
   /// Forgets the ones that nobody asked for longest where there is no room. An answer that alone takes more than a tenth of it is not kept.
-  void keep(const std::string& request, const std::string& answer);
+  void keep(const std::string& request, std::shared_ptr<const std::string> answer);
 
  private:
   struct Kept {
-    std::string request, answer;
-    std::size_t bytes() const { return request.size() + answer.size(); }
+    std::string request;
+    std::shared_ptr<const std::string> answer;
+    /// With what the list, the table and the allocator take beside the texts.
+    std::size_t bytes() const { return request.size() + answer->size() + 256; }
   };
   void forget_last();
 

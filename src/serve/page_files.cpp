@@ -28,7 +28,7 @@ std::map<std::string, PageFile> read_page(const std::string& folder) {
     std::ifstream file(each->path(), std::ios::binary);
     std::stringstream text;
     text << file.rdbuf();
-    files["/" + std::filesystem::relative(each->path(), folder).generic_string()] = {text.str(), type_of(each->path())};
+    files["/" + std::filesystem::relative(each->path(), folder).generic_string()] = {std::make_shared<const std::string>(text.str()), type_of(each->path())};
   }
   const auto index = files.find("/index.html");
   if (index == files.end()) fail("there is no page", folder, "npm ci && npm run build in web/, or leave --page out");

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
 namespace plimsoll::serve {
 
 struct PageFile {
-  std::string text, type;
+  std::shared_ptr<const std::string> text;
+  std::string type;
 };
 
 /// By the path of their address ("/assets/index.js"; "/" is index.html). Throws Error where the folder holds no index.html.

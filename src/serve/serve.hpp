@@ -15,7 +15,8 @@ struct Options {
   std::size_t waiting = 64;  ///< requests that may wait for a worker; more are turned away
   double seconds = 10;       ///< that a request may take
   std::size_t request_bytes = 8U << 20;
-  std::size_t cache_bytes = 64U << 20;  ///< of answers that are kept for equal requests; 0: none
+  std::size_t cache_bytes = 16U << 20;  ///< of answers that are kept for equal requests; 0: none
+  std::vector<std::string> names;       ///< by which others may ask for it, beside its addresses
   std::string page;                     ///< folder of the built page; empty: there is none
   std::vector<std::string> worker;      ///< the command that runs one: a program of its own, so that a request can be ended
   std::function<void(int port)> ready;  ///< called once, when connections are taken
@@ -26,7 +27,7 @@ struct Options {
 void run(const Options& options);
 
 /// What a worker is: reads requests from standard input and writes their answers to standard output, each behind its length in four bytes.
-/// Opens no file, and takes at most `memory` bytes.
+/// Sees no file, and takes at most `memory` bytes; where these do not do for a request, it ends.
 int run_worker(std::size_t memory);
 
 }  // namespace plimsoll::serve

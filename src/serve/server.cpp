@@ -1,14 +1,15 @@
-// The only file that knows cpp-httplib.
-#include <httplib.h>
+// What is served at which address.
+#include <arpa/inet.h>
 
 #include <algorithm>
-#include <atomic>
-#include <chrono>
-#include <thread>
+
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include "plimsoll/error.hpp"
-#include "plimsoll/report.hpp"
 #include "serve/answer_cache.hpp"
+#include "serve/http_server.hpp"
 #include "serve/page_files.hpp"
 #include "serve/serve.hpp"
 #include "serve/worker_pool.hpp"
@@ -18,124 +19,141 @@ namespace {
 
 constexpr const char* kJson = "application/json";
 
-/// What a page may do: run its own scripts and the planner, ask this server, and nothing else.
-const httplib::Headers kHeaders{{"Content-Security-Policy",
-                                 "default-src 'self'; script-src 'self' 'wasm-unsafe-eval'; style-src 'self' 'unsafe-inline'; img-src "
-                                 "'self' data:; frame-ancestors 'none'; base-uri 'none'"},
-                                {"X-Content-Type-Options", "nosniff"},
-                                {"Referrer-Policy", "no-referrer"},
-                                {"Cache-Control", "no-store"}};
-
-void refuse(httplib::Response& response, int status, const std::string& message, const std::string& hint) {
-  response.status = status;
-  response.set_content(to_json(Error(ErrorCode::bad_input, message, "request", hint)), kJson);
-}
-
 /// The name in a Host header, without its port.
 std::string host_of(const std::string& header) {
   if (!header.empty() && header.front() == '[') return header.substr(0, header.find(']') + 1);
   return header.substr(0, header.find(':'));
 }
 
-/// A page of another site that had its name point here would have that name in the header (DNS rebinding).
-bool is_known_host(const httplib::Request& request, const Options& options) {
-  const std::string host = host_of(request.get_header_value("Host"));
-  return host == "localhost" || host == "127.0.0.1" || host == "[::1]" || host == options.host || host == "[" + options.host + "]";
+bool is_address(const std::string& host) {
+  in6_addr address;
+  if (host.size() > 2 && host.front() == '[') return inet_pton(AF_INET6, host.substr(1, host.size() - 2).c_str(), &address) == 1;
+  return inet_pton(AF_INET, host.c_str(), &address) == 1;
 }
 
-void send(httplib::Response& response, std::string text) {
-  if (text.rfind("{\n  \"schema\": \"plimsoll/error/1\"", 0) == 0) response.status = 400;
-  response.set_content(std::move(text), kJson);
+/// What a worker said, as an answer: an error of the caller's, or of ours.
+HttpAnswer answer_of(std::shared_ptr<const std::string> text) {
+  constexpr std::string_view kError = "{\n  \"schema\": \"plimsoll/error/1\"";
+  HttpAnswer answer;
+  if (text->compare(0, kError.size(), kError) == 0) answer.status = 400;
+  answer.body = std::move(text);
+  return answer;
 }
 
-void answer_call(const httplib::Request& request, httplib::Response& response, WorkerPool& pool, AnswerCache& cache, double seconds) {
-  const std::string type = request.get_header_value("Content-Type");
-  if (type.substr(0, type.find(';')) != kJson) return refuse(response, 415, "the request must be JSON", "Content-Type: application/json");
-  if (request.body.find('\0') != std::string::npos) return refuse(response, 400, "the request holds a zero byte", "send JSON text");
-  if (auto known = cache.find(request.body)) return send(response, std::move(*known));
-  Answer answer = pool.ask(request.body);
-  switch (answer.outcome) {
-    case Outcome::answered:
-      cache.keep(request.body, answer.text);
-      return send(response, std::move(answer.text));
-    case Outcome::busy:
-      response.set_header("Retry-After", "1");
-      return refuse(response, 503, "too many requests wait already", "ask again in a second");
-    case Outcome::too_slow:
-      return refuse(response, 504, "this takes longer than the server allows",
-                    "--seconds is " + std::to_string(static_cast<int>(seconds)) + " there");
-    case Outcome::died:
-      return refuse(response, 500, "the request ended its worker", "it may need more memory than the server allows");
+class Service {
+ public:
+  explicit Service(const Options& options)
+      : options_(options),
+        page_(options.page.empty() ? std::map<std::string, PageFile>{} : read_page(options.page)),
+        cache_(options.cache_bytes),
+        server_(options.host, options.port, limits_of(options),
+                {[this](const HttpHead& head) { return admit(head); },
+                 [this](const HttpHead& head, std::string body, auto reply) { answer(head, std::move(body), std::move(reply)); }}),
+        pool_(options.worker, options.workers, options.waiting, options.seconds) {}
+
+  void run() {
+    options_.ready(server_.port());
+    server_.run(options_.stop);
   }
-}
 
-void set_limits(httplib::Server& server, const Options& options) {
-  constexpr std::size_t kConnections = 64;
-  server.new_task_queue = [] { return new httplib::ThreadPool(kConnections); };
-  server.set_payload_max_length(options.request_bytes);
-  server.set_read_timeout(5, 0);
-  server.set_write_timeout(5, 0);
-  server.set_keep_alive_timeout(1);
-  server.set_keep_alive_max_count(100'000);
-  server.set_tcp_nodelay(true);
-  server.set_socket_options([](socket_t socket) {  // not SO_REUSEPORT, the library's choice: a second server would share the port
-    const int yes = 1;
-    setsockopt(socket, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
-  });
-  server.set_default_headers(kHeaders);
-}
+ private:
+  using Reply = std::function<void(HttpAnswer)>;
 
-void set_routes(httplib::Server& server, const Options& options, WorkerPool& pool, AnswerCache& cache,
-                const std::map<std::string, PageFile>& page) {
-  server.set_pre_routing_handler([&](const httplib::Request& request, httplib::Response& response) {
-    if (is_known_host(request, options)) return httplib::Server::HandlerResponse::Unhandled;
-    refuse(response, 421, "this server does not have that name", "ask it by the address that it printed");
-    return httplib::Server::HandlerResponse::Handled;
-  });
-  server.Post("/api/call", [&](const httplib::Request& request, httplib::Response& response) {
-    answer_call(request, response, pool, cache, options.seconds);
-  });
-  server.Get("/api/health",
-             [](const httplib::Request&, httplib::Response& response) { response.set_content("{\"status\":\"ok\"}\n", kJson); });
-  server.Get(R"(/.*)", [&](const httplib::Request& request, httplib::Response& response) {
-    const auto file = page.find(request.path);
-    if (file == page.end()) return refuse(response, 404, "there is nothing at " + request.path, "POST JSON to /api/call");
-    response.set_content(file->second.text, file->second.type);
-  });
-  server.set_error_handler([](const httplib::Request&, httplib::Response& response) {
-    if (!response.body.empty()) return;
-    refuse(response, response.status, response.status == 413 ? "the request is too large" : "the request is not understood",
-           "POST JSON to /api/call");
-  });
-  server.set_exception_handler([](const httplib::Request&, httplib::Response& response, std::exception_ptr) {
-    refuse(response, 500, "the server could not answer", "");
-  });
+  static HttpLimits limits_of(const Options& options) {
+    HttpLimits limits;
+    limits.body_bytes = options.request_bytes;
+    return limits;
+  }
+
+  /// A page of another site that had its name point here would have that name in the header (DNS rebinding); an address is nobody's name.
+  bool is_known_host(const std::string& header) const {
+    const std::string host = host_of(header);
+    return host == "localhost" || host == options_.host || is_address(host) ||
+           std::find(options_.names.begin(), options_.names.end(), host) != options_.names.end();
+  }
+
+  std::optional<HttpAnswer> admit(const HttpHead& head) const {
+    if (!is_known_host(head.host))
+      return refusal(421, "this server does not have that name", "ask it by its address, or start it with --allow-host NAME");
+    const bool reads = head.method == "GET" || head.method == "HEAD", calls = head.path == "/api/call";
+    if (!reads && head.method != "POST") return refusal(405, "this server answers GET and POST", "POST JSON to /api/call");
+    if (calls == reads && (calls || page_.count(head.path) > 0 || head.path == "/api/health"))
+      return refusal(405, calls ? "a call is a POST" : "this is read by GET", "POST JSON to /api/call");
+    if (!calls && head.path != "/api/health" && page_.count(head.path) == 0)
+      return refusal(404, "there is nothing at this address", "POST JSON to /api/call");
+    if (calls && head.content_type.substr(0, head.content_type.find(';')) != kJson)
+      return refusal(415, "the request must be JSON", "Content-Type: application/json");
+    return {};
+  }
+
+  void answer(const HttpHead& head, std::string body, Reply reply) {
+    if (head.path == "/api/call") return answer_call(std::move(body), std::move(reply));
+    HttpAnswer answer;
+    answer.is_static = true;
+    if (head.path == "/api/health") {
+      answer.body = healthy_;
+    } else {
+      const PageFile& file = page_.at(head.path);
+      answer.body = file.text;
+      answer.type = file.type;
+    }
+    reply(std::move(answer));
+  }
+
+  void answer_call(std::string request, Reply reply) {
+    if (request.find('\0') != std::string::npos) return reply(refusal(400, "the request holds a zero byte", "send JSON text"));
+    if (auto known = cache_.find(request)) return reply(answer_of(std::move(known)));
+    pool_.ask(std::move(request), [this, reply = std::move(reply)](const std::string& asked, Answer answer) {
+      reply(answered(asked, std::move(answer)));
+    });
+  }
+
+  HttpAnswer answered(const std::string& request, Answer answer) {
+    switch (answer.outcome) {
+      case Outcome::answered: {
+        const auto text = std::make_shared<const std::string>(std::move(answer.text));
+        cache_.keep(request, text);
+        return answer_of(text);
+      }
+      case Outcome::busy: {
+        HttpAnswer busy = refusal(503, "too many requests wait already", "ask again in a second");
+        busy.retry = true;
+        return busy;
+      }
+      case Outcome::too_slow:
+        return refusal(504, "this takes longer than the server allows",
+                       "--seconds is " + std::to_string(static_cast<int>(options_.seconds)) + " there");
+      case Outcome::too_large:
+        return refusal(500, "the answer is larger than the server passes on", "ask for less: an estimate instead of a view");
+      case Outcome::died:
+        break;
+    }
+    return refusal(500, "the request ended its worker", "it may need more memory than the server allows");
+  }
+
+  const Options& options_;
+  const std::map<std::string, PageFile> page_;
+  const std::shared_ptr<const std::string> healthy_ = std::make_shared<const std::string>("{\"status\":\"ok\"}\n");
+  AnswerCache cache_;
+  HttpServer server_;
+  WorkerPool pool_;  // ends before the server that its answers go to
+};
+
+/// What large requests and answers took goes back to the system: one allocator, which keeps nothing large.
+void keep_memory_flat() {
+#if defined(__GLIBC__)
+  constexpr int kLarge = 64 << 10;
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_MMAP_THRESHOLD, kLarge);
+  mallopt(M_TRIM_THRESHOLD, kLarge);
+#endif
 }
 
 }  // namespace
 
 void run(const Options& options) {
-  const std::map<std::string, PageFile> page = options.page.empty() ? std::map<std::string, PageFile>{} : read_page(options.page);
-  WorkerPool pool(options.worker, options.workers, options.waiting, options.seconds);
-  AnswerCache cache(options.cache_bytes);
-  httplib::Server server;
-  set_limits(server, options);
-  set_routes(server, options, pool, cache, page);
-  const int port =
-      options.port != 0 ? (server.bind_to_port(options.host, options.port) ? options.port : -1) : server.bind_to_any_port(options.host);
-  if (port < 0)
-    fail("the address cannot be had", options.host + ":" + std::to_string(options.port),
-         "is another server there? --port 0 takes one that is free");
-  std::atomic<bool> done{false};
-  std::thread watch([&] {
-    while (!done && !options.stop()) std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    while (!done && !server.is_running()) std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    server.stop();
-  });
-  options.ready(port);
-  server.listen_after_bind();  // returns when it was stopped and every request begun is answered
-  done = true;
-  watch.join();
+  keep_memory_flat();
+  Service(options).run();
 }
 
 }  // namespace plimsoll::serve

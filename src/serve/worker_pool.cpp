@@ -20,6 +20,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.h"
 #include "serve/serve.hpp"
+#include "units/files.hpp"
 
 extern char** environ;
 
@@ -85,15 +86,19 @@ class WorkerEnvironment {
 }  // namespace
 
 WorkerPool::WorkerPool(std::vector<std::string> command, std::size_t workers, std::size_t waiting, double seconds)
-    : command_(std::move(command)), waiting_(waiting), seconds_(seconds) {
+    : command_(std::move(command)), waiting_(waiting), seconds_(seconds), idle_(workers) {
   std::signal(SIGPIPE, SIG_IGN);  // a worker that died is a result
-  for (std::size_t i = 0; i < workers; ++i) {
-    workers_.push_back(start());
-    idle_.push_back(i);
-  }
+  for (std::size_t i = 0; i < workers; ++i) workers_.push_back(start());
+  for (Worker& worker : workers_) threads_.emplace_back([this, &worker] { work(worker); });
 }
 
 WorkerPool::~WorkerPool() {
+  {
+    const std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  asked_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
   for (Worker& worker : workers_) end(worker);
 }
 
@@ -134,7 +139,8 @@ void WorkerPool::end(Worker& worker) {
   worker = Worker{};
 }
 
-Answer WorkerPool::exchange(Worker& worker, const std::string& request) const {
+Answer WorkerPool::exchange(const Worker& worker, const std::string& request) const {
+  constexpr std::uint32_t kLargest = 16U << 20;
   const auto deadline = Clock::now() + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds_));
   const std::string frame = framed(request);
   Moved moved = move_all(worker.requests, frame.data(), frame.size(), POLLOUT, deadline, write);
@@ -142,6 +148,7 @@ Answer WorkerPool::exchange(Worker& worker, const std::string& request) const {
   if (moved == Moved::all) moved = move_all(worker.answers, four, sizeof four, POLLIN, deadline, read);
   std::string text;
   if (moved == Moved::all) {
+    if (length_of(four) > kLargest) return {Outcome::too_large, {}};
     text.resize(length_of(four));
     moved = move_all(worker.answers, text.data(), text.size(), POLLIN, deadline, read);
   }
@@ -149,33 +156,47 @@ Answer WorkerPool::exchange(Worker& worker, const std::string& request) const {
   return {moved == Moved::too_slow ? Outcome::too_slow : Outcome::died, {}};
 }
 
-Answer WorkerPool::ask(const std::string& request) {
-  std::size_t mine = 0;
-  {
-    std::unique_lock lock(mutex_);
-    if (idle_.empty() && in_line_ >= waiting_) return {Outcome::busy, {}};
-    ++in_line_;
-    const auto patience = std::chrono::duration<double>(seconds_);
-    const bool free = freed_.wait_for(lock, patience, [&] { return !idle_.empty(); });
-    --in_line_;
-    if (!free) return {Outcome::busy, {}};
-    mine = idle_.back();
-    idle_.pop_back();
-  }
-  Answer answer;
+Answer WorkerPool::answer(Worker& worker, const Job& job) const {
+  if (Clock::now() - job.since > std::chrono::duration<double>(seconds_)) return {Outcome::busy, {}};
   try {
-    if (workers_[mine].process <= 0) workers_[mine] = start();
-    answer = exchange(workers_[mine], request);
-    if (answer.outcome != Outcome::answered) end(workers_[mine]);
+    if (worker.process > 0 && waitpid(worker.process, nullptr, WNOHANG) != 0) {  // it died while nobody asked: costs nobody a request
+      worker.process = -1;
+      close(worker.requests), close(worker.answers);
+    }
+    if (worker.process <= 0) worker = start();
+    Answer answer = exchange(worker, job.request);
+    if (answer.outcome != Outcome::answered) end(worker);
+    return answer;
   } catch (const std::exception&) {  // no process, or no memory for one: the next request tries again
-    answer = {Outcome::died, {}};
+    return {Outcome::died, {}};
   }
+}
+
+void WorkerPool::work(Worker& worker) {
+  for (;;) {
+    std::unique_lock lock(mutex_);
+    asked_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    --idle_;
+    lock.unlock();
+    job.done(job.request, answer(worker, job));
+    lock.lock();
+    ++idle_;
+  }
+}
+
+void WorkerPool::ask(std::string request, Done done) {
   {
     const std::lock_guard lock(mutex_);
-    idle_.push_back(mine);
+    if (jobs_.size() < waiting_ + idle_) {
+      jobs_.push_back({std::move(request), std::move(done), Clock::now()});
+      asked_.notify_one();
+      return;
+    }
   }
-  freed_.notify_one();
-  return answer;
+  done(request, {Outcome::busy, {}});
 }
 
 namespace {
@@ -202,15 +223,17 @@ int run_worker(std::size_t memory) {
 #else
   limit(RLIMIT_AS, memory);
 #endif
-  limit(RLIMIT_NOFILE, 3);  // names of models and clusters are looked up in the library, never on the disk
+  limit(RLIMIT_NOFILE, 3);
   limit(RLIMIT_CORE, 0);
-  std::signal(SIGINT, SIG_IGN);  // a terminal sends it to all: the server says when, by closing the pipe
+  files::close();               // names of models and clusters are looked up in the library, never on the disk
+  std::signal(SIGINT, SIG_IGN);  // these are sent to all of a group: the server says when to end, by closing the pipe
+  std::signal(SIGTERM, SIG_IGN);
   char four[4];
   while (std::fread(four, sizeof four, 1, stdin) == 1) {
     std::string request(length_of(four), '\0');
     if (!request.empty() && std::fread(request.data(), request.size(), 1, stdin) != 1) return 1;
     char* answer = plimsoll_call(request.c_str());
-    if (!answer) return 1;
+    if (!answer) return 1;  // memory is exhausted: what is left of it would not do for the next request either
     const std::string frame = framed(answer);
     plimsoll_free(answer);
     if (std::fwrite(frame.data(), frame.size(), 1, stdout) != 1 || std::fflush(stdout) != 0) return 1;

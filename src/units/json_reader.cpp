@@ -5,16 +5,15 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
-#include <filesystem>
-#include <fstream>
-#include <iostream>
 #include <nlohmann/json.hpp>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/printable.hpp"
 #include "plimsoll/units.hpp"
+#include "units/files.hpp"
 
 namespace plimsoll {
 
@@ -128,8 +127,8 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
     const std::size_t dash = what.find(" - ");
     std::string text = dash == std::string::npos ? "syntax error" : what.substr(dash + 3);
     text = text.substr(0, text.find("; last read"));
-    const bool printable = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x20 && c < 0x7F; });
-    return printable ? text : "syntax error";
+    const bool readable = std::all_of(text.begin(), text.end(), [](unsigned char c) { return c >= 0x20 && c < 0x7F; });
+    return readable ? text : "syntax error";
   }
 
   JsonNode& add(Kind kind) {
@@ -193,18 +192,8 @@ void collect_unread(const JsonNode& node, const std::string& pointer, std::vecto
   }
 }
 
-/// Whether a text has C0 controls, DEL or, in UTF-8, C1 controls.
-bool has_controls(std::string_view text) {
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < text.size() ? text[i + 1] : 0);
-    if (byte < 0x20 || byte == 0x7F || (byte == 0xC2 && next >= 0x80 && next < 0xA0)) return true;
-  }
-  return false;
-}
-
 void refuse_controls(const JsonNode& node) {
-  if (has_controls(node.key) || (node.kind == Kind::text && has_controls(node.text)))
+  if (printable(node.key) != node.key || (node.kind == Kind::text && printable(node.text) != node.text))
     fail("a name or a text has control characters", JsonValue(&node).where(), "write it on one line, without \\u00.. and \\n");
   for (const JsonNode* member : node.children) refuse_controls(*member);
 }
@@ -340,40 +329,6 @@ JsonDocument JsonDocument::read_file(const std::string& path, const JsonLimits& 
 }
 
 JsonValue JsonDocument::root() const { return JsonValue(&store_->nodes.front()); }
-
-namespace {
-
-std::string read_standard_input(std::int64_t most_bytes) {
-  std::string text;
-  char block[1 << 14];
-  while (std::cin.read(block, sizeof(block)), std::cin.gcount() > 0) {
-    text.append(block, static_cast<std::size_t>(std::cin.gcount()));
-    if (static_cast<std::int64_t>(text.size()) > most_bytes)
-      fail(fmt::format("more than {} is too large", to_string(Bytes(most_bytes))), "standard input");
-  }
-  return text;
-}
-
-}  // namespace
-
-/// "-" is standard input.
-std::string read_text_file(const std::string& path, std::int64_t most_bytes) {
-  if (path == "-") return read_standard_input(most_bytes);
-  std::error_code status;
-  if (!std::filesystem::exists(path, status)) fail("there is no such file", path);
-  if (!std::filesystem::is_regular_file(path, status)) fail("this is no regular file", path);
-  const auto bytes = std::filesystem::file_size(path, status);
-  if (status) fail("cannot read the file: " + status.message(), path);
-  if (bytes > static_cast<std::uintmax_t>(most_bytes))
-    fail(fmt::format("a file of {} is too large (at most {})", to_string(Bytes(static_cast<std::int64_t>(bytes))),
-                     to_string(Bytes(most_bytes))),
-         path);
-  std::ifstream file(path, std::ios::binary);
-  std::string text(static_cast<std::size_t>(bytes), '\0');
-  file.read(text.data(), static_cast<std::streamsize>(bytes));
-  if (!file) fail("cannot read the file", path);
-  return text;
-}
 
 std::string pointer_token(std::string_view key) {
   std::string token;

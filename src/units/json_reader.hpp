@@ -96,9 +96,6 @@ class JsonDocument {
   std::unique_ptr<Store> store_;
 };
 
-/// The bytes of a file of at most `most_bytes`. Throws Error: missing, unreadable, a folder, too large.
-std::string read_text_file(const std::string& path, std::int64_t most_bytes);
-
 /// "/" and "~" of a key, escaped as in a JSON pointer.
 std::string pointer_token(std::string_view key);
 

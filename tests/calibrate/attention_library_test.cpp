@@ -13,7 +13,7 @@
 #include "calibrate/kernels/elements.hpp"
 #include "calibrate/workload.hpp"
 #include "plimsoll/cost.hpp"
-#include "units/json_reader.hpp"
+#include "units/files.hpp"
 
 namespace plimsoll::calibrate {
 namespace {

@@ -20,7 +20,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/strategy.hpp"
-#include "units/json_reader.hpp"
+#include "units/files.hpp"
 
 namespace plimsoll {
 namespace {

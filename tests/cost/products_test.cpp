@@ -8,7 +8,7 @@
 
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
-#include "units/json_reader.hpp"
+#include "units/files.hpp"
 
 namespace plimsoll {
 namespace {

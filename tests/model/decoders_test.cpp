@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "plimsoll/model.hpp"
-#include "units/json_reader.hpp"
+#include "units/files.hpp"
 
 namespace plimsoll {
 namespace {

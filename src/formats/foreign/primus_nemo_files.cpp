@@ -5,6 +5,7 @@
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/megatron_arguments.hpp"
 #include "plimsoll/error.hpp"
+#include "units/files.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -57,8 +58,7 @@ Node read_with_bases(const std::string& path, int depth) {
   const Node copy = *bases;
   for (auto base = copy.members.rbegin(); base != copy.members.rend(); ++base) {
     const auto found = std::filesystem::path(path).parent_path() / base->second.word();
-    std::error_code none;
-    if (std::filesystem::exists(found, none)) add_missing(file, read_with_bases(found.string(), depth + 1));
+    if (files::exists(found.string())) add_missing(file, read_with_bases(found.string(), depth + 1));
   }
   std::erase_if(file.members, [](const auto& member) { return member.first == "extends" || member.first == "bases"; });
   return file;
@@ -68,10 +68,9 @@ Node read_with_bases(const std::string& path, int depth) {
 std::string model_file(const std::string& name, const std::string& where) {
   namespace fs = std::filesystem;
   fs::path folder = fs::path(where.substr(0, where.rfind(':'))).parent_path();
-  std::error_code none;
   for (int up = 0; up < 8; ++up) {
     for (const char* below : {"", "primus/configs/models/megatron"})
-      if (fs::exists(folder / below / name, none)) return (folder / below / name).string();
+      if (files::exists((folder / below / name).string())) return (folder / below / name).string();
     folder = folder / "..";
   }
   return {};

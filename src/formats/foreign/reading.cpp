@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "plimsoll/error.hpp"
+#include "units/files.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -118,8 +119,7 @@ void Reading::check_missing() const {
 }
 
 bool Reading::has_file(const std::string& path) const {
-  std::error_code none;
-  return files_.count(path) != 0 || std::filesystem::exists(path, none);
+  return files_.count(path) != 0 || files::exists(path);
 }
 
 std::string Reading::text_of(const std::string& path) const {
@@ -130,11 +130,10 @@ std::string Reading::text_of(const std::string& path) const {
 std::string Reading::located(const std::string& path, const Node& from) const {
   constexpr int kMostFolders = 16;
   namespace fs = std::filesystem;
-  std::error_code none;
   fs::path folder = fs::path(file_of(from.where)).parent_path();
   if (has_file(path) || fs::path(path).is_absolute()) return path;
   for (int up = 0; up < kMostFolders; ++up, folder /= "..")
-    if (fs::exists(folder / path, none)) return (folder / path).string();  // projects name files from their own root
+    if (files::exists((folder / path).string())) return (folder / path).string();  // projects name files from their own root
   const std::string name = fs::path(path).filename().string();
   return files_.count(name) != 0 ? name : path;  // files that were handed over lie in no folder
 }

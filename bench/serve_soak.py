@@ -1,0 +1,183 @@
+"""serve_soak.py PLIMSOLL [SECONDS [REQUESTS]]: hostile clients of every kind beside honest ones, for so many seconds; then so many equal requests, none of
+them kept. Prints how long honest requests take with and without them, and what the server and its workers hold. Fails where an honest request is lost, where
+the slowest of a hundred takes three times the quiet one's, or where memory grows."""
+import gzip
+import http.client
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+MOST_MEBIBYTES = 60
+REQUEST = {"command": "estimate", "model": "gpt2", "on": "1xh100-sxm", "strategy": {"micro_batch": 8, "seq_len": 1024}}
+
+
+def resident(process):
+    with open(f"/proc/{process}/status", encoding="ascii") as file:
+        return int(re.search(r"VmRSS:\s+(\d+) kB", file.read()).group(1)) / 1024
+
+
+def workers_of(process):
+    found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(process)], stdout=subprocess.PIPE, check=True).stdout
+    return [int(each) for each in found.split()]
+
+
+class Soak:
+    def __init__(self, program, *words):
+        self.process = subprocess.Popen([program, "serve", "--port", "0", *words], stderr=subprocess.PIPE, text=True)
+        self.port = int(re.search(r":(\d+)/", self.process.stderr.readline()).group(1))
+        self.ends, self.largest, self.hostile = 0.0, 0.0, {}
+
+    def connected(self):
+        return socket.create_connection(("127.0.0.1", self.port), timeout=20)
+
+    def over(self):
+        return time.monotonic() > self.ends
+
+    # ---- hostile clients, each for as long as the soak lasts -----------------------------------------------------------
+
+    def poured(self, head, body):
+        """A request as it is, and whatever comes back."""
+        with self.connected() as connection:
+            connection.sendall(head)
+            for piece in body:
+                connection.sendall(piece)
+            connection.recv(1000)
+
+    def pack(self):
+        body = gzip.compress(b" " * (64 << 20))
+        self.poured(b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(body), [body])
+
+    def chunk(self):
+        self.poured(b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n", [b"80000\r\n" + b" " * 0x80000 + b"\r\n"] * 600)
+
+    def fill(self):
+        self.poured(b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8388608\r\n\r\n", [b" " * 8388608])
+
+    def boast(self):
+        """Bodies of the whole size that never end: what the server holds for them is bounded."""
+        held = [self.connected() for _ in range(12)]
+        for each in held:
+            each.sendall(b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 8388608\r\n\r\n" + b" " * 8_000_000)
+        time.sleep(3)
+        for each in held:
+            each.close()
+
+    def head(self):
+        self.poured(b"GET / HTTP/1.1\r\nHost: localhost\r\n", [b"X-%d: y\r\n" % number for number in range(37_500)])
+
+    def drip(self):
+        """Seventy that send a byte in two seconds."""
+        slow = [self.connected() for _ in range(70)]
+        text = b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+        for at in range(8):
+            for each in slow:
+                try:
+                    each.send(text[at:at + 1])
+                except OSError:
+                    pass
+            if self.over():
+                break
+            time.sleep(2)
+        for each in slow:
+            each.close()
+
+    def deaf(self):
+        """Asks for much, and takes none of it."""
+        body = json.dumps({**REQUEST, "command": "view"}).encode()
+        deaf = [self.connected() for _ in range(20)]
+        for each in deaf:
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+            each.sendall(b"POST /api/call HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        time.sleep(3)
+        for each in deaf:
+            each.close()
+
+    def noise(self):
+        self.poured(os.urandom(20_000), [os.urandom(20_000) + b"\r\n\r\n"])
+
+    def abuse(self, kind):
+        while not self.over():
+            try:
+                kind()
+            except OSError:   # turned away
+                pass
+            self.hostile[kind.__name__] = self.hostile.get(kind.__name__, 0) + 1
+
+    # ---- honest ones -----------------------------------------------------------------------------------------------------
+
+    def ask(self, seed, times, lost):
+        draw = random.Random(seed)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        while not self.over():
+            text = json.dumps({**REQUEST, "strategy": {"micro_batch": draw.randrange(1, 9), "seq_len": draw.randrange(64, 1025)}})
+            began = time.monotonic()
+            try:
+                connection.request("POST", "/api/call", text, {"Content-Type": "application/json"})
+                response = connection.getresponse()
+                response.read()
+                if response.status != 200:
+                    lost.append(response.status)
+            except (OSError, http.client.HTTPException) as problem:
+                lost.append(repr(problem))
+                connection.close()
+            times.append(time.monotonic() - began)
+            time.sleep(0.02)
+            self.largest = max(self.largest, resident(self.process.pid))
+
+    def phase(self, seconds, kinds):
+        """Median and ninety-ninth of a hundred of what two honest clients wait, and what was lost."""
+        self.ends = time.monotonic() + seconds
+        times, lost = [], []
+        threads = [threading.Thread(target=self.abuse, args=(kind,)) for kind in kinds]
+        threads += [threading.Thread(target=self.ask, args=(seed, times, lost)) for seed in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        times.sort()
+        return times[len(times) // 2], times[len(times) * 99 // 100], len(times), lost
+
+
+def soak(program, seconds):
+    server = Soak(program)
+    quiet = server.phase(min(60.0, seconds / 5), [])
+    kinds = [server.pack, server.chunk, server.fill, server.boast, server.head, server.drip, server.deaf, server.noise]
+    loud = server.phase(seconds, kinds)
+    print(f"honest alone: median {quiet[0] * 1e3:.1f} ms, p99 {quiet[1] * 1e3:.1f} ms of {quiet[2]}")
+    print(f"beside {len(kinds)} hostile clients ({', '.join(f'{name} {count}' for name, count in sorted(server.hostile.items()))}): "
+          f"median {loud[0] * 1e3:.1f} ms, p99 {loud[1] * 1e3:.1f} ms of {loud[2]}; lost {len(loud[3])} {loud[3][:3]}; server at most {server.largest:.0f} MiB")
+    server.process.terminate()
+    code = server.process.wait()
+    return code == 0 and not quiet[3] and not loud[3] and loud[1] <= 3 * quiet[1] and server.largest <= MOST_MEBIBYTES
+
+
+def equal_requests(program, count):
+    server = Soak(program, "--cache", "0", "--workers", "1")
+    connection = http.client.HTTPConnection("127.0.0.1", server.port)
+    text, figures = json.dumps(REQUEST), []
+    for number in range(count):
+        connection.request("POST", "/api/call", text, {"Content-Type": "application/json"})
+        response = connection.getresponse()
+        response.read()
+        assert response.status == 200, response.status
+        if number in (count // 10, count - 1):
+            figures.append((resident(server.process.pid), *(resident(each) for each in workers_of(server.process.pid))))
+    print(f"{count} equal requests, computed each: MiB of server and worker {figures[0]} after a tenth, {figures[1]} at the end")
+    server.process.terminate()
+    server.process.wait()
+    return all(after <= before + 8 for before, after in zip(*figures))
+
+
+def main(program, seconds=600, requests=100_000):
+    good = [soak(program, float(seconds)), equal_requests(program, int(requests))]
+    sys.exit(0 if all(good) else 1)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
