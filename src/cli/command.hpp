@@ -21,6 +21,8 @@ class Arguments {
   double number(const std::string& name, double least, double most) const;
   double number_or(const std::string& name, double otherwise, double least, double most) const;
   std::int64_t integer_or(const std::string& name, std::int64_t otherwise, std::int64_t least, std::int64_t most) const;
+  /// Throws Error where -o names a file that the line also reads.
+  void check_output() const;
 
  private:
   std::map<std::string, std::vector<std::string>> values_;
@@ -81,7 +83,7 @@ void print_to(const Arguments& arguments, const std::string& text);
 /// The text of a file of at most 64 MiB; "-": of stdin. Throws Error: missing, unreadable, too large.
 std::string read_file(const std::string& path);
 
-/// Throws Error when the file cannot be written to its end.
+/// Throws Error when the file cannot be written to its end; then, and when the program is ended on the way, what was there stays.
 void write_file(const std::string& path, const std::string& bytes);
 
 }  // namespace plimsoll::cli

@@ -253,6 +253,7 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
     refuse_extras(*used, *chosen);
     Arguments arguments = arguments_of(*bound);
     add_rest(arguments, *chosen, argc, argv, own < argc && std::string_view(argv[own]) == "--" ? own + 1 : own);
+    arguments.check_output();
     return chosen->run(arguments);
   }
   fail("a command is missing", {}, suggest("", names_of(commands)));

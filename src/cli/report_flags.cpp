@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/printable.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -28,13 +29,6 @@ std::size_t terminal_width() {
   winsize size{};
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return 80;
   return std::clamp<std::size_t>(size.ws_col, kNarrowest, kWidest);
-}
-
-std::string quoted(const std::string& word) {
-  if (!word.empty() && word.find_first_of(" *[]{}\"'$&|;<>()\\`!?#~\t\n") == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
-  return text + "'";
 }
 
 bool is_of_printing(const std::string& name) {
@@ -87,11 +81,11 @@ std::string command_line(const std::string& command, const Arguments& arguments,
     if (!arguments.has(option.name) || is_of_printing(option.name) || option.kind == Option::rest) continue;
     if (option.kind == Option::value && gives(more, option.name)) continue;  // said anew at the end
     for (const std::string& value : arguments.all(option.name))
-      line += option.kind == Option::flag ? " " + option.name : positional ? " " + quoted(value) : " " + option.name + " " + quoted(value);
+      line += option.kind == Option::flag ? " " + option.name : positional ? " " + shell_word(value) : " " + option.name + " " + shell_word(value);
   }
   if (!more.empty()) line += " " + more;
   if (!arguments.all("COMMAND").empty()) line += " --";
-  for (const std::string& word : arguments.all("COMMAND")) line += " " + quoted(word);
+  for (const std::string& word : arguments.all("COMMAND")) line += " " + shell_word(word);
   return line;
 }
 

@@ -17,7 +17,7 @@ double percent(Bytes part, Bytes of) { return of > Bytes(0) ? 100 * static_cast<
 std::string headline(const Explanation& explanation, const TextStyle& style) {
   const Report& report = explanation.report;
   const RankReport& rank = explanation.explained();
-  std::string text = fmt::format("{} on {}", report.model_name, report.cluster_name);
+  std::string text = fmt::format("{} on {}", printable(report.model_name), printable(report.cluster_name));
   if (report.ranks.size() > 1) text += fmt::format(", pipeline stage {} of {}", rank.stage, report.ranks.size());
   return text + (rank.count > 1 ? fmt::format(" ({} GPUs alike)\n", rank.count) : "\n") + wrapped("", printable(report.strategy), style.width);
 }

@@ -37,17 +37,6 @@ std::string spoken(std::string_view name) {
   return text;
 }
 
-std::string printable(std::string_view text) {
-  std::string clean(text);
-  for (std::size_t i = 0; i < clean.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(clean[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < clean.size() ? clean[i + 1] : 0);
-    if (byte < 0x20 || byte == 0x7F) clean[i] = '?';
-    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) clean[i] = clean[i + 1] = '?';  // C1 controls, which terminals obey too
-  }
-  return clean;
-}
-
 std::string wrapped(const std::string& lead, const std::string& text, std::size_t columns) {
   const std::string indent(display_width(lead), ' ');
   std::string out, line = lead, word;

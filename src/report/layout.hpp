@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plimsoll/printable.hpp"
 #include "plimsoll/text_style.hpp"
 
 namespace plimsoll {
@@ -14,9 +15,6 @@ std::string bar(double share, int width);
 
 /// "optimizer_states" as "optimizer states".
 std::string spoken(std::string_view name);
-
-/// The text without control characters, so that a name from a file cannot rewrite the terminal.
-std::string printable(std::string_view text);
 
 /// `lead` and the text, broken at spaces to `width` columns; further lines are indented as far as the lead is long. Ends in a newline.
 std::string wrapped(const std::string& lead, const std::string& text, std::size_t width = 80);

@@ -4,23 +4,17 @@
 #include <numeric>
 #include <utility>
 
+#include "plimsoll/printable.hpp"
 #include "plimsoll/suggestion.hpp"
 
 namespace plimsoll {
 namespace {
 
-/// Messages quote files and command lines: what a terminal would obey, or a reader take for another line, becomes '?'. C1 controls are C2
-/// 80 to C2 9F in UTF-8.
+/// Messages quote files and command lines.
 std::string one_line(const std::string& message, const std::string& where, const std::string& hint) {
   std::string line = where.empty() ? message : where + ": " + message;
   if (!hint.empty()) line += " (" + hint + ")";
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(line[i]);
-    const auto next = static_cast<unsigned char>(i + 1 < line.size() ? line[i + 1] : 0);
-    if (byte < 0x20 || byte == 0x7F) line[i] = '?';
-    if (byte == 0xC2 && next >= 0x80 && next < 0xA0) line[i] = line[i + 1] = '?';
-  }
-  return line;
+  return printable(line);
 }
 
 /// Insertions, deletions, substitutions and swaps of neighbours (optimal string alignment); `enough` where they are that many or more. A

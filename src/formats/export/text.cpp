@@ -5,6 +5,7 @@
 #include "formats/export/writer.hpp"
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/printable.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -136,9 +137,9 @@ std::string flags_of(const Node& tree) {
     std::replace(flag.begin(), flag.end(), '_', '-');
     text += " \\\n    --" + flag;
     if (value.is_list()) {
-      for (const auto& [unused, one] : value.members) text += " " + one.text;
+      for (const auto& [unused, one] : value.members) text += " " + shell_word(one.text);
     } else if (value.text != "true") {
-      text += " " + value.text;
+      text += " " + shell_word(value.text);
     }
   }
   return text;
@@ -146,7 +147,7 @@ std::string flags_of(const Node& tree) {
 
 std::string Writing::head() const {
   std::string text;
-  for (const std::string& line : comments) text += "# " + line + "\n";
+  for (const std::string& line : comments) text += "# " + printable(line) + "\n";
   return text;
 }
 
