@@ -279,6 +279,10 @@ void check_shapes(Resolver& r) {
     r.complaints.add("LoRA-FA trains adapters, and there are none", "give lora.r, or another optimizer");
   if (engine_of(s) == Engine::fsdp2 && s.fsdp.sharding == FsdpOptions::Sharding::no_shard)
     r.complaints.add("fully_shard (FSDP2) has no NO_SHARD", "set data_parallel ddp, or fsdp1");
+  if (engine_of(s) == Engine::fsdp2 && s.fsdp.reshard == FsdpOptions::Reshard::number && s.dp_shard % s.fsdp.reshard_to != 0)
+    r.complaints.add(fmt::format("fully_shard refuses reshard_after_forward {}, which does not divide the {} ranks that it shards over",
+                                 s.fsdp.reshard_to, s.dp_shard),
+                     "a factor of " + std::to_string(s.dp_shard));
   if (s.fsdp.root_unit == false && (engine_of(s) == Engine::fsdp1 || engine_of(s) == Engine::fsdp2))
     r.complaints.add("fsdp.root_unit false: a model whose root is no unit is not modelled", "leave it out");
   if (s.lora && s.lora->targets.empty() && r.profile().adapters) {

@@ -6,6 +6,7 @@
 
 #include "data/shipped_files.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/suggestion.hpp"
 
 namespace plimsoll::model {
 namespace {
@@ -129,6 +130,21 @@ std::string Config::text(std::string_view key) const { return required(key).text
 std::string Config::text_or(std::string_view key, const std::string& fallback) const {
   const auto value = find(key);
   return value ? value->text() : fallback;
+}
+
+std::string Config::activation(std::string_view key) const { return activation_or(key, text(key)); }
+
+std::string Config::activation_or(std::string_view key, const std::string& fallback) const {
+  // transformers/activations.py, ACT2CLS of 5.23; diffusers/models/attention.py, FeedForward.
+  static const std::vector<std::string> names{
+      "gelu",       "gelu_10",  "gelu_accurate", "gelu_fast", "gelu_new",    "gelu_python", "gelu_python_tanh", "gelu_pytorch_tanh",
+      "hardswish",  "laplace",  "leaky_relu",    "linear",    "mish",        "prelu",       "quick_gelu",       "relu",
+      "relu2",      "relu6",    "sigmoid",       "silu",      "sqrtsoftplus", "swish",       "tanh",             "xielu",
+      "gelu-approximate", "geglu", "geglu-approximate", "swiglu", "linear-silu"};
+  const std::string name = text_or(key, fallback);
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    fail_at(key, "\"" + name.substr(0, 60) + "\" is no activation function of transformers: " + suggest(name.substr(0, 60), names));
+  return name;
 }
 
 std::optional<Config> Config::nested(std::string_view key, const std::string& model_type) const {

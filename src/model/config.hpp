@@ -51,6 +51,10 @@ class Config {
   std::string text(std::string_view key) const;
   std::string text_or(std::string_view key, const std::string& fallback) const;
 
+  /// An activation function by a name of transformers' ACT2FN or diffusers'. Throws Error for any other.
+  std::string activation(std::string_view key) const;
+  std::string activation_or(std::string_view key, const std::string& fallback) const;
+
   /// The value of a key, explicit or default; nothing when it is absent everywhere or null.
   std::optional<JsonValue> find(std::string_view key) const;
   /// Whether the config itself gives the key (null included).

@@ -32,7 +32,7 @@ void set_offload_device(Setting& x, bool& what, DeepSpeedOptions::Offload& offlo
 /// A switch that is modelled as DeepSpeed sets it itself and not otherwise.
 template <bool by_default>
 void keep_default(Setting& x) {
-  if (x.value.boolean() != by_default) refuse("this DeepSpeed setting is modelled only as it is by default", x.value.where());
+  if (x.truth() != by_default) refuse("this DeepSpeed setting is modelled only as it is by default", x.value.where());
 }
 
 void refuse_section(Setting& x) { refuse("this section of DeepSpeed's JSON is not modelled", x.value.where()); }
@@ -40,7 +40,7 @@ void refuse_section(Setting& x) { refuse("this section of DeepSpeed's JSON is no
 /// A section that is modelled only when it says {"enabled": false}.
 void refuse_enabled(Setting& x) {
   for (const std::string& key : x.value.keys())
-    if (key == "enabled" && !x.value[key].boolean()) return;
+    if (key == "enabled" && !x.at(x.value[key]).truth()) return;
   refuse_section(x);
 }
 
@@ -58,7 +58,7 @@ void set_torch_autocast(Setting& x) {
     const auto keys = x.value.keys();
     return std::find(keys.begin(), keys.end(), key) != keys.end();
   };
-  const bool enabled = is_given("enabled") && x.value["enabled"].boolean();
+  const bool enabled = is_given("enabled") && x.at(x.value["enabled"]).truth();
   DType type = DType::bf16;
   if (is_given("dtype")) {
     const std::string& name = x.value["dtype"].text();
@@ -73,7 +73,7 @@ void set_torch_autocast(Setting& x) {
 
 /// bf16.enabled and fp16.enabled: under MS-AMP the type of all that is not a linear's weight.
 void set_half(Setting& x, DType type) {
-  if (!x.value.boolean()) return;
+  if (!x.truth()) return;
   if (!is_msamp(x.s.precision)) return put_precision(x, type == DType::fp16 ? Precision::fp16 : Precision::bf16);
   if (!x.s.param_dtype) x.s.param_dtype = type;
 }
@@ -86,12 +86,12 @@ void set_msamp(Setting& x) {
   for (const std::string& key : x.value.keys()) {
     const JsonValue& value = x.value[key];
     if (key == "enabled") {
-      enabled = value.boolean();
+      enabled = x.at(value).truth();
     } else if (key == "opt_level") {
       level = x.at(value).named(levels);
     } else if (key != "use_te") {
       value.expected("no such key: enabled, opt_level or use_te");
-    } else if (value.boolean()) {
+    } else if (x.at(value).truth()) {
       refuse("MS-AMP in Transformer Engine's modules is not modelled", value.where(), "false");
     }
   }
@@ -134,7 +134,7 @@ const std::vector<Entry>& deepspeed_entries() {
       {"deepspeed.optimizer.type", "AdamW, Adam, …", "", set_deepspeed_optimizer},
       {"deepspeed.optimizer.params.torch_adam", "true, false", "torch.optim's Adam in place of FusedAdam and CPUAdam",
        [](Setting& x) {
-         if (x.value.boolean()) x.s.optimizer_impl = OptimizerImpl::foreach;
+         if (x.truth()) x.s.optimizer_impl = OptimizerImpl::foreach;
        }},
       {"deepspeed.optimizer.params.*", "", "", nullptr},
       {"deepspeed.scheduler.*", "", "", nullptr},

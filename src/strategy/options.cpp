@@ -2,7 +2,11 @@
 // DeepSpeed's own JSON is in deepspeed_options.cpp.
 #include "strategy/options.hpp"
 
+#include <algorithm>
+#include <cctype>
+#include <charconv>
 #include <cstdio>
+#include <string_view>
 
 #include "plimsoll/error.hpp"
 #include "strategy/msamp.hpp"
@@ -71,29 +75,53 @@ void set_autocast(Setting& x) {
   put_precision(x, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
 }
 
+/// A recipe's name, or the remarks of the measured rows: "tensorwise, fp8 all-gather, precomputed scales".
 void set_fp8_recipe(Setting& x) {
-  const std::string& text = x.value.text();
+  const std::string text = x.value.text();
+  if (text == "float8 dynamic tensorwise on nn.Linear") return x.put(x.s.fp8_scaling, Fp8Scaling::tensorwise);
+  const std::string more = ", fp8 all-gather, precomputed scales, force_recompute_fp8_weight_in_bwd", name = text.substr(0, text.find(", fp8"));
+  const bool gathers = name.size() < text.size();
+  if (gathers && text.substr(name.size()) != more) x.value.expected("one of " + list_of(fp8_scaling_names()));
+  x.s.fp8_all_gather = gathers;
+  if (!gathers) return x.choice(x.s.fp8_scaling, fp8_scaling_names());
   for (const auto& entry : fp8_scaling_names())
-    if (text.find(entry.name) != std::string::npos) {
-      x.s.fp8_all_gather = text.find("fp8 all-gather") != std::string::npos;
-      return x.put(x.s.fp8_scaling, entry.value);
-    }
+    if (name == entry.name) return x.put(x.s.fp8_scaling, entry.value);
   x.value.expected("one of " + list_of(fp8_scaling_names()));
+}
+
+/// The number between `before` and `after`, of which the text is made; nothing where it is made otherwise.
+std::optional<int> number_between(std::string_view text, std::string_view before, std::string_view after) {
+  if (text.size() <= before.size() + after.size() || text.substr(0, before.size()) != before ||
+      text.substr(text.size() - after.size()) != after)
+    return {};
+  const std::string_view digits = text.substr(before.size(), text.size() - before.size() - after.size());
+  int number = 0;
+  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  if (problem != std::errc() || end != digits.data() + digits.size() || number < 0) return {};
+  return number;
+}
+
+/// "full-block-21-of-80-layers": the first number.
+bool set_full_block(Setting& x) {
+  const std::string_view text = x.value.text();
+  const std::size_t of = text.find("-of-");
+  if (of == std::string_view::npos) return false;
+  const std::optional<int> n = number_between(text.substr(0, of), "full-block-", ""), layers = number_between(text.substr(of), "-of-", "-layers");
+  if (!n || !layers || *n > *layers) return false;
+  x.s.recompute.kind = Recompute::Kind::full;
+  x.s.recompute.method = Recompute::Method::block;
+  x.s.recompute.layers = *n;
+  return true;
 }
 
 /// none | full | selective | selective:a,b | selective-ac-op | selective-layer | every-4-layers | full-block-21-of-80-layers
 void set_recompute(Setting& x) {
   const std::string& text = x.value.text();
   Recompute& recompute = x.s.recompute;
-  int n = 0, layers = 0;
-  char rest = 0;
-  if (std::sscanf(text.c_str(), "full-block-%9d-of-%9d-layer%c", &n, &layers, &rest) == 3 && n >= 0 && n <= layers) {
-    recompute.kind = Recompute::Kind::full;
-    recompute.method = Recompute::Method::block;
-    recompute.layers = n;
-  } else if (std::sscanf(text.c_str(), "every-%9d-layer%c", &n, &rest) == 2 && n >= 1) {
+  if (set_full_block(x)) return;
+  if (const std::optional<int> n = number_between(text, "every-", "-layers"); n && *n >= 1) {
     recompute.kind = Recompute::Kind::alternate;
-    recompute.every = n;
+    recompute.every = *n;
   } else if (text.rfind("selective:", 0) == 0) {
     recompute.kind = Recompute::Kind::selective;
     recompute.modules.clear();
@@ -107,27 +135,48 @@ void set_recompute(Setting& x) {
   }
 }
 
-/// true, false, "blocks", "model", or the remarks of the measured rows.
+/// A switch, "blocks", "model", or the remarks of the measured rows.
 void set_compile(Setting& x) {
   using Compile = Strategy::Compile;
-  if (x.value.is_boolean()) {
-    x.s.compile = x.value.boolean() ? Compile::own : Compile::no;
-  } else if (x.value.text().rfind("the jit_fuser functions only", 0) == 0 || x.value.text() == "jit-fusers") {
-    x.s.compile = Compile::jit_fusers;
-  } else if (x.value.text().rfind("every block", 0) == 0 || x.value.text() == "blocks") {
-    x.s.compile = Compile::blocks;
-  } else if (x.value.text() == "model") {
-    x.s.compile = Compile::model;
-  } else {
-    x.value.expected("true, false, \"blocks\", \"model\" or \"jit-fusers\"");
-  }
+  static const Names<Compile> names = {{"blocks", Compile::blocks},
+                                       {"every block, model.compile()", Compile::blocks},
+                                       {"model", Compile::model},
+                                       {"jit-fusers", Compile::jit_fusers},
+                                       {"the jit_fuser functions only", Compile::jit_fusers}};
+  if (const std::optional<bool> on = x.perhaps_truth())
+    x.s.compile = *on ? Compile::own : Compile::no;
+  else
+    x.s.compile = x.named(names, "true, false, \"blocks\", \"model\" or \"jit-fusers\"");
 }
 
+/// Megatron's --cuda-graph-impl with the scopes of --cuda-graph-scope: "transformer_engine:['attn', 'moe_router']", or which layers or
+/// whole iteration a recipe names.
 void set_cuda_graph(Setting& x) {
-  if (x.value.is_boolean())
-    x.s.cuda_graph = x.value.boolean() ? "true" : "";
-  else
-    x.s.cuda_graph = x.value.text();
+  if (const std::optional<bool> on = x.perhaps_truth()) {
+    x.s.cuda_graph = *on ? "true" : "";
+    return;
+  }
+  const std::string text = x.value.text();
+  if (text == "none") return x.s.cuda_graph.clear();
+  const std::string which = text.substr(0, text.find(':'));
+  const auto is_among = [](const std::string& word, std::initializer_list<const char*> words) {
+    return std::any_of(words.begin(), words.end(), [&](const char* each) { return word == each; });
+  };
+  constexpr const char* kValid =
+      "false, true, mcore, local, layer, full_iteration or transformer_engine, with scopes of attn, mlp, moe, moe_router, moe_preprocess, "
+      "mamba behind a colon";
+  if (!is_among(which, {"mcore", "local", "layer", "full_iteration", "transformer_engine"})) x.value.expected(kValid);
+  std::string scope;
+  for (const char c : which.size() < text.size() ? text.substr(which.size() + 1) + "," : std::string()) {
+    if (std::isalpha(static_cast<unsigned char>(c)) || c == '_') {
+      scope += c;
+      continue;
+    }
+    if (!scope.empty() && !is_among(scope, {"attn", "mlp", "moe", "moe_router", "moe_preprocess", "mamba"})) x.value.expected(kValid);
+    if (std::string_view("[]', ").find(c) == std::string_view::npos) x.value.expected(kValid);
+    scope.clear();
+  }
+  x.s.cuda_graph = text;
 }
 
 /// "none", "activations", "params+grads+optimizer" …
@@ -192,10 +241,8 @@ void set_reshard(Setting& x) {
   using Reshard = FsdpOptions::Reshard;
   static const Names<Reshard> names = {{"default", Reshard::automatic}, {"always", Reshard::always}, {"never", Reshard::never}};
   if (x.value.is_integer()) x.put(x.s.fsdp.reshard_to, static_cast<int>(x.whole(1, 1 << 20)));
-  const Reshard said = x.value.is_integer()    ? Reshard::number
-                       : !x.value.is_boolean() ? x.named(names)
-                       : x.value.boolean()     ? Reshard::always
-                                               : Reshard::never;
+  const std::optional<bool> on = x.perhaps_truth();
+  const Reshard said = x.value.is_integer() ? Reshard::number : !on ? x.named(names) : *on ? Reshard::always : Reshard::never;
   x.put(x.s.fsdp.reshard, said);
 }
 
@@ -569,7 +616,8 @@ void put_precision(Setting& x, Precision precision) {
 }
 
 void set_clip(Setting& x) {
-  x.put(x.s.clip_grad_norm, std::optional<bool>(x.value.is_boolean() ? x.value.boolean() : x.value.number(0, 1e30) > 0));
+  const std::optional<bool> on = x.perhaps_truth();
+  x.put(x.s.clip_grad_norm, std::optional<bool>(on ? *on : x.value.number(0, 1e30) > 0));
 }
 
 void set_zero_stage(Setting& x) {

@@ -5,9 +5,21 @@
 
 #include "plimsoll/error.hpp"
 #include "strategy/setting.hpp"
+#include "units/switches.hpp"
 
 namespace plimsoll {
 namespace strategy {
+
+std::optional<bool> Setting::perhaps_truth() const {
+  if (value.is_boolean()) return value.boolean();
+  return value.is_text() ? switch_of(value.text()) : std::nullopt;
+}
+
+bool Setting::truth() const {
+  const std::optional<bool> on = perhaps_truth();
+  if (!on) value.expected(kSwitchWords);
+  return *on;
+}
 
 std::int64_t Setting::whole(std::int64_t least, std::int64_t most) const {
   if (value.is_integer()) return value.integer(least, most);

@@ -47,8 +47,8 @@ class Setting {
   void count(std::int64_t& field) { put(field, whole(1, kMostTokens)); }
   /// A whole number from 0 on that replaces the field's usual value.
   void size(std::int64_t& field) { put(field, whole(0, INT64_MAX / 2)); }
-  void flag(bool& field) { put(field, value.boolean()); }
-  void flag(std::optional<bool>& field) { put(field, std::optional<bool>(value.boolean())); }
+  void flag(bool& field) { put(field, truth()); }
+  void flag(std::optional<bool>& field) { put(field, std::optional<bool>(truth())); }
   void name(std::string& field) { put(field, value.text()); }
   void type(std::optional<DType>& field) { put(field, std::optional<DType>(named(dtype_names()))); }
   /// A list of names: ["a", "b"] or "a,b".
@@ -80,6 +80,10 @@ class Setting {
     source_.forget(&field);
   }
 
+  /// A switch, as people write one ("on", "no"). Throws Error for what is none.
+  bool truth() const;
+  /// The same where other values are possible too.
+  std::optional<bool> perhaps_truth() const;
   std::int64_t whole(std::int64_t least, std::int64_t most) const;
   std::vector<std::string> words() const;
   /// The value of that name; a remark in parentheses behind the name is ignored: "flash (torch SDPA)".

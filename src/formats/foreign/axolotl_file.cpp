@@ -108,15 +108,14 @@ int recognises(const Node& tree) {
          count_of(tree, {"datasets", "sequence_len", "micro_batch_size", "sample_packing", "dataset_prepared_path"});
 }
 
-bool is_true(const Node* value) { return value && value->text == "true"; }
-
 void read_precision(Reading& reading, const Node& tree) {
   const Node *bf16 = tree.find("bf16"), *fp16 = tree.find("fp16"), *pure = tree.find("bfloat16");
-  if (is_true(pure)) return reading.say("precision", "pure-bf16", "bfloat16", pure->where);
+  if (is_on(pure)) return reading.say("precision", "pure-bf16", "bfloat16", pure->where);
   if (reading.has("precision")) return;  // fp8
-  if (bf16 && (bf16->text == "true" || bf16->text == "auto" || bf16->text == "full")) {
+  const bool by_word = bf16 && (bf16->text == "auto" || bf16->text == "full");
+  if (by_word || is_on(bf16)) {
     reading.say("precision", bf16->text == "full" ? "pure-bf16" : "bf16", "bf16", bf16->where);
-  } else if (is_true(fp16)) {
+  } else if (is_on(fp16)) {
     reading.say("precision", "fp16", "fp16", fp16->where);
   } else {
     reading.assume("precision", bf16 ? "fp32" : "bf16", bf16 ? "bf16: false" : "bf16: auto", kRelease);
@@ -137,7 +136,7 @@ void read_adapter(Reading& reading, const Node& tree) {
     if (value && !value->is_null() && !value->word().empty()) reading.say(std::string(row.ours), value->word(), row.foreign, value->where);
   }
   const Node* linear = tree.find("lora_target_linear");
-  if (is_true(linear) && !reading.has("lora.target_modules"))
+  if (is_on(linear) && !reading.has("lora.target_modules"))
     reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
 }
 

@@ -6,6 +6,7 @@
 #include "formats/foreign/releases.hpp"
 #include "formats/foreign/shell.hpp"
 #include "plimsoll/error.hpp"
+#include "units/switches.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -137,9 +138,10 @@ std::string to_ours(const Row& row, const std::string& value, const std::string&
     fail("the value of " + std::string(row.foreign) + " comes from " + told(value) + " and is not known here", where,
          "write the value into the file");
   if (rule == "not") {
-    if (value != "true" && value != "false")
-      fail("expected true or false for " + std::string(row.foreign) + ", found \"" + value.substr(0, 60) + "\"", where);
-    return value == "true" ? "false" : "true";
+    const std::optional<bool> on = switch_of(value);
+    if (!on)
+      fail(std::string("expected ") + kSwitchWords + " for " + row.foreign + ", found \"" + value.substr(0, 60) + "\"", where);
+    return *on ? "false" : "true";
   }
   const std::vector<Word> words = words_of(row);
   if (words.empty()) return value;

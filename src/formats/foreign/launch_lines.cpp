@@ -312,6 +312,15 @@ void read_directives(Reading& reading, const std::string& text, const std::strin
   }
 }
 
+/// A line that nothing known starts is a misspelling, or a program whose flags nobody here understands.
+void require_known_program(const Node& word) {
+  const std::string name = base_name(word.text);
+  if (is_python(name) || name.ends_with(".py")) return;
+  const std::vector<std::string> known{"torchrun", "accelerate", "deepspeed", "mpirun", "mpiexec", "srun", "python", "tune", "axolotl", "llamafactory-cli", "composer"};
+  if (std::find(known.begin(), known.end(), name) != known.end() || is_unknown(word)) return;
+  fail("'" + name.substr(0, 60) + "' starts no training that is known here", word.where, suggest(name.substr(0, 60), known));
+}
+
 }  // namespace
 
 void read_launch_line(Reading& reading, const std::vector<Node>& said) {
@@ -325,6 +334,7 @@ void read_launch_line(Reading& reading, const std::vector<Node>& said) {
   const bool module = is_python(name) && words.size() > 2 && words[1].text == "-m" &&
                       among(words[2].text, {"torch.distributed.run", "torch.distributed.launch"});
   if (module || among(name, {"torchrun", "deepspeed", "mpirun", "mpiexec"})) return read_counted(reading, words);
+  require_known_program(words[0]);
   if (slurm) say_slurm_tasks(reading, words[0].where);
   read_program(reading, words);
 }

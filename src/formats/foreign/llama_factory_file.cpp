@@ -102,9 +102,9 @@ void read(Reading& reading, const Node& tree) {
   take_defaults(reading, rows(), kRelease);
   read_adapter(reading, tree);
   read_quantization(reading, tree);
-  if (const Node* low = tree.find("fp8"); low && low->text == "true")
+  if (const Node* low = tree.find("fp8"); is_on(low))
     reading.overriding([&] { reading.say("precision", "fp8", "fp8", low->where); });
-  if (const Node* pure = tree.find("pure_bf16"); pure && pure->text == "true")
+  if (const Node* pure = tree.find("pure_bf16"); is_on(pure))
     reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
   Node rest = Node::table(tree.where);
   for (const auto& [name, value] : tree.members)

@@ -94,10 +94,10 @@ void read_mpt(Reading& reading, const Node& model) {
     said[key] = text;
   }
   const Node *alibi = model.find("attn_config.alibi"), *ln = model.find("attn_config.qk_ln"), *bias = model.find("no_bias");
-  if (ln && ln->text == "true") refuse("MPT with qk_ln is not modelled", ln->where);
+  if (is_on(ln)) refuse("MPT with qk_ln is not modelled", ln->where);
   if (model.find("ffn_config")) refuse("MPT with another feed-forward (ffn_config) is not modelled", model.find("ffn_config")->where);
   const bool biased = !bias || bias->text != "true";
-  if (alibi && alibi->text == "true") {
+  if (is_on(alibi)) {
     if (biased) refuse("MPT with ALiBi and biases is not modelled", alibi->where, "no_bias: true");
     return reading.set_model_config(alibi_config(said), model.where);
   }

@@ -19,7 +19,7 @@ int recognises(const Node& tree) {
 
 bool is_true(const Node& tree, const char* key) {
   const Node* value = tree.find(key);
-  return value && value->text == "true";
+  return is_on(value);
 }
 
 const Node* given(const Node& tree, const char* key) {
@@ -47,7 +47,7 @@ void read_activation(Reading& reading, const Node& tree) {
     refuse("this activation is not modelled", tree.where, "swiglu or GELU");
   reading.derive("model.mlp", mlp, why);
   const Node* centred = tree.find("apply_layernorm_1p");
-  if (layer_norm && centred && centred->text == "true") {
+  if (layer_norm && is_on(centred)) {
     reading.forget("model.norm");
     reading.say("model.norm", "layernorm1p", "apply_layernorm_1p", centred->where);
   }
@@ -235,8 +235,8 @@ void read_precision(Reading& reading, const Node& tree) {
   const Node *bf16 = tree.find("bf16"), *fp16 = tree.find("fp16"), *fp8 = given(tree, "fp8_format"), *fp4 = given(tree, "fp4_format");
   if (!fp8) fp8 = given(tree, "fp8");
   if (!fp4) fp4 = given(tree, "fp4");
-  if (bf16 && bf16->text == "true") reading.say("precision", "bf16", "bf16", bf16->where);
-  if (fp16 && fp16->text == "true") reading.say("precision", "fp16", "fp16", fp16->where);
+  if (is_on(bf16)) reading.say("precision", "bf16", "bf16", bf16->where);
+  if (is_on(fp16)) reading.say("precision", "fp16", "fp16", fp16->where);
   const Node* recipe = given(tree, "fp8_recipe");
   if (fp4 && fp4->word() != "false") reading.overriding([&] { reading.say("precision", "nvfp4", "fp4_format", fp4->where); });
   if (!fp8 || fp8->word() == "false") return;

@@ -5,7 +5,9 @@
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
+#include "units/files.hpp"
 #include "units/json_reader.hpp"
+#include "units/switches.hpp"
 
 namespace plimsoll::formats {
 
@@ -59,6 +61,13 @@ void Node::set(std::string_view path, Node value) {
   }
   if (!found->second.is_table()) found->second = Node::table(value.where);
   found->second.set(path.substr(dot + 1), std::move(value));
+}
+
+bool is_on(const Node* value) {
+  if (!value || value->is_null()) return false;
+  const std::optional<bool> on = value->is_scalar() ? switch_of(value->text) : std::nullopt;
+  if (!on) fail(std::string("expected ") + kSwitchWords + ", found \"" + value->text.substr(0, 60) + "\"", value->where);
+  return *on;
 }
 
 std::string plain_text(std::string_view text) {

@@ -38,6 +38,9 @@ struct Node {
   static Node table(std::string where);
 };
 
+/// Whether a switch is on; absent or null: it is not. Throws Error for what is neither on nor off.
+bool is_on(const Node* value);
+
 /// What a text may cost before it is refused: texts of configurations are short.
 inline constexpr std::int64_t kMostText = std::int64_t{4} << 20;
 inline constexpr std::size_t kMostValues = 200'000;

@@ -310,7 +310,7 @@ bool is_zero_three(const Node& tree) {
 void read_compile(Reading& reading, const Node& tree) {
   const Node *enable = tree.find("compile.enable"), *components = tree.find("compile.components");
   if (!enable || enable->is_null()) return reading.assume("compile", "false", "compile.enable: false", kToml);
-  const bool on = enable->text == "true";
+  const bool on = is_on(enable);
   const auto compiles = [&](const char* what) {
     if (!on) return false;
     return !components || components->is_null() || components->word().find(what) != std::string::npos;
@@ -330,7 +330,7 @@ const Node* early_float8(const Node& tree) {
 
 bool gathers_float8(const Node& tree) {
   for (const char* key : {"quantize.linear.float8.enable_fsdp_float8_all_gather", "float8.enable_fsdp_float8_all_gather"})
-    if (const Node* gather = tree.find(key); gather && gather->text == "true") return true;
+    if (is_on(tree.find(key))) return true;
   return false;
 }
 

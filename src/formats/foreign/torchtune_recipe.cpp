@@ -107,7 +107,7 @@ void read_model(Reading& reading, const Node& tree) {
   if (!adapted) return;
   std::string targets;
   if (const Node* modules = tree.find("model.lora_attn_modules")) targets = modules->word();
-  if (const Node* mlp = tree.find("model.apply_lora_to_mlp"); mlp && mlp->text == "true")
+  if (const Node* mlp = tree.find("model.apply_lora_to_mlp"); is_on(mlp))
     targets += (targets.empty() ? "" : ",") + std::string("w1,w2,w3");
   if (!targets.empty()) reading.say("lora.target_modules", targets, "model.lora_attn_modules", component->where);
 }
@@ -129,10 +129,10 @@ void read_components(Reading& reading, const Node& tree) {
   if (compile && compile->is_scalar()) reading.say("compile", compile->text == "true" ? "blocks" : "false", "compile", compile->where);
   if (compile && compile->is_table()) {
     const Node* model = compile->find("model");
-    reading.say("compile", model && model->text == "true" ? "blocks" : "false", "compile.model", compile->where);
+    reading.say("compile", is_on(model) ? "blocks" : "false", "compile.model", compile->where);
   }
   const Node* offloading = tree.find("enable_activation_offloading");
-  if (offloading && offloading->text == "true") reading.say("offload", "activations", "enable_activation_offloading", offloading->where);
+  if (is_on(offloading)) reading.say("offload", "activations", "enable_activation_offloading", offloading->where);
 }
 
 void read(Reading& reading, const Node& said) {

@@ -113,7 +113,7 @@ int recognises(const Node& tree) {
 
 bool is_true(const Node& tree, const char* key) {
   const Node* value = tree.find(key);
-  return value && value->text == "true";
+  return is_on(value);
 }
 
 void read_precision(Reading& reading, const Node& tree) {
@@ -174,7 +174,7 @@ void read_quantization(Reading& reading, const Node& value) {
   };
   read_rows(reading, table, value, "quantization_config.");
   const Node* nested = value.find("bnb_4bit_use_double_quant");
-  if (nested && nested->text == "true" && reading.is("base_weights", "nf4")) {
+  if (is_on(nested) && reading.is("base_weights", "nf4")) {
     reading.forget("base_weights");
     reading.say("base_weights", "nf4-double-quant", "quantization_config.bnb_4bit_use_double_quant", nested->where);
   }
@@ -238,7 +238,7 @@ void read_arguments(Reading& reading, const Node& tree) {
   const Node* deepspeed = tree.find("deepspeed");
   const bool sharded_by_deepspeed = deepspeed && !deepspeed->is_null() && deepspeed->text != "false";
   const Node* loop = tree.find(kOwnLoop);
-  const bool own_loop = loop && loop->text == "true";
+  const bool own_loop = is_on(loop);
   reading.assume("framework",
                  sharded_by_deepspeed || reading.has_format("deepspeed") ? "deepspeed"
                  : own_loop                                              ? "transformers"

@@ -18,7 +18,7 @@ LayerPlan albert_layer(const Model& model, const Config& config, const std::stri
                      .gated = false,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = config.text_or("hidden_act", "gelu_new")};
+                     .activation = config.activation_or("hidden_act", "gelu_new")};
   plan.hidden_dropout = config.rate_or("hidden_dropout_prob", 0.0);
   plan.dropout_behind_mlp = false;
   plan.names.attention = "attention";
@@ -97,7 +97,7 @@ Model build_albert(const Config& config) {
     model.tied_embeddings = tied;
     Chain(Block::Role::head, "predictions", model.hidden_size)
         .dense("dense", width)
-        .activation("activation", config.text_or("hidden_act", "gelu_new"))
+        .activation("activation", config.activation_or("hidden_act", "gelu_new"))
         .norm("LayerNorm")
         .vocabulary("decoder", model.vocab_size, tied ? name("embeddings.word_embeddings.weight") : "", true, "bias")
         .append_to(model, {"decoder", "LayerNorm", "dense"});

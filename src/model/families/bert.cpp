@@ -18,7 +18,7 @@ LayerPlan bert_layer(const Model& model, const Config& config, const std::string
                      .gated = false,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = config.text_or("hidden_act", "gelu")};
+                     .activation = config.activation_or("hidden_act", "gelu")};
   plan.hidden_dropout = config.rate_or("hidden_dropout_prob", 0.1);
   plan.names.attention = "attention";
   plan.names.q = "self.query";
@@ -71,7 +71,7 @@ std::string tied_words(const Model& model, const Modules& name) {
 void append_bert_predictions(Model& model, const Config& config, const Modules& name) {
   Chain(Block::Role::head, "cls.predictions", model.hidden_size)
       .dense("transform.dense", model.hidden_size)
-      .activation("transform.transform_act_fn", config.text_or("hidden_act", "gelu"))
+      .activation("transform.transform_act_fn", config.activation_or("hidden_act", "gelu"))
       .norm("transform.LayerNorm")
       .vocabulary("decoder", model.vocab_size, tied_words(model, name), true, "bias")
       .append_to(model, {"decoder", "transform"});
@@ -230,7 +230,7 @@ Model build_electra(const Config& config) {
   Model model = bert_body(config, name, width, {});
   if (name.base_model()) return backbone(std::move(model));
   const double dropout = classifier_dropout(config, model.embedding_dropout);
-  const std::string activation = config.text_or("hidden_act", "gelu");
+  const std::string activation = config.activation_or("hidden_act", "gelu");
   if (config.architecture_ends_with("ForPreTraining")) {
     model.task = Model::Task::classification;
     model.tied_embeddings = false;

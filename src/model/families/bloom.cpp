@@ -80,7 +80,7 @@ Model build_falcon(const Config& config) {
   if (alibi) layer.attention.positions = Positions::alibi;
   layer.attention.fused_qkv = true;
   set_attention_bias(layer.attention, bias);
-  layer.mlp = plain_mlp(model, config.text_or("activation", "gelu"), bias);
+  layer.mlp = plain_mlp(model, config.activation_or("activation", "gelu"), bias);
   layer.hidden_dropout = config.rate_or("hidden_dropout", 0.0);
 
   append_token_embedding(model, {.module = "transformer", .token = "word_embeddings"});

@@ -46,7 +46,7 @@ LayerPlan deberta_layer(const Model& model, const Config& config, const std::str
   plan.mlp->hidden = model.hidden_size;
   plan.mlp->intermediate = model.intermediate_size;
   plan.mlp->bias = true;
-  plan.mlp->activation = config.text_or("hidden_act", "gelu");
+  plan.mlp->activation = config.activation_or("hidden_act", "gelu");
   plan.hidden_dropout = model.embedding_dropout;
   plan.names.attention = "attention";
   plan.names.q = "self.query_proj";
@@ -115,7 +115,7 @@ void append_masked_head(Model& model, const Config& config, const Modules& name)
   const std::string module = legacy ? "transform." : "", words = name("embeddings.word_embeddings.weight");
   Chain head(Block::Role::head, legacy ? "cls.predictions" : "lm_predictions.lm_head", model.hidden_size);
   head.dense(module + "dense", legacy ? width : model.hidden_size)
-      .activation(module + "transform_act_fn", config.text_or("hidden_act", "gelu"))
+      .activation(module + "transform_act_fn", config.activation_or("hidden_act", "gelu"))
       .norm(module + "LayerNorm");
   if (legacy) {
     head.vocabulary("decoder", model.vocab_size, model.tied_embeddings ? words : "", true, "bias")
@@ -152,7 +152,7 @@ Model build_deberta_v2(const Config& config) {
     if (pooled && width != model.hidden_size)
       config.refuse_at("pooler_hidden_size", "a pooler of another width than the layers is not modelled");
     if (pooled) {
-      const std::string activation = config.text_or("pooler_hidden_act", "gelu");
+      const std::string activation = config.activation_or("pooler_hidden_act", "gelu");
       Chain(Block::Role::pooler, "pooler", width, 1)
           .dropout(config.rate_or("pooler_dropout", 0.0))
           .dense("dense", width)

@@ -428,7 +428,7 @@ MoeSpec corrected_experts(const Config& config, const Model& model, const Expert
   moe.top_k = config.dimension("num_experts_per_tok", moe.experts);
   moe.expert_intermediate = config.dimension("moe_intermediate_size");
   moe.shared_intermediate = product({config.integer_or("n_shared_experts", 0, 0, kLargestDimension), moe.expert_intermediate});
-  moe.activation = config.text_or("hidden_act", "silu");
+  moe.activation = config.activation_or("hidden_act", "silu");
   moe.correction_bias = true;
   moe.normalized_top_k = config.flag_or("norm_topk_prob", defaults.normalized_top_k);
   moe.groups = config.integer_or("n_group", defaults.groups, 1, moe.experts);
@@ -453,7 +453,7 @@ LayerPlan llama_layer(const Config& config, Model& model, double default_share) 
   layer.mlp = MlpSpec{.hidden = model.hidden_size,
                       .intermediate = model.intermediate_size,
                       .gated = true,
-                      .activation = config.text_or("hidden_act", "silu")};
+                      .activation = config.activation_or("hidden_act", "silu")};
   return layer;
 }
 

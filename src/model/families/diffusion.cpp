@@ -226,7 +226,7 @@ Block label_conditioned_layer(const Model& model) {
 
 void require_plain_dit(const Config& config) {
   if (config.text_or("norm_type", "ada_norm_zero") != "ada_norm_zero") config.refuse_at("norm_type", "DiT's norms are ada_norm_zero");
-  if (config.text_or("activation_fn", "gelu-approximate") != "gelu-approximate")
+  if (config.activation_or("activation_fn", "gelu-approximate") != "gelu-approximate")
     config.refuse_at("activation_fn", "activations other than gelu-approximate are not modelled");
   if (!config.flag_or("attention_bias", true)) config.refuse_at("attention_bias", "attention without biases is not modelled");
   if (config.flag_or("norm_elementwise_affine", false)) config.refuse_at("norm_elementwise_affine", "norms with weights are not modelled");

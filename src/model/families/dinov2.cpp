@@ -15,7 +15,7 @@ MlpSpec dinov2_mlp(const Model& model, const Config& config) {
   // The gated MLP keeps two thirds of the width, rounded up to a multiple of 8.
   const auto two_thirds = static_cast<std::int64_t>(static_cast<double>(inner) * 2 / 3);
   spec.intermediate = spec.gated ? round_up(two_thirds, 8) : inner;
-  spec.activation = spec.gated ? "silu" : config.text_or("hidden_act", "gelu");
+  spec.activation = spec.gated ? "silu" : config.activation_or("hidden_act", "gelu");
   return spec;
 }
 

@@ -17,7 +17,7 @@ LayerPlan distilbert_layer(const Model& model, const Config& config, const Modul
                      .gated = false,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = config.text_or("activation", "gelu")};
+                     .activation = config.activation_or("activation", "gelu")};
   plan.names.attention = "attention";
   plan.names.q = "q_lin";
   plan.names.k = "k_lin";
@@ -61,7 +61,7 @@ Model build_distilbert(const Config& config) {
     model.tied_embeddings = tied;
     Chain(Block::Role::head, "", model.hidden_size)
         .dense("vocab_transform", model.hidden_size)
-        .activation("activation", config.text_or("activation", "gelu"))
+        .activation("activation", config.activation_or("activation", "gelu"))
         .norm("vocab_layer_norm")
         .vocabulary("vocab_projector", model.vocab_size, tied ? name("embeddings.word_embeddings.weight") : "", true)
         .append_to(model);

@@ -72,7 +72,7 @@ LayerPlan sequence_layer(const Model& model, const Config& config, const Sequenc
                      .gated = false,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = config.text_or("activation_function", "gelu"),
+                     .activation = config.activation_or("activation_function", "gelu"),
                      .dropout = config.rate_or("activation_dropout", 0.0)};
   plan.hidden_dropout = config.rate_or("dropout", 0.1);
   plan.names.output = "out_proj";

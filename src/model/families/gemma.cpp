@@ -20,7 +20,7 @@ LayerPlan gemma_layer(const Config& config, Model& model) {
 
 void make_sandwich(LayerPlan& layer, const Config& config) {
   layer.placement = NormPlacement::sandwich;
-  layer.mlp->activation = config.text("hidden_activation");
+  layer.mlp->activation = config.activation("hidden_activation");
   layer.names.attention_out_norm = "post_attention_layernorm";
   layer.names.mlp_norm = "pre_feedforward_layernorm";
   layer.names.mlp_out_norm = "post_feedforward_layernorm";
@@ -76,7 +76,7 @@ Model build_gemma2(const Config& config) {
 Model build_vaultgemma(const Config& config) {
   Model model = decoder_model(config);
   LayerPlan layer = gemma_layer(config, model);
-  layer.mlp->activation = config.text("hidden_activation");
+  layer.mlp->activation = config.activation("hidden_activation");
   layer.names.mlp_norm = "pre_feedforward_layernorm";
   layer.registration = {"self_attn", "mlp", "input_layernorm", "pre_feedforward_layernorm"};
   return capped(std::move(model), config, layer);

@@ -13,7 +13,7 @@ LayerPlan gpt_layer(const Config& config, Model& model) {
   layer.norm = layer_norm();
   layer.attention = plain_attention(model, Positions::learned);
   set_attention_bias(layer.attention, true);
-  layer.mlp = plain_mlp(model, config.text("activation_function"), true);
+  layer.mlp = plain_mlp(model, config.activation("activation_function"), true);
   layer.names.attention = "attn";
   layer.names.qkv = "c_attn";
   layer.names.output = "c_proj";

@@ -15,7 +15,7 @@ Model build_gpt_neox(const Config& config) {
   layer.attention = rotary_attention(config, model, config.number_or("rotary_pct", 0.25, 0.0, 1.0));
   layer.attention.fused_qkv = true;
   set_attention_bias(layer.attention, config.flag("attention_bias"));
-  layer.mlp = plain_mlp(model, config.text("hidden_act"), true);
+  layer.mlp = plain_mlp(model, config.activation("hidden_act"), true);
   layer.hidden_dropout = config.rate_or("hidden_dropout", 0.0);
   model.embedding_dropout = layer.hidden_dropout;
   layer.names.attention = "attention";

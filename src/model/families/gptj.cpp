@@ -18,7 +18,7 @@ LayerPlan gptj_layer(const Config& config, Model& model) {
   // Without a rotary_dim the tables are as wide as the hidden state.
   const std::int64_t table_width = config.optional_dimension("rotary_dim").value_or(model.hidden_size);
   layer.attention_buffers = {{"attn.embed_positions", {model.max_positions, table_width}, DType::fp32, false}};
-  layer.mlp = plain_mlp(model, config.text("activation_function"), true);
+  layer.mlp = plain_mlp(model, config.activation("activation_function"), true);
   layer.hidden_dropout = config.rate_or("resid_pdrop", 0.0);
   layer.names.attention = "attn";
   layer.names.output = "out_proj";

@@ -33,7 +33,7 @@ LayerPlan modernbert_layer(const Model& model, const Config& config, const std::
   plan.mlp->intermediate = model.intermediate_size;
   plan.mlp->gated = plan.mlp->fused_gate_up = true;
   plan.mlp->bias = config.flag_or("mlp_bias", false);
-  plan.mlp->activation = config.text_or("hidden_activation", "gelu");
+  plan.mlp->activation = config.activation_or("hidden_activation", "gelu");
   plan.mlp->dropout = config.rate_or("mlp_dropout", 0.0);
   plan.names.attention = "attn";
   plan.names.qkv = "Wqkv";
@@ -87,7 +87,7 @@ void append_modernbert_head(Model& model, const Config& config, const Modules& n
         "ForMaskedLM, ForSequenceClassification, ForTokenClassification, ForQuestionAnswering, ForMultipleChoice and the base model");
   Chain head(Block::Role::head, "", model.hidden_size, pooled ? 1 : 0);
   head.dense("head.dense", model.hidden_size, config.flag_or("classifier_bias", false))
-      .activation("head.act", config.text_or("classifier_activation", "gelu"))
+      .activation("head.act", config.activation_or("classifier_activation", "gelu"))
       .norm("head.norm", norm_bias);
   if (masked) {
     model.task = Model::Task::masked_lm;

@@ -39,7 +39,7 @@ MoeSpec experts_of(const Config& config, const Model& model) {
   moe.gated = false;
   const auto latent = config.find("moe_latent_size");
   if (latent && !latent->is_null()) moe.latent = config.dimension("moe_latent_size");
-  moe.activation = config.text("mlp_hidden_act");
+  moe.activation = config.activation("mlp_hidden_act");
   return moe;
 }
 
@@ -58,7 +58,7 @@ LayerPlan plan_of(const Config& config, const Model& model) {
   plan.norm.width = model.hidden_size;
   plan.attention = plain_attention(model, Positions::none);
   set_attention_bias(plan.attention, config.flag_or("attention_bias", false));
-  plan.mlp = plain_mlp(model, config.text("mlp_hidden_act"), config.flag_or("mlp_bias", false));
+  plan.mlp = plain_mlp(model, config.activation("mlp_hidden_act"), config.flag_or("mlp_bias", false));
   plan.names.attention = plan.names.mlp = plan.names.moe = "mixer";
   plan.names.shared = "shared_experts";
   return plan;

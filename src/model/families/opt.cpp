@@ -18,7 +18,7 @@ LayerPlan opt_layer(const Config& config, Model& model) {
   layer.attention = plain_attention(model, Positions::learned);
   set_attention_bias(layer.attention, bias);
   layer.attention.dropout = config.rate_or("attention_dropout", 0.0);
-  layer.mlp = plain_mlp(model, config.text("activation_function"), bias);
+  layer.mlp = plain_mlp(model, config.activation("activation_function"), bias);
   layer.hidden_dropout = config.rate_or("dropout", 0.0);
   layer.names.output = "out_proj";
   layer.names.mlp = "";

@@ -12,7 +12,7 @@ Model build_phi(const Config& config) {
   layer.norm = layer_norm();
   set_attention_bias(layer.attention, true);
   if (config.flag_or("qk_layernorm", false)) layer.attention.qk_norm = AttentionSpec::QkNorm::per_head;
-  layer.mlp = plain_mlp(model, config.text("hidden_act"), true);
+  layer.mlp = plain_mlp(model, config.activation("hidden_act"), true);
   layer.hidden_dropout = config.rate_or("resid_pdrop", 0.0);
   layer.names.output = "dense";
   layer.names.up = "fc1";

@@ -89,7 +89,7 @@ Block caption_projection(std::int64_t channels, std::int64_t width) {
 void require_plain_pixart(const Config& config, std::int64_t sample_size) {
   if (config.text_or("norm_type", "ada_norm_single") != "ada_norm_single")
     config.fail_at("norm_type", "PixArt's norms are ada_norm_single");
-  if (config.text_or("activation_fn", "gelu-approximate") != "gelu-approximate")
+  if (config.activation_or("activation_fn", "gelu-approximate") != "gelu-approximate")
     config.refuse_at("activation_fn", "activations other than gelu-approximate are not modelled");
   if (!config.flag_or("attention_bias", true)) config.refuse_at("attention_bias", "attention without biases is not modelled");
   if (config.flag_or("norm_elementwise_affine", false)) config.refuse_at("norm_elementwise_affine", "norms with weights are not modelled");

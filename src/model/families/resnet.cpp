@@ -94,7 +94,7 @@ Model build_resnet(const Config& config) {
   note_keys(config, {"num_labels", "out_features", "out_indices", "stage_names"});
   const std::string type = config.text_or("layer_type", "bottleneck");
   if (type != "basic" && type != "bottleneck") config.fail_at("layer_type", "expected \"basic\" or \"bottleneck\", got \"" + type + "\"");
-  const ResnetKind kind{type == "bottleneck", config.flag_or("downsample_in_bottleneck", false), config.text_or("hidden_act", "relu")};
+  const ResnetKind kind{type == "bottleneck", config.flag_or("downsample_in_bottleneck", false), config.activation_or("hidden_act", "relu")};
 
   Model model;
   model.name = config.name();

@@ -37,7 +37,7 @@ Model build_starcoder2(const Config& config) {
   layer.norm = layer_norm();
   layer.attention.sliding_window = config.optional_dimension("sliding_window");
   set_attention_bias(layer.attention, config.flag("use_bias"));
-  layer.mlp = plain_mlp(model, config.text("hidden_act"), config.flag("use_bias"));
+  layer.mlp = plain_mlp(model, config.activation("hidden_act"), config.flag("use_bias"));
   layer.hidden_dropout = config.rate_or("residual_dropout", 0.0);
   layer.names.up = "c_fc";
   layer.names.activation = "act";

@@ -209,7 +209,7 @@ LayerPlan jamba_plan(const Config& config, const Model& model) {
                      .gated = true,
                      .fused_gate_up = false,
                      .bias = false,
-                     .activation = config.text("hidden_act")};
+                     .activation = config.activation("hidden_act")};
   return plan;
 }
 
@@ -257,7 +257,7 @@ Model build_jamba(const Config& config) {
   moe.experts = config.dimension("num_experts");
   moe.top_k = config.dimension("num_experts_per_tok");
   moe.expert_intermediate = model.intermediate_size;
-  moe.activation = config.text("hidden_act");
+  moe.activation = config.activation("hidden_act");
 
   const std::int64_t attention_period = config.dimension("attn_layer_period"), expert_period = config.dimension("expert_layer_period");
   const std::int64_t attention_offset = config.integer("attn_layer_offset", 0, kLargestDimension),

@@ -61,7 +61,7 @@ Block stage_layers(const Config& config, const Stage& stage, const std::string& 
                      .gated = false,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = config.text("hidden_act")};
+                     .activation = config.activation("hidden_act")};
   plan.hidden_dropout = config.rate_or("hidden_dropout_prob", 0.0);
   plan.names.attention = "attention";
   plan.names.up = "fc1";

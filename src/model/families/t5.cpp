@@ -125,6 +125,9 @@ Model build_t5(const Config& config) {
   Model model = seq2seq_model(config);
   model.max_positions = config.optional_dimension("n_positions").value_or(0);  // of pre-training: its positions are relative
   model.tied_embeddings = tied_head(config);
+  if (model.tied_embeddings && !config.flag_or("tie_word_embeddings", true))
+    model.assumed.push_back("tie_word_embeddings: true, as T5Config has it where a class is built; a checkpoint's head may be its own: name the model, or give "
+                            "its config by a path");
   model.head_dim = config.dimension("d_kv");
   model.intermediate_size = config.dimension("d_ff");
   const double dropout = config.rate_or("dropout_rate", 0.1);

@@ -35,7 +35,7 @@ Block tower_layers(const Config& config, const TowerSizes& sizes, TowerKind kind
                      .gated = false,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = config.text("hidden_act")};
+                     .activation = config.activation("hidden_act")};
   plan.names.output = "out_proj";
   plan.names.up = "fc1";
   plan.names.down = "fc2";
@@ -93,7 +93,7 @@ void append_pooling_head(Model& model, const Config& config, const TowerSizes& s
       head.linear("attention.out_proj", context, {.in = sizes.width, .out = sizes.width, .bias = true, .parallel = Parallel::row});
   const int normed = head.norm("layernorm", pooled, layer_norm(sizes.width));
   const int up = head.linear("mlp.fc1", normed, {.in = sizes.width, .out = sizes.intermediate, .bias = true, .parallel = Parallel::column});
-  const int active = head.activation("mlp.activation_fn", up, config.text("hidden_act"), sizes.intermediate);
+  const int active = head.activation("mlp.activation_fn", up, config.activation("hidden_act"), sizes.intermediate);
   const int down = head.linear("mlp.fc2", active, {.in = sizes.intermediate, .out = sizes.width, .bias = true, .parallel = Parallel::row});
   head.sum("residual", pooled, down, sizes.width);
   head.block().tokens = 1;

@@ -114,7 +114,7 @@ void append_qwen_tower(Model& model, const Config& vision, const QwenTower& towe
                      .gated = tower.gated,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = vision.text("hidden_act")};
+                     .activation = vision.activation("hidden_act")};
   plan.names.attention = "attn";
   plan.names.qkv = "qkv";
   plan.names.output = "proj";
@@ -154,7 +154,7 @@ Model build_llava(const Config& config) {
     append_vision_tower(model, vision, kind, name("vision_tower"));
     Chain(Block::Role::other, name("multi_modal_projector"), vision.dimension("hidden_size"))
         .dense("linear_1", width, bias)
-        .activation("act", config.text("projector_hidden_act"))
+        .activation("act", config.activation("projector_hidden_act"))
         .dense("linear_2", width, bias)
         .append_to(model);
   });

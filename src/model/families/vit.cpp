@@ -18,7 +18,7 @@ LayerPlan vit_layer(const Model& model, const Config& config, const std::string&
                      .gated = false,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = config.text_or("hidden_act", "gelu")};
+                     .activation = config.activation_or("hidden_act", "gelu")};
   plan.hidden_dropout = config.rate_or("hidden_dropout_prob", 0.0);
   plan.names.attention = "attention";
   plan.names.up = "fc1";
@@ -67,7 +67,7 @@ Model build_vit(const Config& config) {
     model.task = Model::Task::backbone;
     Chain(Block::Role::pooler, "pooler", model.hidden_size, 1)
         .dense("dense", config.dimension_or("pooler_output_size", model.hidden_size))
-        .activation("activation", config.text_or("pooler_act", "tanh"))
+        .activation("activation", config.activation_or("pooler_act", "tanh"))
         .append_to(model);
   } else {
     append_vit_heads(model, config, teacher);

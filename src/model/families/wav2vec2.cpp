@@ -42,7 +42,7 @@ std::int64_t append_feature_extractor(Model& model, const Config& config, const 
             {.in = i == 0 ? 1 : widths[i - 1], .out = widths[i], .kernel = kernels[i], .bias = bias, .outputs_per_token = outputs}),
         {x});
     if (norms == "layer" || i == 0) x = block.norm(layer + ".layer_norm", x, layer_norm(widths[i]));
-    x = block.activation(layer + ".activation", x, config.text("feat_extract_activation"), widths[i]);
+    x = block.activation(layer + ".activation", x, config.activation("feat_extract_activation"), widths[i]);
   }
   model.blocks.push_back(block.build());
   return widths.back();
@@ -57,7 +57,7 @@ void append_positions(Model& model, const Config& config, const std::string& enc
   const std::string weight = "pos_conv_embed.conv.parametrizations.weight.original";
   op.parameters = {op.parameters[1], parameter(weight + "0", {1, 1, taps}), parameter(weight + "1", op.parameters[0].shape)};
   const int positions =
-      block.activation("pos_conv_embed.activation", block.add(std::move(op), {kBlockInput}), config.text("feat_extract_activation"), width);
+      block.activation("pos_conv_embed.activation", block.add(std::move(op), {kBlockInput}), config.activation("feat_extract_activation"), width);
   block.sum("positioned", kBlockInput, positions, width);
   model.blocks.push_back(block.build());
 }
@@ -74,7 +74,7 @@ LayerPlan wav2vec2_layer(const Model& model, const Config& config, const std::st
                      .gated = false,
                      .fused_gate_up = false,
                      .bias = true,
-                     .activation = config.text("hidden_act"),
+                     .activation = config.activation("hidden_act"),
                      .dropout = config.rate_or("activation_dropout", 0.0)};
   plan.hidden_dropout = config.rate_or("hidden_dropout", 0.0);
   plan.names.attention = "attention";
