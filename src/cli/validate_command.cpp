@@ -10,10 +10,10 @@ int run_validate(const Arguments& arguments) {
   if (arguments.has("--residuals") && (arguments.has("--json") || arguments.has("--format")))
     fail("two ways to print at once", arguments.has("--json") ? "--residuals --json" : "--residuals --format", "--residuals prints JSON of its own");
   const std::string format = format_of(arguments);
+  const auto most = static_cast<std::size_t>(arguments.integer_or("--most", 0, 0, 1'000'000'000));
   std::vector<RowSet> sets;
   for (const std::string& path : arguments.all("ROWS")) sets.push_back({path, load_rows(path)});
   const Validation validation = validate(sets);
-  const auto most = static_cast<std::size_t>(arguments.integer_or("--most", 0, 0, 1'000'000'000));
   if (arguments.has("--residuals")) return print_to(arguments, residuals_json(validation)), kFits;
   const auto document = [&] {
     Document made = document_of(validation);

@@ -156,7 +156,8 @@ LossKernel usual_loss(const Strategy& s, const Resolver& r) {
 void resolve_compile(Resolver& r) {
   using Compile = Strategy::Compile;
   Strategy& s = r.s;
-  const bool whole_copies = s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || s.dp == 1;
+  const bool gathers = is_fsdp(s.data_parallel) || s.data_parallel == DataParallel::zero3;  // by hooks, of one rank too
+  const bool whole_copies = s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || (s.dp == 1 && !gathers);
   const bool whole = r.profile().code == ModelCode::transformers && whole_copies;
   s.compile = whole ? Compile::model : Compile::blocks;
   if (r.profile().code == ModelCode::transformers)

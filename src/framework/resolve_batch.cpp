@@ -31,6 +31,12 @@ void resolve_counts(Resolver& r) {
                          " · " + number(s.dp) + " · " + number(m) + " = " + number(per_round * m),
                      "leave one of them out");
   }
+  constexpr std::int64_t kMostMicroBatches = 1 << 17;  // a schedule holds them all
+  if (m > kMostMicroBatches) {
+    r.complaints.add(number(m) + " micro-batches a step are more than are played, " + number(kMostMicroBatches),
+                     "a larger micro_batch, or a smaller global_batch");
+    m = kMostMicroBatches;
+  }
   if (s.global_batch == 0) s.global_batch = per_round * m;
   s.micro_batches = m;
 }

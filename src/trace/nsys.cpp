@@ -1,9 +1,13 @@
 // The SQLite export of Nsight Systems (`nsys export --type sqlite`): tables as NVIDIA's exporter reference documents them. Times are whole
 // nanoseconds; names are rows of StringIds. Tables are made lazily, so any but the kernels' may be missing, and columns came over the years.
+//
+// A database is a program too: a view can count for ever and a generated column can be as long as it likes. So tables alone are read, with
+// plain columns, texts are bounded, and so is the work that a file of that size can ask for.
 #include <fmt/format.h>
 #include <sqlite3.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <memory>
 #include <set>
 
@@ -38,6 +42,8 @@ class Rows {
 
  private:
   [[noreturn]] void broken(sqlite3* database) const {
+    if (sqlite3_errcode(database) == SQLITE_INTERRUPT)
+      fail("asks for more work than a trace of its size can", path_, "export it again: nsys export --type sqlite");
     fail(fmt::format("cannot be read as a database of Nsight Systems: {}", sqlite3_errmsg(database)), path_, "export it again: nsys export --type sqlite");
   }
 
@@ -55,11 +61,13 @@ class Reader {
     const int result = sqlite3_open_v2(path.c_str(), &database, SQLITE_OPEN_READONLY, nullptr);
     database_.reset(database);
     if (result != SQLITE_OK) fail(fmt::format("cannot be opened: {}", sqlite3_errmsg(database)), path);
+    bound();
   }
 
   RecordedEvents read() {
     if (columns_of(kKernels).empty())
       fail("is a database without kernels of a device (CUPTI_ACTIVITY_KIND_KERNEL)", path_, "record with nsys profile --trace=cuda,nvtx and export with --type sqlite");
+    check_names();
     kernels();
     copies("CUPTI_ACTIVITY_KIND_MEMCPY", DeviceEvent::Kind::copy);
     copies("CUPTI_ACTIVITY_KIND_MEMSET", DeviceEvent::Kind::set);
@@ -72,10 +80,36 @@ class Reader {
  private:
   static constexpr const char* kKernels = "CUPTI_ACTIVITY_KIND_KERNEL";
 
+  /// Steps of SQLite's machine: a row takes some tens, and no row less than ten bytes.
+  void bound() {
+    constexpr int kLongestText = 256 << 10, kOften = 100'000;
+    constexpr std::int64_t kLeastSteps = 20'000'000, kStepsPerByte = 100;
+    sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_TRUSTED_SCHEMA, 0, nullptr);
+    sqlite3_db_config(database_.get(), SQLITE_DBCONFIG_DEFENSIVE, 1, nullptr);
+    sqlite3_limit(database_.get(), SQLITE_LIMIT_LENGTH, kLongestText);
+    std::error_code none;
+    const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path_, none));
+    looks_left_ = (kLeastSteps + kStepsPerByte * std::max<std::int64_t>(none ? 0 : bytes, 0)) / kOften;
+    const auto look = [](void* left) { return --*static_cast<std::int64_t*>(left) < 0 ? 1 : 0; };
+    sqlite3_progress_handler(database_.get(), kOften, look, &looks_left_);
+  }
+
+  /// Empty where there is no such table. Throws Error for a view, for a table of an extension's making, and for columns that are computed.
   std::set<std::string> columns_of(const std::string& table) {
+    Rows found(database_.get(), "SELECT type = 'table' AND rootpage > 0 FROM sqlite_master WHERE name = '" + table + "'", path_);
+    if (!found.next()) return {};
+    if (found.integer(0) == 0) fail(fmt::format("{} is no table", table), path_, "export it again: nsys export --type sqlite");
     std::set<std::string> columns;
-    for (Rows rows(database_.get(), "SELECT name FROM pragma_table_info('" + table + "')", path_); rows.next();) columns.insert(rows.text(0));
+    for (Rows rows(database_.get(), "SELECT name, hidden FROM pragma_table_xinfo('" + table + "')", path_); rows.next();) {
+      if (rows.integer(1) != 0) fail(fmt::format("{} has a computed column", table), path_, "export it again: nsys export --type sqlite");
+      columns.insert(rows.text(0));
+    }
     return columns;
+  }
+
+  /// The names' table, which queries join, as such.
+  void check_names() {
+    if (columns_of("StringIds").empty()) fail("is a database without names (StringIds)", path_, "export it again: nsys export --type sqlite");
   }
 
   /// The column where the table has it.
@@ -168,6 +202,7 @@ class Reader {
     void operator()(sqlite3* database) const { sqlite3_close(database); }
   };
   const std::string& path_;
+  std::int64_t looks_left_ = 0;
   std::unique_ptr<sqlite3, Close> database_;
   RecordedEvents events_;
   NameIndex names_;

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include "formats/foreign/node.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/framework.hpp"
@@ -564,12 +565,19 @@ TEST(Foreign, HostileTextsCostAMessage) {
     for (int i = 0; i < 3000; ++i) text += "${A:-";
     return text;
   }() + "\ntorchrun a.py\n";
+  std::string dotted = "a", deep_inline = "x = ";
+  for (int i = 0; i < 100'000; ++i) dotted += ".a";
+  for (int i = 0; i < 20; ++i) deep_inline += "{ a.b.c.d.e.f.g.h = ";
   const std::pair<const char*, std::string> texts[] = {{"bomb.yaml", bomb},
                                                        {"circle.yaml", circle},
                                                        {"references.yaml", references},
                                                        {"deep.yaml", deep},
                                                        {"brackets.json", brackets},
                                                        {"x.toml", "a = ["},
+                                                       {"deep_keys.toml", dotted + " = 1"},
+                                                       {"deep_table.toml", "[" + dotted + "]\na = 1"},
+                                                       {"deep_inline.toml", deep_inline},
+                                                       {"letter.toml", "a\xc8\x91=1"},
                                                        {"nested.sh", nested},
                                                        {"tabs.yaml", "a:\n\tb: 1\n"},
                                                        {"name.toml", "[%rain*ng]\na = 1\n"},
@@ -585,6 +593,21 @@ TEST(Foreign, HostileTextsCostAMessage) {
   std::ofstream(large) << "a: 1\n";
   std::filesystem::resize_file(large, std::uintmax_t{100} << 20);  // told from its size, before it is read
   EXPECT_NE(problem_of({large}, {"gpt2", "8xh100-sxm", {}}).find("large"), std::string::npos);
+}
+
+/// What TOML allows is not taken for depth: dots in strings, comments, numbers, dates and long texts; names outside ASCII in quotes.
+TEST(Foreign, DepthOfTomlIsOfItsNames) {
+  std::string dots;
+  for (int i = 0; i < 200; ++i) dots += ".x";
+  const std::string text = "a = 1.5 # " + dots + "\nb = \"" + dots + "\"\nc = '" + dots + "'\nd = \"\"\"\n" + dots + "\n\\\"\"\"\"\n\"\xc8\x91\" = 1979-05-27T07:32:00.999\ne = [" +
+                           [] {
+                             std::string list;
+                             for (int i = 0; i < 200; ++i) list += "1.5, ";
+                             return list;
+                           }() + "2.5]\n[f.\"g.h\".i]\nj = {k.l = 1, m = [[1.5], [2.5]]}\n";
+  const formats::Node tree = formats::parse_toml_text(text, "x.toml");
+  EXPECT_EQ(tree.members.size(), 7U);
+  EXPECT_EQ(tree.find("f.g.h.i.j.k.l")->text, "1");
 }
 
 }  // namespace

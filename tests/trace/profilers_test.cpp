@@ -47,6 +47,25 @@ std::string why_not(const std::string& path) {
   return "read";
 }
 
+/// A database is a program too: what would count for ever, or be of any length, is refused, and at once.
+TEST(Nsys, TablesAlone) {
+  const std::string names = "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT);", columns = "(start INT, end INT, deviceId INT, streamId INT, demangledName INT, shortName INT)";
+  const std::pair<const char*, std::string> hostile[] = {
+      {"no table", names + "CREATE VIEW CUPTI_ACTIVITY_KIND_KERNEL AS WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r) SELECT n AS start, n + 1 AS end,"
+                           " 0 AS deviceId, 7 AS streamId, 1 AS demangledName, 1 AS shortName FROM r;"},
+      {"no table", "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL " + columns + "; INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL VALUES (1, 2, 0, 7, 1, 1);"
+                   "CREATE VIEW StringIds AS SELECT 1 AS id, hex(zeroblob(400000000)) AS value;"},
+      {"computed", "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL " + columns + ";"
+                   "CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT AS (hex(zeroblob(400000000))));"},
+      {"more work", "CREATE TABLE CUPTI_ACTIVITY_KIND_KERNEL " + columns + "; CREATE TABLE StringIds (id TEXT, value TEXT);"
+                    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r LIMIT 9000) INSERT INTO StringIds SELECT 1, 'a' FROM r;"
+                    "WITH RECURSIVE r(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM r LIMIT 9000) INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL SELECT n, n + 1, 0, 7, 1, 1 FROM r;"}};
+  for (const auto& [why, statements] : hostile) {
+    const std::string told = why_not(Database(statements).path());
+    EXPECT_NE(told.find(why), std::string::npos) << told;
+  }
+}
+
 /// Two steps by NVTX, each a product of 2 µs and a collective of 3 µs; a copy of 4,096 bytes to the host in the second.
 TEST(Nsys, KernelsCopiesStepsAndTheDevice) {
   const Database database(kKernels +

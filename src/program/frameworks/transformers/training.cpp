@@ -72,7 +72,8 @@ void check_compiled_model(const Strategy& s, const RunOptions& options) {
   require(!s.lora && !s.peft, "adapters");
   require(!options.liger, "Liger's kernels");
   require(options.loss == RunOptions::Loss::cross_entropy, "this loss");
-  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || s.dp == 1,
+  const bool gathers = is_fsdp(s.data_parallel) || s.data_parallel == DataParallel::zero3;  // by hooks, of one rank too
+  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || (s.dp == 1 && !gathers),
           "sharded states, whose hooks cut its graph");
 }
 
