@@ -79,8 +79,8 @@ void default_type(std::optional<DType>& field, DType usual) {
   if (!field) field = usual;
 }
 
-/// Autocast needs no fp32 copy of weights that nothing trains: where nobody says a precision, they stay as checkpoints hold them, which is
-/// how transformers 5 (dtype "auto") and diffusers' scripts load them beside LoRA.
+/// Autocast needs no fp32 copy of weights that nothing trains: where nobody says a recipe ("bf16" leaves it open), they stay as checkpoints
+/// hold them, which is how transformers 5 (dtype "auto") and diffusers' scripts load them beside LoRA.
 void hold_frozen_weights_as_stored(Resolver& r) {
   Strategy& s = r.s;
   const bool autocast = s.precision == Precision::amp_bf16 || s.precision == Precision::amp_fp16;
@@ -102,6 +102,7 @@ void hold_weights_in_quant_storage(Resolver& r) {
 void resolve_precision(Resolver& r) {
   Strategy& s = r.s;
   const bool said = s.precision != Precision::automatic;
+  const bool open = !said || ((s.precision == Precision::bf16 || s.precision == Precision::fp16) && s.low_precision == LowPrecision::none);
   if (!said) {
     const bool has_bf16 = computes_in(r.device, MathType::bf16), has_fp16 = computes_in(r.device, MathType::fp16);
     s.precision = has_bf16 || !has_fp16 ? Precision::bf16 : Precision::fp16;
@@ -112,7 +113,7 @@ void resolve_precision(Resolver& r) {
     s.precision = concrete(r);
     r.assume("precision: " + plain + " as " + std::string(name_of(s.precision)));
   }
-  if (!said) hold_frozen_weights_as_stored(r);
+  if (open) hold_frozen_weights_as_stored(r);
   hold_weights_in_quant_storage(r);
   const Types types = usual_types(r);
   const bool pure = s.precision == Precision::pure_bf16 || s.precision == Precision::pure_fp16;

@@ -35,14 +35,20 @@ void resolve_pipeline(Resolver& r) {
     if (info.name == s.pp_schedule) s.vp = std::max(1, info.default_chunks);
 }
 
-/// dp from the GPUs, or the GPUs from dp; both must agree.
+bool hybrid(const Strategy& s) {
+  using Sharding = FsdpOptions::Sharding;
+  return s.data_parallel == DataParallel::hsdp || s.fsdp.sharding == Sharding::hybrid_shard ||
+         s.fsdp.sharding == Sharding::hybrid_shard_zero2;
+}
+
+/// dp from the GPUs, or the GPUs from dp; both must agree. Of a hybrid that says what it shards over, the copies follow from the GPUs.
 void resolve_world(Resolver& r) {
   Strategy& s = r.s;
   const std::int64_t model_ranks = std::int64_t{s.tp} * s.pp * s.cp;
   if (s.gpus != 0 && s.gpus != r.gpus)
     r.complaints.add("the strategy is for " + number(s.gpus) + " GPUs and the cluster has " + number(r.gpus), "give one of them");
   s.gpus = static_cast<int>(std::min<std::int64_t>(r.gpus, INT32_MAX));
-  if (s.dp == 0 && s.dp_shard > 0) s.dp = s.dp_shard * std::max(1, s.dp_replicate);
+  if (s.dp == 0 && s.dp_shard > 0 && (s.dp_replicate > 0 || !hybrid(s))) s.dp = s.dp_shard * std::max(1, s.dp_replicate);
   const std::string product = "tp · pp · cp = " + number(s.tp) + " · " + number(s.pp) + " · " + number(s.cp) + " = " + number(model_ranks);
   if (s.dp == 0 && r.gpus % model_ranks != 0) {
     r.complaints.add(number(r.gpus) + " GPUs are no multiple of " + product,
@@ -55,12 +61,6 @@ void resolve_world(Resolver& r) {
     r.complaints.add(
         "dp " + number(s.dp) + " with " + product + " takes " + number(s.dp * model_ranks) + " GPUs and there are " + number(r.gpus),
         r.gpus % model_ranks == 0 ? "dp " + number(r.gpus / model_ranks) + " fits" : "change a degree or the number of GPUs");
-}
-
-bool hybrid(const Strategy& s) {
-  using Sharding = FsdpOptions::Sharding;
-  return s.data_parallel == DataParallel::hsdp || s.fsdp.sharding == Sharding::hybrid_shard ||
-         s.fsdp.sharding == Sharding::hybrid_shard_zero2;
 }
 
 /// dp = dp_shard · dp_replicate; a hybrid shards within the node unless it is said otherwise.
