@@ -193,24 +193,11 @@ class Opener {
     add(searching::kRecomputedLayers, depths, {"recompute", "recompute_method", "recompute_num_layers"});
   }
 
+  /// Nothing that changes what is trained: precision, optimizer, loss and adapters are axes where the caller names them.
   void settings() {
-    const Accelerator& device = request_.cluster.accelerator;
-    const auto computes = [&](MathType type) {
-      return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return rate.type == type; });
-    };
-    Values precisions{"bf16", "fp16"};
-    if (computes(MathType::fp8) && profile([](const FrameworkProfile& p) { return p.low_precisions.size() > 1; }))
-      precisions.push_back("fp8");
-    add("precision", precisions, {"autocast", "param_dtype", "compute_dtype"});
-    add("optimizer", {"adamw", "sgdm", "lion"}, {});
     if (profile([](const FrameworkProfile& p) { return p.offload_activations || p.name == "deepspeed"; }))
       add("offload", {"none", "optimizer", "activations"}, {"activation_offload"});
     if (profile([](const FrameworkProfile& p) { return p.layer_spec.empty(); })) add("compile", {"false", "true"}, {});
-    Values losses;
-    for (const FrameworkProfile* each : profiles_)
-      for (const LossKernel loss : each->losses)
-        if (const std::string name(name_of(loss)); std::find(losses.begin(), losses.end(), name) == losses.end()) losses.push_back(name);
-    add("loss", losses, {"cross_entropy_fusion", "liger_kernel"});
   }
 
   const SearchRequest& request_;

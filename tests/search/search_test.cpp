@@ -168,6 +168,9 @@ TEST(Screen, KeepsItsBoundOverSeparatedSettings) {
   SearchRequest request =
       request_of("gpt2-xl", "2x8xa100-80gb-sxm", {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}}, {});
   request.width = SearchWidth::all;
+  request.axes.push_back({"precision", {"bf16", "fp16"}});
+  request.axes.push_back({"optimizer", {"adamw", "sgdm", "lion"}});
+  request.axes.push_back({"loss", {"ce", "vocab-parallel cross entropy", "te"}});
   request.sample = 400;
   const Space space(request);
   const SearchWatcher nobody;

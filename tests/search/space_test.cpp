@@ -44,6 +44,7 @@ TEST(AxisValues, WrongOnesAreNamed) {
 TEST(Space, IndicesGoRoundTrip) {
   SearchRequest request = small_request();
   request.width = SearchWidth::all;
+  request.axes.push_back({"optimizer", {"adamw", "lion"}});
   const Space space(request);
   ASSERT_GT(space.settings(), 1U);
   ASSERT_EQ(space.depths(), 12U);  // none said, and 1 to 11 of gpt2's 12 layers
@@ -65,6 +66,19 @@ TEST(Space, IndicesGoRoundTrip) {
   EXPECT_EQ(distinct.size(), space.layouts());
 }
 
+/// A plan that trains something else is no better plan for what was asked.
+TEST(Space, WhatIsTrainedIsOpenedByNameAlone) {
+  for (const char* framework : {"megatron-core", "torchtitan", "deepspeed", "transformers"}) {
+    SearchRequest request = small_request();
+    request.base = {};
+    set_options(request.base, {{"global_batch", "64"}, {"seq", "1024"}, {"framework", framework}});
+    request.width = SearchWidth::all;
+    for (const SearchAxis& axis : open_axes(request))
+      for (const char* trained : {"precision", "optimizer", "loss", "task", "autocast", "param_dtype", "fp8_recipe", "base_weights", "global_batch", "seq", "lora"})
+        EXPECT_NE(axis.key.rfind(trained, 0), 0U) << framework << " opens " << axis.key;
+  }
+}
+
 /// Legality is judged per layout and per kind of layout and setting; resolve() judges the whole plan. They must not differ.
 TEST(Legality, IsWhatResolveSays) {
   for (const char* framework : {"megatron-core", "torchtitan", "deepspeed", "transformers", "nemo"}) {
@@ -73,6 +87,7 @@ TEST(Legality, IsWhatResolveSays) {
     request.cluster = parse_cluster("2x8xh100-sxm");
     set_options(request.base, {{"global_batch", "64"}, {"seq", "8192"}, {"framework", framework}});
     request.width = SearchWidth::all;
+    request.axes = {{"precision", {"bf16", "fp16", "fp8"}}, {"optimizer", {"adamw", "sgdm", "lion"}}, {"loss", {"ce", "vocab-parallel cross entropy", "te"}}};
     const Space space(request);
     const SearchWatcher nobody;
     Watch watch(nobody);
