@@ -10,7 +10,7 @@ std::vector<GpuPrice> prices_of(const std::string& device) {
   const JsonDocument document = hardware::shipped_document("hardware/prices.json");
   std::vector<GpuPrice> prices;
   for (const JsonValue& row : document.root()["prices"].elements())
-    if (row["device"].text() == device)
+    if (hardware::device_value(row["device"]) == device)
       prices.push_back({row["dollars_per_gpu_hour"].number(0.001, 10'000), row["kind"].text(), row["provider"].text(), row["date"].text(),
                         row["source"].text()});
   std::stable_sort(prices.begin(), prices.end(), [](const GpuPrice& a, const GpuPrice& b) { return a.dollars_per_gpu_hour < b.dollars_per_gpu_hour; });

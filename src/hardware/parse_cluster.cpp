@@ -137,6 +137,14 @@ Accelerator load_accelerator(const std::string& name_or_path) {
   return shipped(std::string(kAccelerators) + canonical_device(name_or_path) + ".json", hardware::read_accelerator);
 }
 
+std::string hardware::device_value(const JsonValue& value) {
+  try {
+    return canonical_device(value.text());
+  } catch (const Error& error) {
+    throw error.at(value.where());
+  }
+}
+
 namespace {
 
 /// `gpus` devices of such nodes.
@@ -161,6 +169,10 @@ Cluster shaped(Cluster cluster, std::int64_t gpus, int gpus_per_node, const std:
 
 /// Nodes of a device that hold so many GPUs together: its usual ones, or the servers for whom these are too small.
 Cluster on_nodes_for(Accelerator device, std::int64_t gpus) {
+  const std::vector<std::string> clusters = shipped_clusters();
+  for (const std::string& node : {device.node, device.server})
+    if (!node.empty() && std::find(clusters.begin(), clusters.end(), node) == clusters.end())
+      fail("there is no cluster '" + node.substr(0, 64) + "' for the device " + device.name, {}, suggest(node.substr(0, 64), clusters));
   Cluster cluster = shipped_cluster(device.node);
   if (gpus > cluster.node.gpus && !device.server.empty()) cluster = shipped_cluster(device.server);
   cluster.accelerator = std::move(device);

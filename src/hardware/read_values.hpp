@@ -47,6 +47,9 @@ Sourced<T> read_optional(const JsonValue& object, std::string_view key, T (*read
   return found ? read_sourced(*found, read) : Sourced<T>{};
 }
 
+/// The shipped name of the device that a file names, by its name or another of its names. Throws Error where there is none.
+std::string device_value(const JsonValue& value);
+
 std::string optional_text(const JsonValue& object, std::string_view key);
 std::vector<Accelerator::Source> read_sources(const JsonValue& root);
 /// Every `source` named in the file must be explained in its `sources`, and every key must be known. Throws Error.

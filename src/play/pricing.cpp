@@ -50,7 +50,7 @@ double slowdown_beside(const std::string& accelerator) {
     std::map<std::string, double> found;
     for (const JsonValue& processor : document.root()["processors"].elements())
       for (const JsonValue& device : processor["accelerators"].elements())
-        found[device.text()] = hardware::read_sourced(processor["slowdown"], hardware::pace_value).value;
+        found[hardware::device_value(device)] = hardware::read_sourced(processor["slowdown"], hardware::pace_value).value;
     return found;
   }();
   const auto at = slowdowns.find(accelerator);
