@@ -132,24 +132,7 @@ void CutGraphs::Backward::run(int part, BackwardCall& call) {
     call.give(i, in_sizes(parts.take(part, node.leaving[i].gradient), node.leaving[i].sizes));
 }
 
-std::vector<Tensor> CutGraphs::run(const std::vector<Value>& results) {
-  for (const Value result : results) forward_.result(result);
-  add_up_gradients();
-  GraphParts forward(tape_, std::move(forward_), parts_, [](int, Value) { return false; });
-  // What a part keeps for itself alone its backward may write into.
-  const auto is_donated = [&](int part, Value input) {
-    const auto made = made_.find(input.index);
-    return made != made_.end() && forward.whole().part_of({made->second}) == part && !forward.returns(part, {made->second});
-  };
-  auto backward = std::make_shared<Backward>(Backward{GraphParts(tape_, std::move(backward_), parts_, is_donated), std::move(zeros_), {}});
-  backward->nodes.resize(static_cast<std::size_t>(parts_));
-  std::map<int, Tensor> alive;  // what parts made, by the forward graph's values
-  for (int part = 0; part < parts_; ++part) run_part(part, forward, backward, alive);
-  std::vector<Tensor> tensors;
-  for (const Value result : results) tensors.push_back(result.defined() ? alive[result.index] : Tensor());
-  return tensors;
-}
-
+template <class GraphOp>
 void CutGraphs::run_part(int part, GraphParts& forward, const std::shared_ptr<Backward>& backward, std::map<int, Tensor>& alive) {
   Backward::Node& node = backward->nodes[static_cast<std::size_t>(part)];
   const Graph& whole = forward.whole();
@@ -165,7 +148,7 @@ void CutGraphs::run_part(int part, GraphParts& forward, const std::shared_ptr<Ba
   }
   List<const Tensor*> inputs;
   for (const Tensor& tensor : differentiated) inputs.push_back(&tensor);
-  CompiledLayerGraph op("compiled_part", inputs);
+  GraphOp op("compiled_part", inputs);
   for (const Value input : forward.inputs(part))
     if (whole.part_of(input) >= 0) forward.give(part, input, alive.at(input.index));
 
@@ -206,6 +189,27 @@ void CutGraphs::run_part(int part, GraphParts& forward, const std::shared_ptr<Ba
       if (forward.reads(later, value)) return false;
     return !whole.is_result(value);
   });
+}
+
+std::vector<Tensor> CutGraphs::run(const std::vector<Value>& results) {
+  for (const Value result : results) forward_.result(result);
+  add_up_gradients();
+  GraphParts forward(tape_, std::move(forward_), parts_, [](int, Value) { return false; });
+  // What a part keeps for itself alone its backward may write into.
+  const auto is_donated = [&](int part, Value input) {
+    const auto made = made_.find(input.index);
+    return made != made_.end() && forward.whole().part_of({made->second}) == part && !forward.returns(part, {made->second});
+  };
+  auto backward = std::make_shared<Backward>(Backward{GraphParts(tape_, std::move(backward_), parts_, is_donated), std::move(zeros_), {}});
+  backward->nodes.resize(static_cast<std::size_t>(parts_));
+  std::map<int, Tensor> alive;  // what parts made, by the forward graph's values
+  // One frame of Dynamo's: its guards are checked once, and the parts are called one after another (DDPOptimizer's submodules, each with
+  // AOTAutograd's wrapper).
+  run_part<CompiledLayerGraph>(0, forward, backward, alive);
+  for (int part = 1; part < parts_; ++part) run_part<CompiledGraph>(part, forward, backward, alive);
+  std::vector<Tensor> tensors;
+  for (const Value result : results) tensors.push_back(result.defined() ? alive[result.index] : Tensor());
+  return tensors;
 }
 
 }  // namespace plimsoll::program

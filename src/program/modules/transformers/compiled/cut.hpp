@@ -59,6 +59,7 @@ class CutGraphs {
 
   void add_up_gradients();
   std::map<int, Value> last_gradients(int part) const;
+  template <class GraphOp>
   void run_part(int part, inductor::GraphParts& forward, const std::shared_ptr<Backward>& backward, std::map<int, Tensor>& alive);
 
   Tape& tape_;
