@@ -286,6 +286,63 @@ std::vector<FitResidual> fit_residuals(const std::vector<Sample>& samples, const
   return residuals_of(errors);
 }
 
+namespace {
+
+/// What a part of the fit is held against: the samples of its kinds.
+std::vector<Sample> of_kinds(const std::vector<Sample>& samples, const std::vector<SampleKind>& kinds) {
+  std::vector<Sample> chosen;
+  for (const Sample& sample : samples)
+    if (std::find(kinds.begin(), kinds.end(), sample.kind) != kinds.end()) chosen.push_back(sample);
+  return chosen;
+}
+
+/// Median and nine in ten of all classes that both machines price, each with its samples' weight.
+std::pair<double, double> errors_before_and_after(const std::vector<Sample>& samples, const Cluster& before, const Cluster& after) {
+  std::map<std::string, FitResidual> was;
+  for (const FitResidual& each : fit_residuals(samples, before)) was[each.what] = each;
+  double old_error = 0, new_error = 0;
+  for (const FitResidual& each : fit_residuals(samples, after)) {
+    const auto found = was.find(each.what);
+    if (found == was.end()) continue;
+    const auto weight = static_cast<double>(each.samples);
+    old_error += weight * (found->second.median + found->second.ninetieth);
+    new_error += weight * (each.median + each.ninetieth);
+  }
+  return {old_error, new_error};
+}
+
+/// Fits one part of the machine. Where the constants that were there price the part's own samples better, they come back, and a note says so.
+void fit_part(const char* what, void (*fit)(const std::vector<Sample>&, Calibration&), const std::vector<SampleKind>& kinds,
+              const std::vector<Sample>& samples, Calibration& calibration) {
+  const std::vector<Sample> own = of_kinds(samples, kinds);
+  if (own.empty()) return;
+  const Cluster before = calibration.cluster;
+  fit(samples, calibration);
+  const auto [was, is] = errors_before_and_after(own, before, calibration.cluster);
+  if (is <= was) return;
+  calibration.cluster = before;
+  calibration.notes.push_back(fmt::format("{}: the constants that were there price the samples better than a fit of them, and stay", what));
+}
+
+/// Classes that were measured and are held against nothing, and those that the fit misses so far that it is none.
+void note_what_is_no_fit(const std::vector<Sample>& samples, Calibration& calibration) {
+  constexpr double kMedian = 0.3, kNinetieth = 1.0;
+  constexpr std::size_t kFew = 4;
+  for (const FitResidual& each : calibration.residuals)
+    if (each.samples >= kFew && (each.median > kMedian || each.ninetieth > kNinetieth))
+      calibration.notes.push_back(fmt::format("{}: {:.0f} % off its own samples, nine in ten within {:.0f} %: that is no fit", each.what,
+                                              100 * each.median, 100 * each.ninetieth));
+  const auto held = [&](const std::string& what) {
+    return std::any_of(calibration.residuals.begin(), calibration.residuals.end(),
+                       [&](const FitResidual& each) { return each.what.rfind(what, 0) == 0; });
+  };
+  for (const SampleKind kind : {SampleKind::gemm, SampleKind::attention, SampleKind::attention_backward, SampleKind::stream,
+                                SampleKind::host_to_device, SampleKind::device_to_host, SampleKind::peer_copy, SampleKind::collective})
+    if (const std::size_t count = of_kind(samples, kind).size(); count > 0 && !held(std::string(name_of(kind))))
+      calibration.notes.push_back(fmt::format("{}: none of {} samples stands for the constants in the file", name_of(kind), count));
+}
+
+}  // namespace
 }  // namespace calibrate
 
 Calibration fit_hardware(const SampleSet& set, const FitOptions& options) {
@@ -295,14 +352,19 @@ Calibration fit_hardware(const SampleSet& set, const FitOptions& options) {
   calibration.cluster = calibrate::base_cluster(set, calibration.base);
   calibrate::identify(set, options.name, calibration.cluster);
   for (const std::string& each : set.device.left_out) calibration.notes.push_back(each + " gave wrong answers and was left out");
-  calibrate::fit_streaming(set.samples, calibration);
-  calibrate::fit_gemm(set.samples, calibration);
-  calibrate::fit_attention(set.samples, calibration);
-  calibrate::fit_paces(set.samples, calibration);
-  calibrate::fit_copies(set.samples, calibration);
-  calibrate::fit_collectives(set.samples, calibration);
+  using Kind = SampleKind;
+  const auto part = [&](const char* what, auto fit, const std::vector<Kind>& kinds) {
+    calibrate::fit_part(what, fit, kinds, set.samples, calibration);
+  };
+  part("kernels bound by memory", calibrate::fit_streaming, {Kind::stream});
+  part("matrix products", calibrate::fit_gemm, {Kind::gemm});
+  part("attention", calibrate::fit_attention, {Kind::attention, Kind::attention_backward});
+  part("traced kernels", calibrate::fit_paces, {Kind::stream, Kind::attention, Kind::attention_backward});
+  part("copies", calibrate::fit_copies, {Kind::host_to_device, Kind::device_to_host, Kind::peer_copy});
+  part("collectives", calibrate::fit_collectives, {Kind::collective});
   calibration.residuals = calibrate::fit_residuals(set.samples, calibration.cluster);
   for (FitResidual& each : calibrate::left_out_products(set.samples, calibration)) calibration.residuals.push_back(std::move(each));
+  calibrate::note_what_is_no_fit(set.samples, calibration);
   calibrate::keep_measurements(set.samples, calibration);
   return calibration;
 }

@@ -98,14 +98,21 @@ bool is_own(const Sample& sample) {
   return is_attention(sample) && sample.kernel.rfind("attention", 0) == 0;
 }
 
-Sourced<double> attention_share(const std::vector<Sample>& samples, const Accelerator& device) {
+/// A share that a file holds is at most the whole rate: where the samples ask for more, a note says so.
+Sourced<double> attention_share(const std::vector<Sample>& samples, Calibration& calibration) {
+  const Accelerator& device = calibration.cluster.accelerator;
   std::vector<double> shares;
   for (const Sample& sample : samples) {
     const double sustained = device.sustained(math_named(sample.type)).value;
     const double busy = std::max(sample.seconds - device.gemm.start.value.value, 0.1 * sample.seconds);
     shares.push_back(sample.flops / busy / sustained);
   }
-  return calibrated(std::clamp(median(shares), 1e-3, 1.0));
+  constexpr double kLeast = 1e-3, kMost = 1.0;
+  const double share = median(shares);
+  if (share < kLeast || share > kMost)
+    calibration.notes.push_back(fmt::format("{}: {:.3g} of the rate of products is no share that a file holds, {:g} to {:g}",
+                                            name_of(samples.front().kind), share, kLeast, kMost));
+  return calibrated(std::clamp(share, kLeast, kMost));
 }
 
 }  // namespace
@@ -187,9 +194,9 @@ void fit_attention(const std::vector<Sample>& samples, Calibration& calibration)
   if (known && !timed_library && std::any_of(samples.begin(), samples.end(), is_own))
     calibration.notes.push_back("attention: our own kernels were timed, which no framework runs; the shares of " + calibration.base +
                                 " stay");
-  if (const auto forward = usable(SampleKind::attention); !forward.empty()) device.attention.forward = attention_share(forward, device);
+  if (const auto forward = usable(SampleKind::attention); !forward.empty()) device.attention.forward = attention_share(forward, calibration);
   if (const auto backward = usable(SampleKind::attention_backward); !backward.empty())
-    device.attention.backward = attention_share(backward, device);
+    device.attention.backward = attention_share(backward, calibration);
 }
 
 }  // namespace plimsoll::calibrate

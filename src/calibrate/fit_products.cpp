@@ -33,13 +33,23 @@ bool has_kernels(const Accelerator& device, MathType type) {
   return std::any_of(device.gemm.kernels.begin(), device.gemm.kernels.end(), multiplies);
 }
 
+/// A family that a fit added for products of ours (`add_family`).
+bool is_measured_family(const ProductKernels& family) { return family.tiles_source == kSource; }
+
+/// Whether a vendor's kernels are known to multiply it: the same before a fit and after it.
+bool has_library_kernels(const Accelerator& device, MathType type) {
+  return std::any_of(device.gemm.kernels.begin(), device.gemm.kernels.end(), [&](const ProductKernels& family) {
+    return !is_measured_family(family) && family.rate(type, Scaling::none) != nullptr;
+  });
+}
+
 /// Products of a vendor's library stand for what a framework runs. Our own do only where nothing is known of such a library.
 std::vector<Sample> representative(const std::vector<Sample>& products, const Accelerator& device) {
   std::vector<Sample> kept;
   for (const Sample& sample : products) {
     const auto by_library = [&](const Sample& other) { return other.type == sample.type && !is_own(other); };
     const bool stands =
-        !is_own(sample) || (!has_kernels(device, math_named(sample.type)) && std::none_of(products.begin(), products.end(), by_library));
+        !is_own(sample) || (!has_library_kernels(device, math_named(sample.type)) && std::none_of(products.begin(), products.end(), by_library));
     if (stands) kept.push_back(sample);
   }
   return kept;
@@ -193,7 +203,7 @@ class ProductFitter {
       const double rate = device_.compute_units / solved[column];
       for (ProductKernels::Rate& each : family.rates)
         if (&each == family.rate(type, Scaling::none))
-          each.share = calibrated(std::clamp(rate / device_.peak(type).value, kLeastShare, kMostShare));
+          each.share = calibrated(std::clamp(rate / device_.peak(type).value, kLeastShare, kMostShare));  // what a file holds
     }
     for (const auto& [pointer, columns] : columns_) {
       ProductKernels& family = device_.gemm.kernels[index_in(device_, pointer)];
@@ -269,10 +279,10 @@ void add_family(Accelerator& device, const std::string& type) {
   device.gemm.kernels.push_back(std::move(family));
 }
 
-/// What large products hold: of the main loop's rate what tiles and waves leave.
+/// What large products hold: of the main loop's rate what tiles and waves leave. `reached` is no more than the peak (`raise_peak`).
 void set_sustained(Accelerator& device, MathType type, double reached) {
   for (ComputeRate& rate : device.rates)
-    if (rate.type == type) rate.sustained = calibrated(std::clamp(reached / rate.peak.value.value, kLeastShare, kMostShare));
+    if (rate.type == type) rate.sustained = calibrated(reached / rate.peak.value.value);
 }
 
 void keep_times(const std::vector<Sample>& products, Accelerator& device) {
@@ -353,7 +363,8 @@ Product product_of(const Sample& sample) {
 void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
   Accelerator& device = calibration.cluster.accelerator;
   for (const Sample& sample : of_kind(samples, SampleKind::matrix_rate)) math_named(sample.type);
-  const std::vector<Sample> all = of_kind(samples, SampleKind::gemm), products = products_of(samples, device);
+  const std::vector<Sample> all = of_kind(samples, SampleKind::gemm), standing = representative(all, device);
+  const std::vector<Sample> products = distinct(standing);
   for (const std::string& type : types_of(all))
     if (std::none_of(products.begin(), products.end(), [&](const Sample& sample) { return sample.type == type; }))
       calibration.notes.push_back(fmt::format("products of {}: no library's were timed, the constants of {} stay", type, calibration.base));
@@ -361,7 +372,7 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
   for (const std::string& type : types_of(products)) {
     raise_peak(device, math_named(type), std::max(matrix_rate(samples, type), best_rate(products, type)));
     add_family(device, type);
-    set_sustained(device, math_named(type), best_rate(representative(all, device), type));
+    set_sustained(device, math_named(type), best_rate(standing, type));
   }
   std::vector<Sample> timed = beyond_the_host(products);
   for (const std::string& type : better_unfitted(timed, device)) {

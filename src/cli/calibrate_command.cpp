@@ -121,6 +121,12 @@ SampleSet measured(const Arguments& arguments) {
 
 int write_calibration(const Arguments& arguments, const SampleSet& set) {
   const Calibration calibration = fit_hardware(set, fit_options(arguments));
+  if (calibration.cluster.accelerator.rates.empty()) {
+    print(to_text(calibration) +
+          "no file is written: nothing here says how fast the device computes (--fit takes the samples of its own calibration, --base a "
+          "shipped device)\n");
+    return kBadInput;
+  }
   const std::string path = arguments.has("-o") ? arguments["-o"] : calibration.cluster.name + ".json";
   write_file(path, to_json(calibration.cluster));
   print(to_text(calibration) + "written: " + path + " (use it with --on " + path + ")\n");
