@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <thread>
@@ -127,6 +128,31 @@ TEST(CFunction, MenusKnowWhatIsTakenWhereNothingIsSaid) {
   EXPECT_EQ(choices.at("taken"), (Json{{"tp", "1"}, {"seq", "2048"}, {"optimizer", "adamw"}, {"data_parallel", "fsdp2"}}));
   EXPECT_TRUE(choices.at("refused").at("tp").at(1).is_null());
   EXPECT_TRUE(choices.at("refused").at("tp").at(2).is_string());
+}
+
+/// A config that is handed over has no name; the shipped model that it describes has one, by which every program loads it.
+TEST(CFunction, ExportsAConfigInEveryFormat) {
+  std::ifstream file(PLIMSOLL_SOURCE_DIR "/models/llama-3.2-1b/config.json");
+  const Json config = Json::parse(file);
+  const auto framework = [](const std::string& format) {
+    return format == "torchtitan" || format == "torchtune" || format == "deepspeed" ? format : format == "megatron" ? "megatron-core" : "accelerate";
+  };
+  const Json formats = call(R"({"command":"export"})").at("formats");
+  ASSERT_GE(formats.size(), 8U);
+  for (const std::string format : formats) {
+    Json request = {{"command", "export"}, {"on", "8xh100-sxm"}, {"to", format}, {"model", config}};
+    request["strategy"] = {{"framework", framework(format)}, {"micro_batch", 1}, {"seq_len", 2048}};
+    const Json answer = call(request.dump());
+    ASSERT_EQ(answer.at("schema"), "plimsoll/export/1") << format << ": " << answer.dump();
+    request["model"] = "llama-3.2-1b";
+    EXPECT_EQ(answer, call(request.dump())) << format;
+  }
+}
+
+TEST(CFunction, StandardInputIsNotReadByIt) {
+  EXPECT_NE(error_of(call(R"({"command":"estimate","model":"-","on":"1xh100-sxm"})")).find("standard input"), std::string::npos);
+  EXPECT_NE(error_of(call(R"({"command":"estimate","model":"gpt2","on":"-"})")).find("standard input"), std::string::npos);
+  EXPECT_NE(error_of(call(R"({"command":"estimate","from":["-"],"on":"1xh100-sxm"})")).find("standard input"), std::string::npos);
 }
 
 TEST(CFunction, MayBeCalledFromSeveralThreads) {

@@ -85,17 +85,32 @@ Strategy said_for(const ExportPlan& plan, const Target& target, const Strategy& 
   return said;
 }
 
+/// A config that was handed over has no name by which another program could load it: the shipped model that it describes has.
+ExportPlan named(const ExportPlan& plan) {
+  const std::vector<std::string> shipped = shipped_models();
+  const bool has_name = plan.model_name != plan.model.name || std::find(shipped.begin(), shipped.end(), plan.model_name) != shipped.end();
+  if (has_name) return plan;
+  for (const std::string& name : shipped) {
+    Model known = load_model(name);
+    const bool same = known.model_type == plan.model.model_type && known.layers == plan.model.layers && known.hidden_size == plan.model.hidden_size &&
+                      known.vocab_size == plan.model.vocab_size && known.parameters() == plan.model.parameters();
+    if (same) return {name, std::move(known), plan.cluster, plan.strategy, plan.predict};
+  }
+  return plan;
+}
+
 }  // namespace
 }  // namespace formats
 
-ExportedRun export_run(const ExportPlan& plan, const std::string& to) {
+ExportedRun export_run(const ExportPlan& said, const std::string& to) {
   using namespace formats;
+  const ExportPlan plan = named(said);
   const Strategy first = resolve(plan.strategy, plan.model, plan.cluster);
   const Target& target = target_of(to, first);
   ExportedRun out;
-  const Strategy said = said_for(plan, target, first, out.no_equal);
-  const Strategy resolved = resolve(said, plan.model, plan.cluster);
-  if (plan.predict) out.predicted = estimate(plan.model, plan.cluster, said);
+  const Strategy strategy = said_for(plan, target, first, out.no_equal);
+  const Strategy resolved = resolve(strategy, plan.model, plan.cluster);
+  if (plan.predict) out.predicted = estimate(plan.model, plan.cluster, strategy);
   const Writing writing{plan, resolved, plan.model_name.find('/') == std::string::npos ? hub_name(plan.model_name) : plan.model_name,
                         comments_of(plan, resolved, out.predicted), out};
   target.write(writing);

@@ -230,11 +230,13 @@ Strategy strategy_of(Reading& reading, const Model& model) {
 
 namespace {
 
-/// What follows from everything that was read: the model, the strategy and the cluster.
-ForeignRun finish(Reading& reading, const ForeignOptions& options) {
+/// What follows from everything that was read: the model, unless it is `known`, the strategy and the cluster.
+ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* known = nullptr) {
   reading.check_missing();
   ForeignRun run;
-  {
+  if (known) {
+    run.model = *known;
+  } else {
     Strategy early;
     if (const ForeignKey* length = reading.find("seq_len")) set_option(early, "seq_len", length->value);
     if (const ForeignKey* framework = reading.find("framework")) set_option(early, "framework", framework->value);
@@ -262,7 +264,7 @@ ForeignRun read_exported(const ExportedRun& exported, const ExportPlan& plan) {
   });
   const std::string on =
       std::to_string(plan.cluster.nodes) + "x" + std::to_string(plan.cluster.gpus_per_node) + "x" + plan.cluster.accelerator.name;
-  return finish(reading, {plan.model_name, on, {}});
+  return finish(reading, {plan.model_name, on, {}}, &plan.model);
 }
 
 }  // namespace formats
