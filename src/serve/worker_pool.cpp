@@ -63,8 +63,9 @@ std::string framed(const std::string& text) {
   return frame + text;
 }
 
-/// This process's environment for a worker, whose allocator keeps what it frees at hand by size: glibc else joins and cuts it again with
-/// every object that an estimate makes, a sixteenth of its time. Words of the user's stay as they are.
+/// This process's environment for a worker, whose allocator keeps some of what it frees at hand by size: glibc else joins and cuts it again
+/// with every object that an estimate makes. Thousands at hand would save a twentieth of its time, and grow with every request: what is kept
+/// by size is never joined again. Words of the user's stay as they are.
 class WorkerEnvironment {
  public:
   WorkerEnvironment() {
@@ -79,8 +80,30 @@ class WorkerEnvironment {
   char** words() { return words_.data(); }
 
  private:
-  std::string tunables_ = "GLIBC_TUNABLES=glibc.malloc.tcache_count=65535";
+  std::string tunables_ = "GLIBC_TUNABLES=glibc.malloc.tcache_count=128";
   std::vector<char*> words_;
+};
+
+/// What ends a terminal's or a scheduler's whole group never reaches a worker, from its first instruction on: the server says when to end,
+/// by closing the pipe.
+class WorkerSignals {
+ public:
+  WorkerSignals() {
+    sigset_t blocked;
+    sigemptyset(&blocked);
+    sigaddset(&blocked, SIGINT);
+    sigaddset(&blocked, SIGTERM);
+    posix_spawnattr_init(&attributes_);
+    posix_spawnattr_setsigmask(&attributes_, &blocked);
+    posix_spawnattr_setflags(&attributes_, POSIX_SPAWN_SETSIGMASK);
+  }
+  ~WorkerSignals() { posix_spawnattr_destroy(&attributes_); }
+  WorkerSignals(const WorkerSignals&) = delete;
+  WorkerSignals& operator=(const WorkerSignals&) = delete;
+  const posix_spawnattr_t* get() const { return &attributes_; }
+
+ private:
+  posix_spawnattr_t attributes_;
 };
 
 }  // namespace
@@ -118,7 +141,8 @@ WorkerPool::Worker WorkerPool::start() const {
   words.push_back(nullptr);
   Worker worker{-1, requests[1], answers[0]};
   WorkerEnvironment environment;
-  const int problem = posix_spawn(&worker.process, command_.front().c_str(), &actions, nullptr, words.data(), environment.words());
+  const WorkerSignals signals;
+  const int problem = posix_spawn(&worker.process, command_.front().c_str(), &actions, signals.get(), words.data(), environment.words());
   posix_spawn_file_actions_destroy(&actions);
   close(requests[0]), close(answers[1]);
   if (problem != 0) {
@@ -225,9 +249,7 @@ int run_worker(std::size_t memory) {
 #endif
   limit(RLIMIT_NOFILE, 3);
   limit(RLIMIT_CORE, 0);
-  files::close();               // names of models and clusters are looked up in the library, never on the disk
-  std::signal(SIGINT, SIG_IGN);  // these are sent to all of a group: the server says when to end, by closing the pipe
-  std::signal(SIGTERM, SIG_IGN);
+  files::close();  // names of models and clusters are looked up in the library, never on the disk
   char four[4];
   while (std::fread(four, sizeof four, 1, stdin) == 1) {
     std::string request(length_of(four), '\0');
