@@ -5,6 +5,7 @@ import atexit
 import gzip
 import http.client
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -33,7 +34,8 @@ class Soak:
         self.process = subprocess.Popen([program, "serve", "--port", "0", *words], stderr=subprocess.PIPE, text=True)
         atexit.register(self.process.kill)   # whatever becomes of the soak
         self.port = int(re.search(r":(\d+)/", self.process.stderr.readline()).group(1))
-        self.ends, self.largest, self.hostile = 0.0, 0.0, {}
+        self.ends, self.largest = 0.0, 0.0
+        self.hostile = multiprocessing.Manager().dict()
 
     def connected(self):
         return socket.create_connection(("127.0.0.1", self.port), timeout=20)
@@ -136,7 +138,7 @@ class Soak:
         """Median and ninety-ninth of a hundred of what two honest clients wait, and what was lost."""
         self.ends = time.monotonic() + seconds
         times, lost = [], []
-        threads = [threading.Thread(target=self.abuse, args=(kind,)) for kind in kinds]
+        threads = [multiprocessing.Process(target=self.abuse, args=(kind,)) for kind in kinds]   # whose work is not the honest ones' interpreter's
         threads += [threading.Thread(target=self.ask, args=(seed, times, lost)) for seed in range(2)]
         for thread in threads:
             thread.start()

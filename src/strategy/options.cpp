@@ -165,7 +165,8 @@ void set_cuda_graph(Setting& x) {
   constexpr const char* kValid =
       "false, true, mcore, local, layer, full_iteration or transformer_engine, with scopes of attn, mlp, moe, moe_router, moe_preprocess, "
       "mamba behind a colon";
-  if (!is_among(which, {"mcore", "local", "layer", "full_iteration", "transformer_engine"})) x.value.expected(kValid);
+  if (!is_among(which, {"mcore", "local", "layer", "full_iteration", "transformer_engine"}) || text.back() == ',')
+    x.value.expected(kValid);
   std::string scope;
   for (const char c : which.size() < text.size() ? text.substr(which.size() + 1) + "," : std::string()) {
     if (std::isalpha(static_cast<unsigned char>(c)) || c == '_') {

@@ -20,6 +20,11 @@ SLOW = {"command": "explain", "model": "llama-3.1-405b", "on": "2048x8xh100-sxm"
         "strategy": {"framework": "torchtitan", "tp": 8, "pp": 16, "micro_batch": 1, "global_batch": 2048, "seq_len": 8192}}
 
 
+#: 100,000 micro-batches of a pipeline: some 50 MiB.
+LARGE = {"command": "estimate", "model": "gpt2", "on": "8xh100-sxm",
+         "strategy": {"framework": "megatron-core", "pp": 4, "micro_batch": 1, "global_batch": 200_000, "seq_len": 128}}
+
+
 class Server:
     def __init__(self, *words, cache=0, group=False):
         self.process = subprocess.Popen([PROGRAM, "serve", "--port", "0", "--cache", str(cache), *words], stderr=subprocess.PIPE, text=True, start_new_session=group)
@@ -283,8 +288,8 @@ def check_limits(checks):
     checks.check(until(server, {"command": "version"}, 200), "no request is answered after one that was ended")
     server.end()
     if not SANITIZED:   # whose memory has no limit
-        server = Server("--workers", "1", "--memory", "100", "--seconds", "60")
-        status = server.call(SLOW)[0]
+        server = Server("--workers", "1", "--memory", "64", "--seconds", "60")
+        status = server.call(LARGE)[0]
         checks.check(status == 500, f"a request beyond its memory: {status}")
         checks.check(until(server, {"command": "version"}, 200), "no request is answered after one that took too much memory")
         server.end()

@@ -65,8 +65,8 @@ TEST(Resolve, ContextParallelRanksShareTheStatesUnderFsdp) {
   EXPECT_EQ(resolved(R"({"framework": "torchtitan", "tp": 8, "micro_batch": 1, "seq_len": 8192})").data_parallel, DataParallel::none);
 }
 
-// 7 B parameters beside LoRA on 24 GB: 13 GiB in 16 bits, as they are loaded; what is said of precision stands, and what is trained is
-// fp32.
+// 7 B parameters beside LoRA on 24 GB: 13 GiB in 16 bits, as they are loaded; a recipe that is said stands ("bf16" leaves it open, and is
+// what is taken where nothing is said), and what is trained is fp32.
 TEST(Resolve, FrozenWeightsStayAsCheckpointsHoldThem) {
   const auto param = [](const std::string& more) {
     return *resolved(R"({"micro_batch": 1, "seq_len": 128)" + more + "}", 1, 1).param_dtype;
@@ -74,7 +74,8 @@ TEST(Resolve, FrozenWeightsStayAsCheckpointsHoldThem) {
   const std::string lora = R"(, "lora": {"r": 8, "target_modules": ["q_proj"]})";
   EXPECT_EQ(param(""), DType::fp32);
   EXPECT_EQ(param(lora), DType::bf16);
-  EXPECT_EQ(param(lora + R"(, "precision": "bf16")"), DType::fp32);
+  EXPECT_EQ(param(lora + R"(, "precision": "bf16")"), DType::bf16);
+  EXPECT_EQ(param(lora + R"(, "precision": "amp-bf16")"), DType::fp32);
   EXPECT_EQ(param(lora + R"(, "param_dtype": "fp32")"), DType::fp32);
 }
 
