@@ -179,6 +179,7 @@ KernelConstants read_constants() {
   const JsonValue root = document.root(), attention = root["attention"];
   root["schema"].text();
   root["note"].mark_read();
+  (void)hardware::read_power_exponent(root);  // the hardware's own: plimsoll/power_limit.hpp
   KernelConstants constants;
   constants.nvidia_lanes = lanes(root["lanes"]["NVIDIA"]);
   constants.amd_lanes = lanes(root["lanes"]["AMD"]);

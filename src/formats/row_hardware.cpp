@@ -1,9 +1,11 @@
 #include <cstdint>
 #include <numeric>
+#include <utility>
 
 #include "formats/row_reader.hpp"
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/power_limit.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -38,7 +40,8 @@ Cluster read_row_cluster(const JsonValue& hardware, RowCaches& caches, std::vect
   if (!hardware.is_object()) hardware.expected("an object");
   check_keys(
       hardware,
-      {"gpu", "gpus", "gpus_per_node", "memory_bytes", "context_bytes", "inter_node", "inter_node_gbit_per_gpu", "intra_node", "note"},
+      {"gpu", "gpus", "gpus_per_node", "memory_bytes", "context_bytes", "inter_node", "inter_node_gbit_per_gpu", "intra_node", "note",
+       "power_limit", "power_limited"},
       unread, "hardware.");
   constexpr std::int64_t kMostGpus = 1 << 24;
   const std::string gpu = hardware["gpu"].text();
@@ -52,6 +55,8 @@ Cluster read_row_cluster(const JsonValue& hardware, RowCaches& caches, std::vect
   if (is_without_device(gpu) && !hardware.has("memory_bytes"))
     cluster.accelerator.memory_usable = {Bytes(std::int64_t{1} << 46), Provenance::assumed, "no capacity is stated"};
   set_memory(cluster, hardware);
+  if (hardware.has("power_limit"))
+    cluster = held_to(std::move(cluster), hardware::watts_value(hardware["power_limit"]), hardware["power_limit"].where());
   if (hardware.has("inter_node") && cluster.nodes > 1) hardware::set_network(cluster.node.collectives, hardware["inter_node"].text());
   if (hardware.has("inter_node_gbit_per_gpu") && cluster.nodes > 1) set_network(cluster, hardware["inter_node_gbit_per_gpu"]);
   return cluster;

@@ -15,6 +15,7 @@ const std::vector<std::string>& measured_names() {
       "launches", "gemm_flops",
       // Known, and not compared.
       "trainable_parameters", "local_parameters", "allocated_at", "attention_kernels", "buffers", "collectives", "cpu_mem_gib",
+      "device_mean_mib",
       "first_step_allocated_bytes", "flops_convention", "gemm_flops_by_type", "gemm_shapes", "gemms", "hfu", "host_pinned_bytes",
       "host_pinned_requested_bytes", "init_peak_allocated_bytes", "kernels", "layers", "mfu", "multi_tensor_kernels", "num_alloc_retries",
       "oom_at", "oom_phase", "peak_phase", "persistent_buffers", "persistent_bytes", "reserved_mem_avg_gib", "reserved_mem_p99_gib",

@@ -122,6 +122,15 @@ void take_nanotron_conventions(const JsonValue& json, MeasuredRow& row) {
   row.assumed.push_back("training.framework_version: " + s.framework_version + " (job " + std::to_string(job) + ")");
 }
 
+/// TorchTitan's activation_checkpoint.mode alone: the option beside it is that of the configurations that it ships (selective_ac_option
+/// "op" in every train_configs/*.toml; Primus takes it over).
+void take_torchtitan_conventions(MeasuredRow& row) {
+  Strategy& s = row.strategy;
+  if (s.framework != "torchtitan" || s.recompute.kind != Recompute::Kind::selective || !s.recompute.modules.empty()) return;
+  s.recompute.kind = Recompute::Kind::operators;
+  row.assumed.push_back("training.recompute: selective-ac-op (selective_ac_option of the shipped configurations)");
+}
+
 /// What a table of torchtune's means: where "each row adds to the previous", what a row does not name is still off; samples that are not
 /// packed are as long as they are, and seq_len only their limit.
 void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
@@ -137,6 +146,13 @@ void take_torchtune_conventions(const JsonValue& json, MeasuredRow& row) {
   const bool unpacked = says(training, "packed") && !training["packed"].boolean();
   if (unpacked && !says(training, "average_tokens_per_sample"))
     refuse("the row does not say how long its unpacked samples are (training.average_tokens_per_sample)");
+}
+
+/// Boards that are said to be held to less than their power, without to how much, are taken at all of it.
+void take_unstated_limit(const JsonValue& json, MeasuredRow& row) {
+  const JsonValue hardware = json["hardware"];
+  const bool limited = hardware.has("power_limited") && hardware["power_limited"].boolean();
+  if (limited && !hardware.has("power_limit")) row.assumed.push_back("hardware.power_limit: not stated, the boards' own power stands in");
 }
 
 /// A CUDA runtime without a GPU has no cuDNN.
@@ -179,6 +195,8 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     take_adapter_conventions(row);
     take_nanotron_conventions(json, row);
     take_torchtune_conventions(json, row);
+    take_torchtitan_conventions(row);
+    take_unstated_limit(json, row);
     take_conventions_without_device(json, row);
   }
   row.model = read_row_model(json, row.strategy, caches);

@@ -8,6 +8,7 @@
 #include "data/shipped_files.hpp"
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/power_limit.hpp"
 #include "plimsoll/suggestion.hpp"
 #include "units/text.hpp"
 
@@ -203,7 +204,20 @@ Cluster cluster_of(const std::string& accelerator, std::int64_t gpus, int gpus_p
   return shaped(on_nodes_for(load_accelerator(accelerator), gpus_per_node > 0 ? gpus_per_node : gpus), gpus, gpus_per_node, where);
 }
 
-Cluster parse_cluster(const std::string& text) {
+namespace {
+
+/// The text behind the device, "500W" of "8xh100-sxm@500W", and what stands before it.
+std::pair<std::string, std::string> split_limit(const std::string& text) {
+  const std::size_t at = text.rfind('@');
+  const bool limited = at != std::string::npos && !is_path(text.substr(at));
+  return limited ? std::pair{text.substr(0, at), text.substr(at + 1)} : std::pair{text, std::string()};
+}
+
+}  // namespace
+
+Cluster parse_cluster(const std::string& said) {
+  if (const auto [boards, limit] = split_limit(said); !limit.empty()) return held_to(parse_cluster(boards), parse_watts(limit), said);
+  const std::string& text = said;
   if (text.empty()) fail("no cluster is given", {}, "8xmi300x, 16x8xh100-sxm, a cluster's name or a JSON file");
   if (is_path(text)) return counted_from_file(text);
   const auto clusters = shipped_clusters();

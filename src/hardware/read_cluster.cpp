@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <utility>
 
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/power_limit.hpp"
 
 namespace plimsoll::hardware {
 namespace {
@@ -140,6 +142,8 @@ Cluster read_cluster(const JsonValue& root) {
   cluster.fabric.oversubscription = fabric["oversubscription"].number(1, 1000);
   cluster.fabric.rails = fabric["rails"].boolean();
   cluster.sources = read_sources(root);
+  const auto limit = root.find("power_limit");
+  if (limit) cluster = held_to(std::move(cluster), read_sourced(*limit, watts_value).value, limit->where());
   check_complete(root);
   return cluster;
 }

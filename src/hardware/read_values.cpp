@@ -102,6 +102,8 @@ void check_complete(const JsonValue& root) {
   check_sources(root, root["sources"]);
 }
 
+double read_power_exponent(const JsonValue& kernels) { return read_sourced(kernels["power_exponent"], positive_share_value).value; }
+
 JsonDocument shipped_document(const std::string& path) {
   const auto* file = data::find_shipped_file(path);
   if (!file) fail("there is no shipped file " + path);

@@ -57,6 +57,8 @@ void check_complete(const JsonValue& root);
 
 /// The document of a shipped file ("hardware/accelerators/mi300x.json").
 JsonDocument shipped_document(const std::string& path);
+/// hardware/kernels.json, power_exponent.
+double read_power_exponent(const JsonValue& kernels);
 
 Accelerator read_accelerator(const JsonValue& root);
 /// The `gemm` of an accelerator's file.

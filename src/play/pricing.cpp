@@ -5,6 +5,7 @@
 
 #include "hardware/read_values.hpp"
 #include "plimsoll/play.hpp"
+#include "plimsoll/power_limit.hpp"
 #include "units/json_reader.hpp"
 
 namespace plimsoll {
@@ -108,7 +109,7 @@ Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>
     pricing.communication_slowdown = contention.communication.value;
   }
   pricing.host = pace_of(framework);
-  slow_down(pricing.host, slowdown_beside(cluster.accelerator.name));
+  slow_down(pricing.host, slowdown_beside(std::string(board_of(cluster.accelerator.name))));
   if (cluster.node.host_memory_bandwidth.value.value > 0)
     pricing.host.work[static_cast<std::size_t>(HostWork::memory_traffic)] =
         Seconds(cluster.gpus_per_node / cluster.node.host_memory_bandwidth.value.value);

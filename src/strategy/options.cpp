@@ -75,18 +75,32 @@ void set_autocast(Setting& x) {
   put_precision(x, type == DType::fp16 ? Precision::amp_fp16 : Precision::amp_bf16);
 }
 
-/// A recipe's name, or the remarks of the measured rows: "tensorwise, fp8 all-gather, precomputed scales".
+/// A scaling by its name, or in the words of torchtitan's files and of measured rows. torchao's rowwise_with_gw_hp computes gradients of
+/// weights in 16 bits; of mxfp8 recipes the scaling is mxfp8's own, and how scales are rounded changes no byte.
 void set_fp8_recipe(Setting& x) {
-  const std::string text = x.value.text();
-  if (text == "float8 dynamic tensorwise on nn.Linear") return x.put(x.s.fp8_scaling, Fp8Scaling::tensorwise);
-  const std::string more = ", fp8 all-gather, precomputed scales, force_recompute_fp8_weight_in_bwd", name = text.substr(0, text.find(", fp8"));
-  const bool gathers = name.size() < text.size();
-  if (gathers && text.substr(name.size()) != more) x.value.expected("one of " + list_of(fp8_scaling_names()));
-  x.s.fp8_all_gather = gathers;
-  if (!gathers) return x.choice(x.s.fp8_scaling, fp8_scaling_names());
-  for (const auto& entry : fp8_scaling_names())
-    if (name == entry.name) return x.put(x.s.fp8_scaling, entry.value);
-  x.value.expected("one of " + list_of(fp8_scaling_names()));
+  struct Words {
+    std::string_view text;
+    Fp8Scaling scaling;
+    bool gathers;
+  };
+  static constexpr Words kWords[] = {
+      {"tensorwise, fp8 all-gather", Fp8Scaling::tensorwise, true},
+      {"tensorwise, fp8 all-gather, precomputed scales, force_recompute_fp8_weight_in_bwd", Fp8Scaling::tensorwise, true},
+      {"float8 dynamic tensorwise on nn.Linear", Fp8Scaling::tensorwise, false},
+      {"fp8-tensorwise", Fp8Scaling::tensorwise, false},
+      {"fp8-rowwise", Fp8Scaling::rowwise, false},
+      {"rowwise (torchao, eager, lm_head kept bf16)", Fp8Scaling::rowwise, false},
+  };
+  const std::string& text = x.value.text();
+  if (text == "rowwise-gw-hp" || text == "rowwise_with_gw_hp")
+    refuse("the fp8 recipe " + text + ", whose gradients of weights are products in 16 bits, is not modelled", x.value.where(), "rowwise");
+  if (text == "mxfp8-cublas" || text == "mxfp8-cublas-rceil") return x.put(x.s.low_precision, LowPrecision::mxfp8);
+  for (const Words& words : kWords) {
+    if (text != words.text) continue;
+    x.s.fp8_all_gather = words.gathers;
+    return x.put(x.s.fp8_scaling, words.scaling);
+  }
+  x.choice(x.s.fp8_scaling, fp8_scaling_names());
 }
 
 /// The number between `before` and `after`, of which the text is made; nothing where it is made otherwise.
@@ -235,7 +249,11 @@ void set_activation_offload(Setting& x) {
   x.put(x.s.offload.activations, true);
 }
 
-void set_base_weights(Setting& x) { x.s.base_weights = x.named(base_weights_names()); }
+void set_base_weights(Setting& x) {
+  if (x.value.text().rfind("gptq", 0) == 0)
+    refuse("weights of GPTQ (" + x.value.text() + ") are not modelled", "base_weights", "nf4, which holds 4 bits as well");
+  x.s.base_weights = x.named(base_weights_names());
+}
 
 /// default | always | never | true | false | a number of ranks
 void set_reshard(Setting& x) {
@@ -275,6 +293,19 @@ void set_fsdp(Setting& x) {
 }
 
 void set_sharding(Setting& x) { x.choice(x.s.fsdp.sharding, sharding_names()); }
+
+/// An optimizer's name; "fused-adam" (Apex's, Megatron's) and "adamw (cpu)" (DeepSpeed's) also say who steps.
+void set_optimizer(Setting& x) {
+  const std::string& text = x.value.text();
+  if (text == "fused-adam") {
+    x.put(x.s.optimizer_impl, OptimizerImpl::fused);
+    return x.put(x.s.optimizer, OptimizerKind::adam);
+  }
+  constexpr std::string_view kOnHost = " (cpu)";
+  if (text.size() > kOnHost.size() && text.compare(text.size() - kOnHost.size(), kOnHost.size(), kOnHost) == 0)
+    x.put(x.s.optimizer_impl, OptimizerImpl::cpu);
+  x.choice(x.s.optimizer, optimizer_names());
+}
 
 /// "fused", or "fused, bf16 states".
 void set_optimizer_impl(Setting& x) {
@@ -488,7 +519,7 @@ const std::vector<Entry>& precision_entries() {
       {"master_dtype", "fp32, none", "copy of the weights in the optimizer", set_master},
       {"composer_mixed_precision", "PURE, DEFAULT, FULL", "llm-foundry", set_composer_precision},
       {"optimizer", "adamw, adam, sgd, sgdm, adafactor, torch-adafactor, lion, muon, nadam, adamw-8bit, paged-adamw …", "",
-       [](Setting& x) { x.choice(x.s.optimizer, optimizer_names()); }},
+       set_optimizer},
       {"optimizer_impl", "foreach, fused, for-loop, library, cpu", "", set_optimizer_impl},
       {"optimizer_in_bwd", "true, false", "each gradient is applied and freed in backward",
        [](Setting& x) { x.flag(x.s.optimizer_in_backward); }},
@@ -533,6 +564,7 @@ const std::vector<Entry>& kernel_entries() {
        [](Setting& x) { x.flag(x.s.cudnn_attention); }},
       {"cudnn", "true, false", "convolutions by the vendor's library (torch.backends.cudnn.enabled)", [](Setting& x) { x.flag(x.s.cudnn); }},
       {"liger_kernel", "true, false", "Liger's modules in transformers (use_liger_kernel)", [](Setting& x) { x.flag(x.s.liger_kernel); }},
+      {"liger", "true, false", "the same", [](Setting& x) { x.flag(x.s.liger_kernel); }},
       {"loss_chunks", "chunks", "of chunked-ce", [](Setting& x) { x.count(x.s.loss_chunks); }},
       {"loss_parallel", "true, false", "torchtitan: logits stay cut over tp", [](Setting& x) { x.flag(x.s.loss_parallel); }},
       {"cross_entropy_fusion", "native, te", "Megatron", set_cross_entropy_fusion},
