@@ -11,6 +11,7 @@
 #include "plimsoll/formula.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/rehearse.hpp"
+#include "plimsoll/settled_keys.hpp"
 #include "plimsoll/text_style.hpp"
 
 namespace plimsoll {
@@ -18,8 +19,8 @@ namespace plimsoll {
 /// The verdict line, memory by category against capacity, time, FLOPs, assumptions.
 std::string to_text(const Report& report, const TextStyle& style = {});
 
-/// One object "plimsoll/estimate/1" (docs/estimate-json.md). Bytes that are no UTF-8 become U+FFFD.
-std::string to_json(const Report& report);
+/// One object "plimsoll/estimate/1" (docs/estimate-json.md), with what became of the strategy's keys. Bytes that are no UTF-8 become U+FFFD.
+std::string to_json(const Report& report, const std::vector<SettledKey>& settings = {});
 
 /// The instant of the peak, what is alive at it, what would lower it; at most `most` groups per category (0: all).
 std::string to_text(const Explanation& explanation, std::size_t most, const TextStyle& style = {});

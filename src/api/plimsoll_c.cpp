@@ -58,7 +58,8 @@ std::string answer_export(const Json& request) {
 
 std::string answer_estimate(const Json& request) {
   const AskedRun asked = asked_run(request);
-  return to_json(estimate(asked.model, asked.cluster, asked.strategy));
+  const Report report = estimate(asked.model, asked.cluster, asked.strategy);
+  return to_json(report, settled_keys(resolve(asked.strategy, asked.model, asked.cluster), asked.said));
 }
 
 std::optional<std::int64_t> stage_of(const Json& request) {

@@ -106,12 +106,15 @@ AskedRun asked_run(const Json& request) {
   if (request.contains("from") || request.contains("files") || request.contains("launch")) {
     ForeignRun run = foreign_run_of(request);
     const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
-    return {name, std::move(run.model), std::move(run.cluster), std::move(run.strategy)};
+    std::vector<SaidKey> said = said_keys(run);
+    return {name, std::move(run.model), std::move(run.cluster), std::move(run.strategy), std::move(said)};
   }
   const Json& said = member(request, "model", kModel);
   Model model = model_of(request);
   const std::string name = said.is_string() ? said.get<std::string>() : model.name;
-  return {name, std::move(model), cluster_of(request), strategy_of(request)};
+  Strategy strategy = strategy_of(request);
+  std::vector<SaidKey> keys = said_keys(strategy, {});
+  return {name, std::move(model), cluster_of(request), std::move(strategy), std::move(keys)};
 }
 
 Json model_request(const Json& request, const ForeignRun& run) {

@@ -7,6 +7,7 @@
 #include "plimsoll/formats.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
+#include "plimsoll/settled_keys.hpp"
 #include "plimsoll/strategy.hpp"
 
 namespace plimsoll::api {
@@ -36,6 +37,7 @@ struct AskedRun {
   Model model;
   Cluster cluster;
   Strategy strategy;
+  std::vector<SaidKey> said;  ///< its keys, as far as they were said, and where
 };
 AskedRun asked_run(const Json& request);
 

@@ -25,8 +25,7 @@ CampaignRequest request_of(const Arguments& arguments) {
 
 int run_campaign(const Arguments& arguments) {
   const CampaignRequest request = request_of(arguments);
-  const std::string& on = cluster_name(arguments, "campaign");
-  const CampaignReport report = campaign(load_model(arguments["MODEL"]), parse_cluster(on), strategy_of(arguments), request);
+  const CampaignReport report = campaign(load_model(arguments["MODEL"]), cluster_of(arguments, "campaign"), strategy_of(arguments), request);
   print_to(arguments, arguments.has("--json") ? to_json(report) : to_text(report));
   return report.step.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
 }

@@ -20,7 +20,7 @@ void check_device(const TracedDevice& traced, const Accelerator& device, const s
 }
 
 int run_compare_trace(const Arguments& arguments) {
-  const Cluster cluster = parse_cluster(cluster_name(arguments, "compare-trace"));
+  const Cluster cluster = cluster_of(arguments, "compare-trace");
   const Model model = load_model(arguments["MODEL"]);
   const Strategy strategy = strategy_of(arguments);
   const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));

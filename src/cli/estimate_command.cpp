@@ -14,7 +14,7 @@ std::string other_view(const Arguments& arguments) {
   if (view == "accelerate") return to_text(accelerate_view(load_base_model(arguments["MODEL"])));
   if (view != "deepspeed") fail("there is no view '" + view + "'", "--view", suggest(view, {"accelerate", "deepspeed"}));
   if (!arguments.has("--on")) fail("the view counts GPUs of a cluster", "--view deepspeed", "add --on 8xh100-sxm");
-  const Cluster cluster = parse_cluster(arguments["--on"]);
+  const Cluster cluster = cluster_of(arguments, "estimate");
   return to_text(deepspeed_view(load_model(arguments["MODEL"]), cluster.gpus_per_node, cluster.nodes));
 }
 
@@ -70,7 +70,7 @@ int run_estimate(const Arguments& arguments) {
                                 const bool helps = report.verdict == Verdict::does_not_fit && style.detail != TextStyle::Detail::brief;
                                 return to_text(report, style) + (helps ? what_would_fit(arguments, run, report) : std::string());
                               },
-                              [&] { return to_json(report); },
+                              [&] { return to_json(report, settled_keys(resolve(run.strategy, run.model, run.cluster), run.said)); },
                               [&] {
                                 Document document = document_of(report);
                                 document.command = said(arguments);

@@ -100,6 +100,7 @@ void read_gpus(const Arguments& arguments, SearchRequest& request) {
 /// The run of other programs' files, its layout open.
 SearchRequest foreign_request(const Arguments& arguments) {
   ForeignRun run = foreign_run(arguments);
+  run.cluster = with_power_limit(std::move(run.cluster), arguments);
   if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
   SearchRequest request;
   request.base = strategy_to_search(run);
@@ -141,6 +142,7 @@ SearchRequest search_request(const Arguments& arguments, const std::string& comm
     if (!arguments.has("MODEL"))
       fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
     request.cluster_word = cluster_name(arguments, command);
+    if (arguments.has("--power-limit")) request.cluster_word += "@" + arguments["--power-limit"];
     request.model_word = arguments["MODEL"];
     request.strategy_word = arguments["--strategy"];
     request.model = load_model(request.model_word);

@@ -1,9 +1,12 @@
 #include "strategy_flags.hpp"
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/formats.hpp"
+#include "plimsoll/power_limit.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -27,6 +30,7 @@ bool is_usual(const std::string& key) {
 std::vector<Option> run_options() {
   return {{Option::positional, "MODEL", "a shipped model, config.json, folder or graph file", true, {}},
           {Option::value, "--on", "8xmi300x, 16x8xh100-sxm, a shipped cluster or a file", false, {}},
+          {Option::value, "--power-limit", "what each board may draw, such as 500W (nvidia-smi -pl)", false, {}},
           {Option::value, "--strategy", "JSON file of strategy keys; flags come on top", false, {}}};
 }
 
@@ -72,13 +76,26 @@ Run run_of(const Arguments& arguments, const std::string& command, const std::st
   if (!is_foreign(arguments)) {
     if (!arguments.has("MODEL"))
       fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
-    const std::string& on = cluster_name(arguments, command);
-    return {load_model(arguments["MODEL"]), parse_cluster(on), strategy_of(arguments, taken)};
+    Cluster cluster = cluster_of(arguments, command);
+    Strategy strategy = strategy_of(arguments, taken);
+    std::vector<SaidKey> said = said_keys(strategy, arguments["--strategy"]);
+    return {load_model(arguments["MODEL"]), std::move(cluster), std::move(strategy), std::move(said)};
   }
   ForeignRun run = foreign_run(arguments);
   run.strategy = with_strategy_flags(std::move(run.strategy), arguments, taken);
   if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
-  return {std::move(run.model), std::move(run.cluster), std::move(run.strategy)};
+  std::vector<SaidKey> said = said_keys(run), flags = said_keys(run.strategy, {});
+  said.insert(said.end(), std::make_move_iterator(flags.begin()), std::make_move_iterator(flags.end()));
+  return {std::move(run.model), with_power_limit(std::move(run.cluster), arguments), std::move(run.strategy), std::move(said)};
+}
+
+Cluster cluster_of(const Arguments& arguments, const std::string& command) {
+  return with_power_limit(parse_cluster(cluster_name(arguments, command)), arguments);
+}
+
+Cluster with_power_limit(Cluster cluster, const Arguments& arguments) {
+  if (!arguments.has("--power-limit")) return cluster;
+  return held_to(std::move(cluster), parse_watts(arguments["--power-limit"]), "--power-limit");
 }
 
 const std::string& cluster_name(const Arguments& arguments, const std::string& command) {

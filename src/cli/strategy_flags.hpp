@@ -5,6 +5,7 @@
 #include "plimsoll/formats.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
+#include "plimsoll/settled_keys.hpp"
 #include "plimsoll/strategy.hpp"
 
 namespace plimsoll::cli {
@@ -17,6 +18,10 @@ std::vector<Option> strategy_flags(const std::string& taken = {});
 Strategy with_strategy_flags(Strategy strategy, const Arguments& arguments, const std::string& taken = {});
 /// The file of --strategy with the flags on top.
 Strategy strategy_of(const Arguments& arguments, const std::string& taken = {});
+/// The cluster of --on, with boards held to --power-limit.
+Cluster cluster_of(const Arguments& arguments, const std::string& command);
+/// The cluster with boards held to --power-limit, where it is given.
+Cluster with_power_limit(Cluster cluster, const Arguments& arguments);
 /// Throws Error where --on is missing.
 const std::string& cluster_name(const Arguments& arguments, const std::string& command);
 
@@ -31,6 +36,7 @@ struct Run {
   Model model;
   Cluster cluster;
   Strategy strategy;
+  std::vector<SaidKey> said;  ///< its keys, as far as they were said, and where
 };
 /// Throws Error where MODEL or --on is missing and no file stands in for it. `taken` as in strategy_of. Prints what --show-resolved asks
 /// for.

@@ -3,6 +3,7 @@
 
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/report.hpp"
+#include "plimsoll/settled_keys.hpp"
 #include "report/json_text.hpp"
 
 namespace plimsoll {
@@ -69,6 +70,23 @@ Json flops_object(const FlopsReport& flops) {
   return {{"model_flops_per_token", std::move(per_token)}, {"mfu", std::move(mfu)}, {"hfu", flops.hfu}};
 }
 
+/// A key's value by what it is: true, 8, [1, 2] or text.
+Json typed(const std::string& value) {
+  const Json read = Json::parse(value, nullptr, false);
+  return read.is_discarded() ? Json(value) : read;
+}
+
+/// Keys whose text may look like a number: releases.
+bool is_text(const std::string& key) { return key == "torch" || key == "framework_version"; }
+
+Json strategy_object(const std::vector<SettledKey>& settings) {
+  Json object = Json::object();
+  for (const SettledKey& each : settings)
+    object[each.key] = {
+        {"value", is_text(each.key) ? Json(each.value) : typed(each.value)}, {"from", name_of(each.by)}, {"where", each.where}};
+  return object;
+}
+
 Json provenance_array(const std::vector<Origin>& origins) {
   Json all = Json::array();
   for (const Origin& origin : origins)
@@ -78,11 +96,12 @@ Json provenance_array(const std::vector<Origin>& origins) {
 
 }  // namespace
 
-std::string to_json(const Report& report) {
+std::string to_json(const Report& report, const std::vector<SettledKey>& settings) {
   const Json object = {
       {"schema", "plimsoll/estimate/1"},
       {"verdict", name_of(report.verdict)},
       {"model", {{"name", report.model_name}, {"parameters", report.parameters}, {"active_parameters", report.active_parameters}}},
+      {"strategy", strategy_object(settings)},
       {"ranks", ranks_array(report)},
       {"memory", memory_object(report.worst_rank().memory)},
       {"time", time_object(report.time)},

@@ -2,6 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <iterator>
+
 #include "plimsoll/formats.hpp"
 #include "strategy/names.hpp"
 
@@ -287,6 +290,130 @@ const Getter kGetters[] = {
     {"allocator.expandable_segments", [](const Strategy& s) { return flag(s.allocator.expandable_segments); }},
 };
 
+// ---- keys that no writer needs -----------------------------------------------------------------------------------------
+
+Value amount(double value) { return fmt::format("{}", value); }
+Value rank(const std::optional<int>& value) { return value ? Value(std::to_string(*value)) : Value(); }
+
+Value stage_layers(const Strategy& s) {
+  std::string all;
+  for (const auto& [first, last] : s.stage_layers) all += fmt::format("{}[{},{}]", all.empty() ? "[" : ",", first, last);
+  return all.empty() ? Value() : Value(all + "]");
+}
+
+Value activation_offload(const Strategy& s) {
+  return s.offload.activations_by == Offload::By::automatic ? Value() : Value(std::string(strategy::name_in(strategy::offload_by_names(), s.offload.activations_by)));
+}
+
+bool is_mixture(const Strategy& s) { return !s.moe.dispatcher.empty(); }
+
+const Getter kReported[] = {
+    {"framework_version", [](const Strategy& s) { return text(s.framework_version); }},
+    {"torch", [](const Strategy& s) { return text(s.torch); }},
+    {"fsdp_degree", [](const Strategy& s) { return is_fsdp(s) ? number(s.fsdp_degree) : Value(); }},
+    {"stage_layers", stage_layers},
+    {"has_embedding", [](const Strategy& s) { return flag(s.stage_has_embedding); }},
+    {"has_head", [](const Strategy& s) { return flag(s.stage_has_head); }},
+    {"rank", [](const Strategy& s) { return rank(s.rank); }},
+    {"pp_rank", [](const Strategy& s) { return rank(s.pp_rank); }},
+    {"tgt_len", [](const Strategy& s) { return number(s.tgt_len); }},
+    {"text_tokens", [](const Strategy& s) { return number(s.text_tokens); }},
+    {"average_tokens_per_sample", [](const Strategy& s) { return s.average_tokens > 0 ? amount(s.average_tokens) : Value(); }},
+    {"fsdp.root_unit", [](const Strategy& s) { return is_fsdp(s) ? flag(s.fsdp.root_unit) : Value(); }},
+    {"fsdp.mixed_precision", [](const Strategy& s) { return is_fsdp(s) ? flag(s.fsdp.mixed_precision) : Value(); }},
+    {"ddp.gradient_as_bucket_view",
+     [](const Strategy& s) { return s.data_parallel == DataParallel::ddp ? flag(s.ddp.gradient_as_bucket_view) : Value(); }},
+    {"pad_buckets_for_high_nccl_busbw",
+     [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.pad_buckets_for_high_nccl_busbw) : Value(); }},
+    {"check_for_nan_in_grad", [](const Strategy& s) { return is_megatron(s) ? flag(s.megatron.check_for_nan_in_grad) : Value(); }},
+    {"fsdp_double_buffer",
+     [](const Strategy& s) { return s.data_parallel == DataParallel::megatron_fsdp ? flag(s.megatron.fsdp_double_buffer) : Value(); }},
+    {"suggested_communication_unit_size",
+     [](const Strategy& s) {
+       return s.data_parallel == DataParallel::megatron_fsdp ? number(s.megatron.suggested_communication_unit) : Value();
+     }},
+    {"activation_offload", activation_offload},
+    {"offload_layers", [](const Strategy& s) { return s.offload.activations ? number(s.offload.activation_layers) : Value(); }},
+    {"fp8_activations", [](const Strategy& s) { return s.low_precision != LowPrecision::none ? flag(s.fp8_activations) : Value(); }},
+    {"fp8_attention", [](const Strategy& s) { return s.low_precision != LowPrecision::none ? flag(s.fp8_attention) : Value(); }},
+    {"bf16_tail_layers", [](const Strategy& s) { return number(s.bf16_tail_layers); }},
+    {"master_dtype", [](const Strategy& s) { return s.master_weights ? Value(*s.master_weights ? "fp32" : "none") : Value(); }},
+    {"lora.adapter_dtype", [](const Strategy& s) { return s.lora ? type(s.lora->adapter_dtype) : Value(); }},
+    {"trainable_params", [](const Strategy& s) { return number(s.trainable_params); }},
+    {"peft.target_modules", [](const Strategy& s) { return s.peft ? list(s.peft->targets) : Value(); }},
+    {"peft.feedforward_modules", [](const Strategy& s) { return s.peft ? list(s.peft->feedforward) : Value(); }},
+    {"peft.num_virtual_tokens", [](const Strategy& s) { return s.peft ? number(s.peft->virtual_tokens) : Value(); }},
+    {"peft.encoder_hidden_size", [](const Strategy& s) { return s.peft ? number(s.peft->encoder_hidden_size) : Value(); }},
+    {"bnb_4bit_quant_storage", [](const Strategy& s) { return type(s.quant_storage); }},
+    {"cudnn_attention", [](const Strategy& s) { return flag(s.cudnn_attention); }},
+    {"cudnn", [](const Strategy& s) { return flag(s.cudnn); }},
+    {"cuda_graph", [](const Strategy& s) { return Value(s.cuda_graph.empty() ? "false" : s.cuda_graph); }},
+    {"comm_overlap", [](const Strategy& s) { return flag(s.comm_overlap); }},
+    {"autograd_threads", [](const Strategy& s) { return number(s.autograd_threads); }},
+    {"fused_qkv", [](const Strategy& s) { return flag(s.titan.fused_qkv); }},
+    {"rope_positions_given", [](const Strategy& s) { return flag(s.titan.rope_positions_given); }},
+    {"rope_cache", [](const Strategy& s) { return text(s.titan.rope_cache); }},
+    {"moe_forced_balance", [](const Strategy& s) { return is_mixture(s) ? flag(s.moe.forced_balance) : Value(); }},
+    {"moe_imbalance", [](const Strategy& s) { return is_mixture(s) ? amount(s.moe.imbalance) : Value(); }},
+    {"moe.moe_expert_capacity_factor", [](const Strategy& s) { return s.moe.capacity_factor ? amount(*s.moe.capacity_factor) : Value(); }},
+    {"moe.moe_pad_expert_input_to_capacity",
+     [](const Strategy& s) { return s.moe.capacity_factor ? flag(s.moe.pad_to_capacity) : Value(); }},
+    {"moe.moe_router_load_balancing_type", [](const Strategy& s) { return text(s.moe.load_balancing); }},
+    {"moe.moe_aux_loss_coeff", [](const Strategy& s) { return s.moe.aux_loss_coeff > 0 ? amount(s.moe.aux_loss_coeff) : Value(); }},
+    {"allocator.max_split_size_mb",
+     [](const Strategy& s) { return s.allocator.max_split_size ? number(s.allocator.max_split_size->count >> 20) : Value(); }},
+    {"allocator.roundup_power2_divisions", [](const Strategy& s) { return number(s.allocator.roundup_power2_divisions); }},
+    {"allocator.garbage_collection_threshold",
+     [](const Strategy& s) {
+       return s.allocator.garbage_collection_threshold > 0 ? amount(s.allocator.garbage_collection_threshold) : Value();
+     }},
+    {"zero_init", [](const Strategy& s) { return is_zero(s) ? flag(s.deepspeed.zero_init) : Value(); }},
+    {"zero_wrapper", [](const Strategy& s) { return is_zero(s) ? text(s.deepspeed.wrapper) : Value(); }},
+};
+
+// ---- names that stand for others ----------------------------------------------------------------------------------------
+
+struct Alias {
+  std::string_view said, meant;  ///< `meant`: several with a space between
+};
+
+const Alias kAliases[] = {
+    {"seq", "seq_len"},
+    {"schedule", "pp_schedule"},
+    {"zero", "data_parallel zero_stage"},
+    {"zero_stage", "data_parallel zero_stage"},
+    {"fsdp", "data_parallel fsdp.strategy"},
+    {"wrap", "fsdp.units"},
+    {"reshard_after_forward", "fsdp.reshard_after_forward"},
+    {"limit_all_gathers", "fsdp.limit_all_gathers"},
+    {"fsdp.reduce_dtype", "reduce_dtype"},
+    {"fsdp.no_sync", "ddp.no_sync"},
+    {"fsdp.shard", "dp_shard"},
+    {"fsdp.replicate", "dp_replicate"},
+    {"autocast", "precision"},
+    {"mixed_precision", "precision"},
+    {"fp8_backend", "precision"},
+    {"fp8_config.backend", "precision"},
+    {"fp8_opt_level", "precision"},
+    {"fp8_config.optimization_level", "precision"},
+    {"composer_mixed_precision", "reduce_dtype"},
+    {"cross_entropy_fusion", "loss"},
+    {"tp_async", "async_tp"},
+    {"liger", "liger_kernel"},
+    {"moe.moe_token_dispatcher_type", "moe_dispatcher"},
+    {"deepspeed.train_batch_size", "global_batch"},
+    {"deepspeed.train_micro_batch_size_per_gpu", "micro_batch"},
+    {"deepspeed.gradient_accumulation_steps", "grad_accum"},
+    {"deepspeed.gradient_clipping", "clip_grad_norm"},
+    {"deepspeed.bf16.enabled", "precision"},
+    {"deepspeed.fp16.enabled", "precision"},
+    {"deepspeed.msamp", "precision"},
+    {"deepspeed.torch_autocast", "precision"},
+    {"deepspeed.optimizer.type", "optimizer optimizer_impl"},
+    {"deepspeed.optimizer.params.torch_adam", "optimizer_impl"},
+    {"deepspeed.zero_optimization.stage", "data_parallel zero_stage"},
+};
+
 }  // namespace
 
 std::optional<std::string> value_of(const Strategy& resolved, std::string_view key) {
@@ -311,6 +438,25 @@ std::vector<std::string> differences(const Strategy& wanted, const Strategy& fou
   return lines;
 }
 
+std::optional<std::string> reported_value(const Strategy& resolved, std::string_view key) {
+  for (const Getter& getter : kReported)
+    if (key == getter.key) return getter.get(resolved);
+  return {};
+}
+
+std::vector<std::string> told_as(std::string_view key) {
+  const auto has = [&](const auto& table) {
+    return std::any_of(std::begin(table), std::end(table), [&](const Getter& getter) { return key == getter.key; });
+  };
+  for (const Alias& alias : kAliases) {
+    if (alias.said != key) continue;
+    const std::size_t space = alias.meant.find(' ');
+    if (space == std::string_view::npos) return {std::string(alias.meant)};
+    return {std::string(alias.meant.substr(0, space)), std::string(alias.meant.substr(space + 1))};
+  }
+  return has(kGetters) || has(kReported) ? std::vector<std::string>{std::string(key)} : std::vector<std::string>{};
+}
+
 }  // namespace plimsoll::formats
 
 namespace plimsoll {
@@ -319,7 +465,8 @@ std::optional<std::string> settled_value(const Strategy& resolved, const std::st
   static const std::pair<const char*, const char*> kShort[] = {{"seq", "seq_len"}, {"schedule", "pp_schedule"}, {"zero", "zero_stage"}};
   for (const auto& [short_key, whole] : kShort)
     if (key == short_key) return formats::value_of(resolved, whole);
-  return formats::value_of(resolved, key);
+  const auto value = formats::value_of(resolved, key);
+  return value ? value : formats::reported_value(resolved, key);
 }
 
 }  // namespace plimsoll

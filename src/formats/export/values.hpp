@@ -1,4 +1,4 @@
-// The value of a key of a strategy as `set_option` would take it: what writers look up.
+// The value of a key of a strategy as `set_option` would take it: what writers look up and reports list.
 #pragma once
 
 #include <optional>
@@ -11,6 +11,12 @@ namespace plimsoll::formats {
 
 /// The value of a key of docs/rows.md in a resolved strategy; nothing where the strategy has none, or writers know no such key.
 std::optional<std::string> value_of(const Strategy& resolved, std::string_view key);
+
+/// The same of keys that no writer needs: what a report lists beside the written ones.
+std::optional<std::string> reported_value(const Strategy& resolved, std::string_view key);
+/// The keys by whose names the value of `key` is told: itself, or what a short or a foreign name stands for ("seq": seq_len). Empty: it has
+/// no value of its own (a remark; a section that is refused).
+std::vector<std::string> told_as(std::string_view key);
 
 /// All keys that `value_of` knows: what two strategies are compared by.
 std::vector<std::string> written_keys();
