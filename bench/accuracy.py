@@ -76,7 +76,8 @@ PUBLISHED = {
     "amd-cvs-torchtitan": "ROCm's validation suite: TorchTitan on MI355X",
     "wild-reports": "runs that people reported",
 }
-MEMORY, TIME = ("allocated_bytes", "reserved_bytes"), ("step_seconds",)
+MEMORY, TIME = ("allocated_bytes", "reserved_bytes", "device_bytes"), ("step_seconds",)
+LEFT_OUT = "build/bands/left_out.json"  # ./dev bands
 
 
 def predicted(program, name):
@@ -122,24 +123,33 @@ def counted(summary):
     return f"{source['predicted']:,}" + (f" of {source['rows']:,}" if source["predicted"] != source["rows"] else "")
 
 
-def memory_row(title, summary):
+def held(entries):
+    """How many rows lie in the bands that all other sources make."""
+    entries = [entry for entry in entries if entry]
+    rows = sum(entry["rows"] for entry in entries)
+    return f"{sum(entry['inside'] for entry in entries):,} of {rows:,}" if rows else "in sample"
+
+
+def memory_row(title, summary, left_out):
     entries = [quantity(summary, name) for name in MEMORY]
     if not any(entries):
         return None
-    return f"| {title} | {counted(summary)} | {played(next(filter(None, entries)))} | {error(entries[0])} | {error(entries[1])} | {verdicts(summary)} |"
+    errors = " | ".join(error(entry) for entry in entries)
+    return f"| {title} | {counted(summary)} | {played(next(filter(None, entries)))} | {errors} | {held([left_out.get(name) for name in MEMORY])} | {verdicts(summary)} |"
 
 
-def time_row(title, summary):
-    entry = quantity(summary, TIME[0])
-    return entry and f"| {title} | {entry['rows']:,} | {played(entry)} | {error(entry)} |"
+def time_row(title, summary, left_out):
+    entry, without = quantity(summary, TIME[0]), left_out.get(TIME[0])
+    return entry and f"| {title} | {entry['rows']:,} | {played(entry)} | {error(entry)} | {error(without) if without else 'in sample'} | {held([without])} |"
 
 
-def tables(answers):
-    heads = {"memory": ["| rows | predicted | played | allocated: median, nine in ten | reserved: median, nine in ten | fits or not |", "| --- " * 6 + "|"],
-             "time": ["| rows | predicted | played | step: median, nine in ten |", "| --- " * 4 + "|"]}
+def tables(answers, left_out):
+    heads = {"memory": ["| rows | predicted | played | allocated: median, nine in ten | reserved: median, nine in ten | device: median, nine in ten | in the others' band | fits or not |",
+                        "| --- " * 8 + "|"],
+             "time": ["| rows | predicted | played | step: median, nine in ten | left out: median, nine in ten | in the others' band |", "| --- " * 6 + "|"]}
     for name, title in {**OWN, **PUBLISHED}.items():
         for kind, row in (("memory", memory_row), ("time", time_row)):
-            line = name in answers and row(title, answers[name]["summary"])
+            line = name in answers and row(title, answers[name]["summary"], left_out.get(name, {}))
             if line:
                 heads[kind].append(line)
     return heads
@@ -173,7 +183,11 @@ def main():
         sys.exit(f"not predicted yet: {', '.join(missing)}")
     with open("README.md", encoding="utf-8") as file:
         readme = file.read()
-    for kind, lines in tables(answers).items():
+    if not os.path.exists(LEFT_OUT):
+        sys.exit(f"{LEFT_OUT} is not there: run ./dev bands first")
+    with open(LEFT_OUT, encoding="utf-8") as file:
+        left_out = json.load(file)
+    for kind, lines in tables(answers, left_out).items():
         readme = write(kind, lines, readme)
     with open("README.md", "w", encoding="utf-8") as file:
         file.write(readme)

@@ -11,6 +11,7 @@
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/layer_graph.hpp"
 #include "plimsoll/model.hpp"
+#include "plimsoll/power_limit.hpp"
 #include "plimsoll/report.hpp"
 #include "plimsoll/search.hpp"
 #include "plimsoll/strategy.hpp"

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -21,12 +22,16 @@ struct RowSet {
 struct Comparison {
   std::string source, id, quantity;
   double predicted = 0, measured = 0;
+  double low = 0, high = 0;          ///< the prediction's band; alike where none is known
   double error = 0;                  ///< predicted / measured − 1; of `fits`: predicted − measured
   bool lower_bound = false;          ///< the measured value is a lower bound: no part of the summary
-  std::string framework;             ///< whose code the run executed
+  std::map<std::string, std::string> kind;  ///< of memory and time: the words of the run's kind (docs/validate.md), whose band it has
   Basis basis = Basis::closed_form;  ///< how the prediction was reached
   std::string closed_form_because;   ///< of a time that was not played
   std::string question;              ///< of a step: alike for runs that differ in their strategy alone
+
+  bool banded() const { return low != high; }
+  bool inside() const { return low <= measured && measured <= high; }
 };
 
 struct RefusedRow {
@@ -41,6 +46,8 @@ struct QuantitySummary {
   double ninetieth = 0;         ///< 90th percentile of |error|
   double bias = 0;              ///< median of the signed error
   std::size_t closed_form = 0;  ///< rows of memory or time whose step was not played: a closed form stands in
+  std::size_t banded = 0;       ///< rows whose prediction has a band
+  std::size_t inside = 0;       ///< of those the measured ones that lie in it
 };
 
 /// Verdicts of one source against what happened.
@@ -92,8 +99,5 @@ Validation validate(const std::vector<RowSet>& sets);
 std::string validation_text(const Validation& validation, std::size_t most = 0);
 /// The object of schema "plimsoll/validation/1" (docs/rows.md).
 std::string validation_json(const Validation& validation);
-/// The errors of reserved bytes and of step times by kind of run, and of the difference between two steps that differ in their strategy
-/// alone, as hardware/residuals.json holds them.
-std::string residuals_json(const Validation& validation);
 
 }  // namespace plimsoll

@@ -1,5 +1,5 @@
 #include "command.hpp"
-#include "plimsoll/error.hpp"
+#include "plimsoll/hardware_files.hpp"
 #include "plimsoll/validate.hpp"
 #include "report_flags.hpp"
 
@@ -7,14 +7,12 @@ namespace plimsoll::cli {
 namespace {
 
 int run_validate(const Arguments& arguments) {
-  if (arguments.has("--residuals") && (arguments.has("--json") || arguments.has("--format")))
-    fail("two ways to print at once", arguments.has("--json") ? "--residuals --json" : "--residuals --format", "--residuals prints JSON of its own");
   const std::string format = format_of(arguments);
+  if (arguments.has("--hardware-files")) use_hardware_files(arguments["--hardware-files"]);
   const auto most = static_cast<std::size_t>(arguments.integer_or("--most", 0, 0, 1'000'000'000));
   std::vector<RowSet> sets;
   for (const std::string& path : arguments.all("ROWS")) sets.push_back({path, load_rows(path)});
   const Validation validation = validate(sets);
-  if (arguments.has("--residuals")) return print_to(arguments, residuals_json(validation)), kFits;
   const auto document = [&] {
     Document made = document_of(validation);
     made.command = command_line("validate", arguments, validate_command().options);
@@ -40,7 +38,7 @@ Command validate_command() {
                   {}};
   command.options = {{Option::positional_list, "ROWS", "files of measured rows (docs/rows.md)", true, {}},
                      {Option::value, "--most", "print this many rows at most (text only)", false, {}},
-                     {Option::flag, "--residuals", "print the errors by kind of run, as hardware/residuals.json holds them", false, {}}};
+                     {Option::value, "--hardware-files", "a folder whose files stand in the place of hardware/'s", false, {}}};
   for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
   return command;
 }

@@ -1,6 +1,7 @@
 // The files of models/ and hardware/ that are part of the library.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -15,7 +16,10 @@ struct ShippedFile {
 const ShippedFile* shipped_files_begin();
 const ShippedFile* shipped_files_end();
 
-/// The shipped file of that path, or nullptr.
+/// Puts a text in the place of the shipped file of that path; false: none is shipped. Before anything is read.
+bool replace_shipped_file(const std::string& path, std::string text);
+
+/// The shipped file of that path, or what stands in its place, or nullptr.
 const ShippedFile* find_shipped_file(std::string_view path);
 
 /// All shipped files whose path starts with `prefix`, in order of path.

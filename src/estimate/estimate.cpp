@@ -50,10 +50,11 @@ Verdict verdict_of(const RankMemory& memory) {
   return memory.margin() < reserve || may_not_fit ? Verdict::tight : Verdict::fits;
 }
 
-TimeReport time_of(const StepTime& step, Basis basis, const Model& model, const Strategy& strategy, const std::string& framework) {
+TimeReport time_of(const StepTime& step, Basis basis, const Model& model, const Cluster& cluster, const Strategy& strategy) {
   TimeReport time;
   time.basis = basis;
-  time.step_seconds = band_of("step_seconds", framework, basis, step.total().value);
+  const RunKind kind = time_kind(model, cluster, strategy, basis, step.host / step.total());
+  time.step_seconds = band_of("step_seconds", kind, step.total().value);
   for (const TimePart& part : step.parts())
     if (part.seconds.value > 0) time.breakdown.push_back(part);
   const double tokens = static_cast<double>(strategy.global_batch) * static_cast<double>(strategy.seq_len);
@@ -194,11 +195,11 @@ Report estimation::estimate_and_read(const Model& model, const Cluster& cluster,
   report.verdict = verdict_of(report.worst_rank().memory);
   if (time.lacking().empty()) {
     const Timeline timeline = time.busiest();
-    report.time = time_of(parts_of(timeline), Basis::played, model, strategy, report.framework);
+    report.time = time_of(parts_of(timeline), Basis::played, model, cluster, strategy);
     time.describe(timeline, report.time);
   } else {
     const StepTime step = step_time(model, stages, cluster, strategy, groups, lengths_of(strategy));
-    report.time = time_of(step, Basis::closed_form, model, strategy, report.framework);
+    report.time = time_of(step, Basis::closed_form, model, cluster, strategy);
     report.time.closed_form_because = time.lacking();
   }
   report.flops = flops_of(model, cluster, strategy, report.ranks, report.time.tokens_per_second_per_gpu);

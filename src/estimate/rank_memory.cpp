@@ -108,9 +108,9 @@ MemoryTrace unplayed(const Model& model, const std::vector<Stage>& stages, int s
 }
 
 /// The spread of reserved bytes over measured runs of this kind, and that of what lies outside the allocator.
-Band device_band(Bytes reserved, const Strategy& resolved, Basis basis, const BytesBand& outside) {
+Band device_band(Bytes reserved, const RunKind& kind, const BytesBand& outside) {
   const auto count = [](Bytes bytes) { return static_cast<double>(bytes.count); };
-  const Band inside = band_of("reserved_bytes", name_of(profile_of(resolved).code), basis, count(reserved));
+  const Band inside = band_of("bytes", kind, count(reserved));
   return {inside.low + count(outside.low), inside.expected + count(outside.expected), inside.high + count(outside.high)};
 }
 
@@ -163,7 +163,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::ve
   memory.allocated = trace.peak_allocated;
   memory.reserved = trace.peak_reserved;
   memory.optimizer_reserved = trace.optimizer_reserved;
-  memory.device = device_band(trace.peak_reserved, resolved, memory.basis, outside.total());
+  memory.device = device_band(trace.peak_reserved, memory_kind(model, cluster, resolved, memory.basis), outside.total());
   memory.parts = parts_of(trace, outside, memory.basis);
   memory.backward_peak = trace.backward_peak;
   memory.first_step_allocated = trace.first_step_allocated;

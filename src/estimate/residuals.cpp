@@ -1,23 +1,26 @@
 #include "estimate/residuals.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "hardware/read_values.hpp"
+#include "plimsoll/framework.hpp"
 
 namespace plimsoll::estimation {
 namespace {
 
-/// Percentiles of predicted / measured − 1.
+/// Between `low` and `high` lie nine in ten of predicted / measured − 1.
 struct Residual {
-  std::string quantity, framework, basis;
-  double fifth = 0, ninety_fifth = 0;
+  std::string quantity;
+  RunKind when;  ///< words of the kinds that it is of; empty: all
+  double low = 0, high = 0;
 };
 
 struct Residuals {
-  std::vector<Residual> spreads;
+  std::vector<Residual> spreads;  ///< the narrowest kinds first
   std::map<std::string, double, std::less<>> differences;  ///< by framework: logarithms of ratios
 };
 
@@ -25,8 +28,11 @@ Residuals read_residuals() {
   const JsonDocument document = hardware::shipped_document("hardware/residuals.json");
   Residuals residuals;
   for (const JsonValue& row : document.root()["residuals"].elements()) {
-    residuals.spreads.push_back({row["quantity"].text(), row["framework"].text(), row["basis"].text(), row["p5"].number(-0.999, 1000),
-                                 row["p95"].number(-0.999, 1000)});
+    Residual& read = residuals.spreads.emplace_back();
+    read.quantity = row["quantity"].text();
+    for (const std::string& word : row["when"].keys()) read.when[word] = row["when"][word].text();
+    read.low = row["low"].number(-0.999, 0);
+    read.high = row["high"].number(0, 1000);
   }
   for (const JsonValue& row : document.root()["differences"].elements())
     residuals.differences[row["framework"].text()] = row["p90"].number(0, 10);
@@ -38,26 +44,57 @@ const Residuals& shipped_residuals() {
   return residuals;
 }
 
-constexpr double kUnmeasured = 2;
+bool applies(const Residual& residual, std::string_view quantity, const RunKind& kind) {
+  return residual.quantity == quantity && std::all_of(residual.when.begin(), residual.when.end(), [&](const auto& word) {
+           const auto found = kind.find(word.first);
+           return found != kind.end() && found->second == word.second;
+         });
+}
 
-const Residual* residual_of(std::string_view quantity, std::string_view framework, std::string_view basis) {
-  for (const Residual& each : shipped_residuals().spreads)
-    if (each.quantity == quantity && each.framework == framework && each.basis == basis) return &each;
-  return nullptr;
+const char* arithmetic_of(const Strategy& s) {
+  switch (s.low_precision) {
+    case LowPrecision::fp8:
+    case LowPrecision::mxfp8:
+      return "8 bits";
+    case LowPrecision::nvfp4:
+      return "4 bits";
+    case LowPrecision::none:
+      break;
+  }
+  return s.compute_dtype.value_or(DType::bf16) == DType::fp32 ? "32 bits" : "16 bits";
+}
+
+bool is_mixture(const Model& model) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
 }
 
 }  // namespace
 
-Band band_of(std::string_view quantity, std::string_view framework, Basis basis, double expected) {
-  const Residual* residual = residual_of(quantity, framework, name_of(basis));
-  if (!residual) residual = residual_of(quantity, "all", name_of(basis));
-  // Nobody held such a prediction against a run: twice what played ones miss by.
-  const double factor = residual ? 1 : kUnmeasured;
-  if (!residual) residual = residual_of(quantity, "all", name_of(Basis::played));
-  if (!residual) return Band::exactly(expected);
-  // predicted = measured · (1 + e): a prediction that is usually too low (e < 0) has its band above it.
-  const double low = expected / (1 + factor * residual->ninety_fifth), high = expected / (1 + factor * residual->fifth);
-  return {low < expected ? low : expected, expected, high > expected ? high : expected};
+RunKind memory_kind(const Model& model, const Cluster& cluster, const Strategy& resolved, Basis basis) {
+  const bool timed = cluster.accelerator.gemm.start.provenance == Provenance::calibrated;
+  return {{"framework", std::string(name_of(profile_of(resolved).code))},
+          {"place", cluster.nodes > 1 ? "many nodes" : resolved.gpus > 1 ? "one node" : "one device"},
+          {"network", is_mixture(model) ? "mixture" : "dense"},
+          {"device", timed ? "measured" : "published"},
+          {"arithmetic", arithmetic_of(resolved)},
+          {"training", resolved.lora || resolved.peft ? "adapters" : "whole"},
+          {"basis", std::string(name_of(basis))}};
+}
+
+RunKind time_kind(const Model& model, const Cluster& cluster, const Strategy& resolved, Basis basis, double host) {
+  constexpr double kWaitedFor = 0.05;
+  RunKind kind = memory_kind(model, cluster, resolved, basis);
+  if (basis == Basis::played) kind["host"] = host > kWaitedFor ? "waited for" : "ahead";
+  return kind;
+}
+
+Band band_of(std::string_view quantity, const RunKind& kind, double expected) {
+  for (const Residual& residual : shipped_residuals().spreads) {
+    if (!applies(residual, quantity, kind)) continue;
+    // predicted = measured · (1 + e): a prediction that is usually too low (e < 0) has its band above it.
+    return {expected / (1 + residual.high), expected, expected / (1 + residual.low)};
+  }
+  return Band::exactly(expected);
 }
 
 double decisive_difference(std::string_view framework) {

@@ -25,23 +25,38 @@ Table launches_table(const std::vector<KernelTime>& kernels) {
 
 Table rows_table(const Validation& validation) {
   Table table{"rows, worst first",
-              {{"error", "error"}, {"quantity", "quantity"}, {"predicted", "predicted"}, {"measured", "measured"}, {"row", "id"}, {"source", "source"}},
+              {{"error", "error"},
+               {"quantity", "quantity"},
+               {"predicted", "predicted"},
+               {"low", "low"},
+               {"high", "high"},
+               {"measured", "measured"},
+               {"row", "id"},
+               {"source", "source"}},
               {}};
   for (const Comparison& row : validation.rows)
     table.rows.push_back({{fmt::format("{:+.2f} %", 100 * row.error), fmt::format("{:.6g}", row.error)}, text_cell(row.quantity),
-                          number_cell(row.quantity, row.predicted), number_cell(row.quantity, row.measured), text_cell(row.id),
-                          text_cell(row.source)});
+                          number_cell(row.quantity, row.predicted), number_cell(row.quantity, row.low), number_cell(row.quantity, row.high),
+                          number_cell(row.quantity, row.measured), text_cell(row.id), text_cell(row.source)});
   return table;
 }
 
 Table errors_table(const Validation& validation) {
   Table table{"errors by source",
-              {{"source", "source"}, {"quantity", "quantity"}, {"rows", "rows"}, {"median", "median"}, {"nine in ten", "ninetieth"}, {"bias", "bias"}},
+              {{"source", "source"},
+               {"quantity", "quantity"},
+               {"rows", "rows"},
+               {"median", "median"},
+               {"nine in ten", "ninetieth"},
+               {"bias", "bias"},
+               {"have a band", "banded"},
+               {"in it", "inside"}},
               {}};
   const auto percent = [](double share) { return Cell{fmt::format("{:.2f} %", 100 * share), fmt::format("{:.6g}", share)}; };
   for (const QuantitySummary& each : validation.quantities)
     table.rows.push_back({text_cell(each.source), text_cell(each.quantity), count_cell(static_cast<std::int64_t>(each.rows)),
-                          percent(each.median), percent(each.ninetieth), percent(each.bias)});
+                          percent(each.median), percent(each.ninetieth), percent(each.bias), count_cell(static_cast<std::int64_t>(each.banded)),
+                          count_cell(static_cast<std::int64_t>(each.inside))});
   return table;
 }
 

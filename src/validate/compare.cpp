@@ -7,6 +7,7 @@
 #include <optional>
 #include <set>
 
+#include "estimate/residuals.hpp"
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -80,8 +81,8 @@ double error_of(const Observed& seen, double value) {
 }
 
 Comparison& add(RowResult& result, const std::string& source, const MeasuredRow& row, const Observed& seen, double value) {
-  return result.comparisons.emplace_back(Comparison{
-      source, row.id, seen.quantity, value, seen.value, error_of(seen, value), seen.lower_bound, {}, Basis::closed_form, {}, {}});
+  return result.comparisons.emplace_back(Comparison{source, row.id, seen.quantity, value, seen.value, value, value, error_of(seen, value),
+                                                    seen.lower_bound, {}, Basis::closed_form, {}, {}});
 }
 
 /// Whether the rank that is asked about ran out of memory, or any where none is.
@@ -90,19 +91,57 @@ bool ran_out(const Report& report, const Strategy& strategy) {
   return std::any_of(report.ranks.begin(), report.ranks.end(), [](const RankReport& rank) { return rank.memory.out_of_memory; });
 }
 
-/// What two runs share that differ in their strategy alone: model, devices, release, batch, sequence, arithmetic and optimizer. Empty where
-/// the strategy does not resolve.
-std::string question_of(const MeasuredRow& row) {
-  const Model& model = *row.model;
+/// The strategy as it runs; nothing where it does not resolve, as a predictor that stands in for `estimate` may be asked.
+std::optional<Strategy> resolved_of(const MeasuredRow& row) {
   try {
-    const Strategy s = resolve(row.strategy, model, *row.cluster);
-    return fmt::format("{} {} {} {} {} | {} {} | {} {} {} | {} {} {} | {} {} {} {}", model.architecture, model.parameters(), model.layers,
-                       model.heads, model.vocab_size, row.cluster->accelerator.name, s.gpus, s.framework, s.framework_version, s.torch,
-                       s.global_batch, s.seq_len, static_cast<int>(s.task), static_cast<int>(s.precision),
-                       static_cast<int>(s.low_precision), static_cast<int>(s.fp8_scaling), static_cast<int>(s.optimizer));
+    return resolve(row.strategy, *row.model, *row.cluster);
   } catch (const Error&) {
-    return {};
+    return std::nullopt;
   }
+}
+
+/// What two runs share that differ in their strategy alone: model, devices, release, batch, sequence, arithmetic and optimizer.
+std::string question_of(const MeasuredRow& row, const Strategy& s) {
+  const Model& model = *row.model;
+  return fmt::format("{} {} {} {} {} | {} {} | {} {} {} | {} {} {} | {} {} {} {}", model.architecture, model.parameters(), model.layers,
+                     model.heads, model.vocab_size, row.cluster->accelerator.name, s.gpus, s.framework, s.framework_version, s.torch,
+                     s.global_batch, s.seq_len, static_cast<int>(s.task), static_cast<int>(s.precision), static_cast<int>(s.low_precision),
+                     static_cast<int>(s.fp8_scaling), static_cast<int>(s.optimizer));
+}
+
+double host_share(const TimeReport& time) {
+  for (const TimePart& part : time.breakdown)
+    if (part.name == "host") return part.seconds.value / time.step_seconds.expected;
+  return 0;
+}
+
+void take_band(Comparison& comparison, const Band& band) {
+  comparison.low = band.low;
+  comparison.high = band.high;
+}
+
+/// The band of a prediction: the report's own, or that of the same kind of run around what the row's rank needs.
+void take_memory_band(Comparison& comparison, const Report& report, const MeasuredRow& row, const std::optional<Strategy>& resolved) {
+  const RankReport* asked = asked_rank(report, row.strategy);
+  const RankMemory& memory = (asked ? *asked : report.worst_rank()).memory;
+  comparison.basis = memory.basis;
+  if (comparison.quantity == quantity::device) take_band(comparison, {memory.device.low, comparison.predicted, memory.device.high});
+  if (!resolved || comparison.quantity == quantity::backward_peak) return;
+  comparison.kind = estimation::memory_kind(*row.model, *row.cluster, *resolved, memory.basis);
+  if (comparison.quantity != quantity::device)
+    take_band(comparison, estimation::band_of("bytes", comparison.kind, comparison.predicted));
+}
+
+void take_time_band(Comparison& comparison, const Report& report, const MeasuredRow& row, const std::optional<Strategy>& resolved) {
+  comparison.basis = report.time.basis;
+  comparison.closed_form_because = report.time.closed_form_because;
+  const Band& step = report.time.step_seconds;
+  const double counted = comparison.predicted * step.expected;  // by a rate, in a step
+  const bool whole = comparison.quantity == quantity::step_seconds;
+  take_band(comparison, whole ? step : Band{counted / step.high, comparison.predicted, counted / step.low});
+  if (!resolved) return;
+  comparison.kind = estimation::time_kind(*row.model, *row.cluster, *resolved, report.time.basis, host_share(report.time));
+  if (whole) comparison.question = question_of(row, *resolved);
 }
 
 /// Compares everything that needs a step. A peak that was measured is predicted without the limit that cut the prediction short.
@@ -116,19 +155,15 @@ void compare_step(RowResult& result, const std::string& source, const MeasuredRo
     cluster.accelerator.memory_usable.value = kUnbounded;
     unbounded = predictor(*row.model, cluster, row.strategy);
   }
+  const std::optional<Strategy> resolved = resolved_of(row);
   for (const Observed& seen : row.measured) {
     if (seen.quantity == quantity::parameters) continue;
     const Report& from = unbounded && is_memory(seen.quantity) ? *unbounded : report;
     const auto value = predicted(seen, from, row.strategy);
     if (!value) continue;
     Comparison& comparison = add(result, source, row, seen, *value);
-    comparison.framework = from.framework;
-    if (is_memory(seen.quantity)) comparison.basis = from.worst_rank().memory.basis;
-    if (is_time(seen.quantity)) {
-      comparison.basis = from.time.basis;
-      comparison.closed_form_because = from.time.closed_form_because;
-    }
-    if (seen.quantity == quantity::step_seconds) comparison.question = question_of(row);
+    if (is_memory(seen.quantity)) take_memory_band(comparison, from, row, resolved);
+    if (is_time(seen.quantity)) take_time_band(comparison, from, row, resolved);
   }
 }
 

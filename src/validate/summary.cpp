@@ -21,12 +21,12 @@ using Key = std::pair<std::string, std::string>;  // source, quantity
 
 struct Errors {
   std::vector<double> all;
-  std::size_t closed_form = 0;
+  std::size_t closed_form = 0, banded = 0, inside = 0;
 };
 
 QuantitySummary summary_of(const Key& key, Errors of_key) {
   std::vector<double>& errors = of_key.all;
-  QuantitySummary summary{key.first, key.second, errors.size(), 0, 0, 0, of_key.closed_form};
+  QuantitySummary summary{key.first, key.second, errors.size(), 0, 0, 0, of_key.closed_form, of_key.banded, of_key.inside};
   std::sort(errors.begin(), errors.end());
   summary.bias = quantile(errors, 0.5);
   for (double& error : errors) error = std::fabs(error);
@@ -55,6 +55,7 @@ void summarise(Validation& validation) {
       Errors& of_key = errors[{row.source, row.quantity}];
       of_key.all.push_back(row.error);
       if ((is_memory(row.quantity) || is_time(row.quantity)) && row.basis != Basis::played) ++of_key.closed_form;
+      if (row.banded()) ++of_key.banded, of_key.inside += row.inside() ? 1 : 0;
     }
   }
   for (auto& [key, of_key] : errors) validation.quantities.push_back(summary_of(key, std::move(of_key)));

@@ -27,10 +27,21 @@ std::string json_list(const List& list, Write write) {
   return "[" + text + "]";
 }
 
+std::string json_kind(const std::map<std::string, std::string>& kind) {
+  std::string text;
+  for (const auto& [word, value] : kind) text += (text.empty() ? "" : ",") + quoted(word) + ":" + quoted(value);
+  return "{" + text + "}";
+}
+
 std::string json_row(const Comparison& row) {
-  const std::string bound = row.lower_bound ? ",\"lower_bound\":true" : "";
+  std::string more;
+  if (row.banded())
+    more += fmt::format(",\"low\":{},\"high\":{},\"inside\":{}", number(row.low), number(row.high), row.inside());
+  if (row.lower_bound) more += ",\"lower_bound\":true";
+  if (!row.kind.empty()) more += ",\"kind\":" + json_kind(row.kind);
+  if (!row.question.empty()) more += ",\"question\":" + quoted(row.question);
   return fmt::format("{{\"id\":{},\"quantity\":{},\"predicted\":{},\"measured\":{},\"error\":{},\"source\":{}{}}}", quoted(row.id),
-                     quoted(row.quantity), number(row.predicted), number(row.measured), number(row.error), quoted(row.source), bound);
+                     quoted(row.quantity), number(row.predicted), number(row.measured), number(row.error), quoted(row.source), more);
 }
 
 std::string json_summary(const Validation& v) {
@@ -38,8 +49,9 @@ std::string json_summary(const Validation& v) {
     return fmt::format("{{\"source\":{},\"rows\":{},\"predicted\":{}}}", quoted(s.source), s.rows, s.predicted);
   });
   const std::string quantities = json_list(v.quantities, [](const QuantitySummary& q) {
-    return fmt::format("{{\"source\":{},\"quantity\":{},\"rows\":{},\"median\":{},\"ninetieth\":{},\"bias\":{},\"closed_form\":{}}}",
-                       quoted(q.source), quoted(q.quantity), q.rows, number(q.median), number(q.ninetieth), number(q.bias), q.closed_form);
+    return fmt::format(
+        "{{\"source\":{},\"quantity\":{},\"rows\":{},\"median\":{},\"ninetieth\":{},\"bias\":{},\"closed_form\":{},\"banded\":{},\"inside\":{}}}",
+        quoted(q.source), quoted(q.quantity), q.rows, number(q.median), number(q.ninetieth), number(q.bias), q.closed_form, q.banded, q.inside);
   });
   const std::string fits = json_list(v.fits, [](const FitsSummary& f) {
     return fmt::format(
@@ -104,10 +116,11 @@ std::string validation_text(const Validation& v, std::size_t most) {
   std::string text = text_rows(v, most) + text_refused(v) + text_closed_forms(v);
   if (!v.unread_keys.empty()) text += "\nKeys that nothing read\n";
   for (const auto& key : v.unread_keys) text += fmt::format("{:>5}  {}\n", key.rows, key.key);
-  text += fmt::format("\n{:<28} {:<26} {:>6} {:>9} {:>9} {:>9}\n", "source", "quantity", "rows", "median", "9 in 10", "bias");
+  text += fmt::format("\n{:<28} {:<26} {:>6} {:>9} {:>9} {:>9} {:>11}\n", "source", "quantity", "rows", "median", "9 in 10", "bias", "in its band");
   for (const auto& q : v.quantities)
-    text += fmt::format("{:<28} {:<26} {:>6} {:>8.2f}% {:>8.2f}% {:>8.2f}%{}\n", q.source, q.quantity, q.rows, q.median * 100,
-                        q.ninetieth * 100, q.bias * 100, q.closed_form == 0 ? "" : fmt::format("  ({} by closed forms)", q.closed_form));
+    text += fmt::format("{:<28} {:<26} {:>6} {:>8.2f}% {:>8.2f}% {:>8.2f}% {:>11}{}\n", q.source, q.quantity, q.rows, q.median * 100,
+                        q.ninetieth * 100, q.bias * 100, q.banded == 0 ? "" : fmt::format("{} of {}", q.inside, q.banded),
+                        q.closed_form == 0 ? "" : fmt::format("  ({} by closed forms)", q.closed_form));
   for (const auto& f : v.fits)
     text += fmt::format("{:<28} fits: {:.1f}% of {} right; ran {} right {} wrong, out of memory {} right {} wrong (false fits {:.2f}%)\n",
                         f.source, f.right() * 100, f.rows(), f.fits_right, f.fits_wrong, f.oom_right, f.oom_wrong, f.false_fits() * 100);

@@ -98,8 +98,6 @@ def replay(checks, folder):
     rows = {row["quantity"]: row for row in json.loads(validated.out)["rows"]} if validated.code == 0 else {}
     checks.check(rows.get("allocated_bytes", {}).get("error") == 0, f"validate reads the row: {validated.err[:200]}{validated.out[:300]}")
     checks.check("step_seconds" in rows, "and predicts its step")
-    both = run("validate", "row.json", "--residuals", "--json", folder=folder)
-    checks.check(both.code == 2 and "--residuals --json" in both.err, f"two ways to print at once: {both.code}: {both.err[:200]}")
 
 
 def interruption(checks, folder):

@@ -1,27 +1,42 @@
-// The bands around predictions: measured ones as hardware/residuals.json has them, unmeasured ones wider.
+// The bands around predictions: hardware/residuals.json by kinds of runs, the narrowest that fits.
 #include "estimate/residuals.hpp"
 
 #include <gtest/gtest.h>
 
+#include <set>
+
+#include "hardware/read_values.hpp"
+
 namespace plimsoll::estimation {
 namespace {
 
-// No run ever held a closed form of reserved bytes to account: its band is that of played ones with both errors doubled, never none.
-TEST(Residuals, WhatNobodyMeasuredHasTwiceTheBand) {
-  const Band played = band_of("reserved_bytes", "no framework", Basis::played, 100),
-             closed = band_of("reserved_bytes", "no framework", Basis::closed_form, 100);
-  const double above = 100 / played.low - 1, below = 100 / played.high - 1;  // predicted / measured − 1
-  EXPECT_GT(above, 0);
-  EXPECT_LT(below, 0);
-  EXPECT_NEAR(closed.low, 100 / (1 + 2 * above), 1e-9);
-  EXPECT_NEAR(closed.high, 100 / (1 + 2 * below), 1e-9);
+// A kind of which nothing is known has the band of all runs: there is one for each quantity, on both sides of the prediction.
+TEST(Residuals, WhatNobodyMeasuredHasTheBandOfAll) {
+  for (const char* quantity : {"bytes", "step_seconds"}) {
+    const Band band = band_of(quantity, {}, 100);
+    EXPECT_LT(band.low, 100) << quantity;
+    EXPECT_GT(band.high, 100) << quantity;
+  }
 }
 
-// Step times of closed forms were measured: too fast, so the band lies above.
-TEST(Residuals, AQuickClosedFormHasItsBandAboveIt) {
-  const Band band = band_of("step_seconds", "no framework", Basis::closed_form, 100);
-  EXPECT_EQ(band.low, 100);
-  EXPECT_GT(band.high, 120);
+// Every entry tells kinds by the words that a run's kind has, holds the prediction itself, and stands before those whose words are a part of
+// its own: else it would never be reached.
+TEST(Residuals, EntriesGoFromNarrowToWide) {
+  const std::set<std::string> known = {"framework", "place", "network", "device", "arithmetic", "training", "basis", "host"};
+  const JsonDocument document = hardware::shipped_document("hardware/residuals.json");
+  std::vector<std::pair<std::string, RunKind>> before;
+  for (const JsonValue& row : document.root()["residuals"].elements()) {
+    RunKind when;
+    for (const std::string& word : row["when"].keys()) {
+      EXPECT_EQ(known.count(word), 1u) << word;
+      when[word] = row["when"][word].text();
+    }
+    const Band band = band_of(row["quantity"].text(), when, 100);
+    EXPECT_NEAR(band.low, 100 / (1 + row["high"].number(0, 1000)), 1e-9);
+    EXPECT_NEAR(band.high, 100 / (1 + row["low"].number(-1, 0)), 1e-9);
+    before.emplace_back(row["quantity"].text(), when);
+  }
+  EXPECT_FALSE(before.empty());
 }
 
 }  // namespace

@@ -175,29 +175,34 @@ TEST(Validate, JsonAndTextHoldEveryRow) {
   EXPECT_NE(validation_text(v).find("-50.00%"), std::string::npos) << validation_text(v);
 }
 
-/// Seven runs of one question, predicted e^0.02 apart and measured e^0.01: a pair d places apart is overstated by 0.01 d. Of the 21 pairs
-/// 6, 5, 4, 3 and 2 are 1 to 5 places apart, and 18.9 pairs are nine in ten: the 90th percentile is 5 places. One more question of two runs
-/// is too few.
-TEST(Residuals, DifferencesAreOfPairsThatAnswerOneQuestion) {
-  Validation validation;
-  const auto add = [&](const char* framework, const char* question, double predicted, double measured) {
-    Comparison row;
-    row.quantity = quantity::step_seconds;
-    row.predicted = predicted;
-    row.measured = measured;
-    row.framework = framework;
-    row.basis = Basis::played;
-    row.question = question;
-    validation.rows.push_back(row);
+// A step of 2 s predicted as 1 s lies in a band from 0.8 to 2.5 s, one of 3 s does not; of tokens a second the band is turned round.
+TEST(Validate, CountsWhatLiesInItsBand) {
+  const Predictor banded = [](const Model& model, const Cluster& cluster, const Strategy& strategy) {
+    Report report = fixed(model, cluster, strategy);
+    report.time.step_seconds = {0.8, 1.0, 2.5};
+    return report;
   };
-  for (int i = 0; i < 7; ++i) add("megatron-te", "one", std::exp(0.02 * i), std::exp(0.01 * i));
-  add("megatron-te", "two", 5.0, 1.0);  // of another question: no pair with the rest
-  add("torchtune", "three", 1.0, 1.0);
-  add("torchtune", "three", 1.1, 1.0);
-  const std::string json = residuals_json(validation);
-  EXPECT_NE(json.find(R"({"framework": "megatron-te", "pairs": 21, "p90": 0.0500})"), std::string::npos) << json;
-  EXPECT_EQ(json.find(R"("framework": "torchtune", "pairs")"), std::string::npos) << json;
-  EXPECT_NE(json.find(R"({"framework": "all", "pairs": 21, "p90": 0.0500})"), std::string::npos) << json;
+  const auto v = validate({{"s",
+                            {row("a", {{quantity::step_seconds, 2, false}}), row("b", {{quantity::step_seconds, 3, false}}),
+                             row("c", {{quantity::tokens_per_second, 25, false}})}}},
+                          banded);
+  for (const Comparison& each : v.rows) {
+    if (each.quantity == quantity::tokens_per_second) {
+      EXPECT_DOUBLE_EQ(each.low, 20);
+      EXPECT_DOUBLE_EQ(each.high, 62.5);
+      EXPECT_TRUE(each.inside());
+    } else {
+      EXPECT_EQ(each.inside(), each.id == "a");
+    }
+  }
+  const auto steps = std::find_if(v.quantities.begin(), v.quantities.end(),
+                                  [](const QuantitySummary& one) { return one.quantity == quantity::step_seconds; });
+  EXPECT_EQ(steps->banded, 2u);
+  EXPECT_EQ(steps->inside, 1u);
+  const std::string json = validation_json(v);
+  EXPECT_NE(json.find(R"("low":0.8,"high":2.5,"inside":true)"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("banded":2,"inside":1)"), std::string::npos) << json;
+  EXPECT_NE(validation_text(v).find("1 of 2"), std::string::npos) << validation_text(v);
 }
 
 }  // namespace
