@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cctype>
 #include <fstream>
+#include <ostream>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -26,6 +27,7 @@ struct Section {
   std::string framework;
   std::vector<Line> lines;
 };
+void PrintTo(const Section& section, std::ostream* out) { *out << section.framework; }
 
 std::vector<Section> sections() {
   const std::string mark = " # not yet: ";

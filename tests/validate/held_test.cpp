@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <ostream>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -20,6 +21,7 @@ struct Slice {
   std::string name;
   std::size_t at, of;
 };
+void PrintTo(const Slice& slice, std::ostream* out) { *out << slice.name << ", every row of " << slice.of << " from " << slice.at; }
 
 std::vector<Slice> slices() {
   std::vector<Slice> all;

@@ -240,7 +240,9 @@ class Saying {
   void adapters() {
     say("lora.r", "8");
     const bool peft = framework_.code == ModelCode::transformers || framework_.code == ModelCode::diffusers;
-    maybe("lora.target_modules", peft ? 0.4 : 1, {"all-linear", "q_proj,v_proj", "linear_qkv"});
+    const bool megatron = !framework_.layer_spec.empty();
+    maybe("lora.target_modules", peft ? 0.4 : 1,
+          megatron ? Texts{"linear_qkv", "linear_qkv,linear_proj"} : Texts{"all-linear", "q_proj,v_proj"});
     if (peft) maybe("base_weights", 0.3, {"nf4", "nf4-double-quant", "int8"});
   }
 
@@ -261,7 +263,10 @@ class Saying {
       return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return rate.type == math_of(type); });
     };
     if (!has(DType::bf16)) return {{"fp16"}, {"fp32"}};
-    std::vector<Weighted> precisions{{"bf16", 5}, {"fp16"}, {"fp32"}, {"amp-bf16"}, {"pure-bf16"}};
+    constexpr double kSeldom = 0.3;
+    const bool any = framework_.code == ModelCode::transformers || framework_.code == ModelCode::diffusers;
+    const double other = any ? 1 : kSeldom;  // trainers of their own have one recipe
+    std::vector<Weighted> precisions{{"bf16", 5}, {"fp16"}, {"fp32", other}, {"amp-bf16", other}, {"pure-bf16", other}};
     if (!framework_.low_precisions.empty() && has(DType::fp8)) precisions.push_back({"fp8", 2});
     return precisions;
   }
@@ -401,6 +406,17 @@ Held predicted(const Drawn& drawn) {
   if (digest.left() != 0) now.figures["tensors_left"] = digest.left();
   now.parts = digest.parts();
   return now;
+}
+
+std::string unplayed(const Drawn& drawn) {
+  try {
+    const Parsed parsed = parse(drawn);
+    for (const RankReport& rank : estimate(parsed.model, parsed.cluster, parsed.strategy).ranks)
+      if (rank.memory.basis != Basis::played) return "closed form: " + rank.memory.closed_form_because;
+    return {};
+  } catch (const Error& error) {
+    return (error.code() == ErrorCode::refused ? "refused: " : "impossible: ") + error.message();
+  }
 }
 
 std::string dump_of(const Drawn& drawn) {

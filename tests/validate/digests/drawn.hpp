@@ -33,5 +33,7 @@ const std::vector<std::pair<std::string, std::string>>& undrawn_keys();
 /// Predicts it: outcome, programs, allocated and reserved bytes of the worst rank.
 Held predicted(const Drawn& drawn);
 std::string dump_of(const Drawn& drawn);
+/// Why it is not played; empty: it is.
+std::string unplayed(const Drawn& drawn);
 
 }  // namespace plimsoll::digests

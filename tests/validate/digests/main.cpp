@@ -1,6 +1,6 @@
 // row_digests write [NAME …]   writes what is held anew (of all, or of those), and tells what moved
 // row_digests dump NAME ID     the program of a row, or of drawn strategy ID, as text
-// row_digests line ID          the drawn strategy as it could be typed
+// row_digests line ID          the drawn strategy as it could be typed, and why it is not played, if it is not
 #include <cstdio>
 #include <exception>
 #include <string>
@@ -18,7 +18,8 @@ int run(const std::vector<std::string>& words) {
     return 0;
   }
   if (words.size() == 2 && words[0] == "line") {
-    std::puts(line_of(drawn(std::stoi(words[1]))).c_str());
+    const Drawn line = drawn(std::stoi(words[1]));
+    std::printf("%s\n%s\n", line_of(line).c_str(), unplayed(line).c_str());
     return 0;
   }
   if (words.empty() || words[0] != "write") {
