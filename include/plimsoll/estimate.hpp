@@ -8,6 +8,7 @@
 
 #include "plimsoll/memory.hpp"
 #include "plimsoll/model.hpp"
+#include "plimsoll/release.hpp"
 #include "plimsoll/units.hpp"
 
 namespace plimsoll {
@@ -142,6 +143,7 @@ struct Report {
   TimeReport time;
   FlopsReport flops;
   std::vector<Origin> provenance;
+  std::vector<Releases::Entry> releases;  ///< which packages the answer stands on: those that were said, held by them, or taken
   std::vector<std::string> assumptions, unread_keys, notes;
 
   const RankReport& worst_rank() const { return ranks[worst]; }

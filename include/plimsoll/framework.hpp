@@ -106,11 +106,9 @@ Engine engine_of(const Strategy& resolved);
 /// The catalogue's entry of a resolved strategy's framework, as its version, layer spec and PyTorch have it.
 FrameworkProfile profile_of(const Strategy& resolved);
 
-/// PyTorch's release as a number to compare: "2.15.0+cu132" → 215, "2.6" → 206. Of a resolved strategy.
-int torch_release(const Strategy& resolved);
-
-/// torchtune's release of a resolved strategy: 0.4.0 → 4; a date stands for the release of that time, nothing for the newest, 6.
-int torchtune_release(const Strategy& resolved);
+/// The packages that a framework's run stands on: first the one that the key `framework_version` names where its text is a release alone,
+/// then others that it may be a release of, then what else runs.
+const std::vector<Package>& packages_of(const std::string& framework);
 
 /// Fills everything that was not said, in the order: what follows from the other settings, the framework's default, the field's usual
 /// value; every value taken is told in `assumed`. Throws one Error that names all contradictions together, each with what would resolve it,

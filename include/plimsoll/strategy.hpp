@@ -14,6 +14,7 @@
 
 #include "plimsoll/allocator_settings.hpp"
 #include "plimsoll/dtype.hpp"
+#include "plimsoll/release.hpp"
 #include "plimsoll/units.hpp"
 
 namespace plimsoll {
@@ -337,7 +338,8 @@ struct TitanOptions {
 struct Strategy {
   // ---- who runs it -------------------------------------------------------------------------------------------------
   std::string framework;                 ///< name of the framework catalogue ("torchtitan"); resolved ("torch")
-  std::string framework_version, torch;  ///< "0.3.0", "2.15.0+cu132"; empty: the newest that is modelled
+  std::string framework_version;         ///< its release as it was said ("0.3.0"); resolve() reads it into `releases` and leaves it empty
+  Releases releases;                     ///< which packages run; resolved: those that the answer stands on
   enum class Task : std::uint8_t { automatic, lm, cls, seq2seq, image, diffusion } task = Task::automatic;  ///< resolved from the model
 
   // ---- ranks (0: not said; resolved) ---------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ const std::string kDevice = "--device";
 /// The strategy's keys as they were given: the file's come with the flags.
 std::vector<std::pair<std::string, std::string>> settings_of(const Arguments& arguments) {
   if (arguments.has("--strategy")) fail("a row states every key", "--row", "give the strategy as flags instead of --strategy");
-  std::vector<std::pair<std::string, std::string>> settings;
+  std::vector<std::pair<std::string, std::string>> settings = stated_releases(arguments);
   for (const StrategyOption& option : strategy_options()) {
     std::string flag = "--" + option.key;
     std::replace(flag.begin(), flag.end(), '_', '-');

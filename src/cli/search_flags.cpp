@@ -51,9 +51,9 @@ SearchWidth width_of(const Arguments& arguments) {
 /// One value is said of all plans; several are an axis.
 void read_strategy(const Arguments& arguments, SearchRequest& request) {
   if (arguments.has("--strategy")) request.base = load_strategy(arguments["--strategy"]);
-  std::vector<std::pair<std::string, std::string>> said;
+  std::vector<std::pair<std::string, std::string>> said = stated_releases(arguments);
   for (const Option& flag : strategy_flags(kGpus)) {
-    if (!arguments.has(flag.name)) continue;
+    if (!arguments.has(flag.name) || flag.kind == Option::words) continue;
     const std::string key = key_of(flag.name), &text = arguments[flag.name];
     const bool any_framework = key == "framework" && text == "any";
     const bool is_list = flag.help.find("list") != std::string::npos || key == "strategy";

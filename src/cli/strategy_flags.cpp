@@ -7,6 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/formats.hpp"
 #include "plimsoll/power_limit.hpp"
+#include "plimsoll/release.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -16,6 +17,11 @@ std::string flag_of(const StrategyOption& option) {
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
 }
+
+constexpr const char* kRelease = "--release";
+
+/// "releases.*", which the command line spells --release.
+bool is_release(const StrategyOption& option) { return option.key.find('*') != std::string::npos; }
 
 /// The keys that most runs set; --help shows them first.
 bool is_usual(const std::string& key) {
@@ -36,15 +42,15 @@ std::vector<Option> run_options() {
 
 std::vector<Option> foreign_options() {
   return {{Option::words, "--from", "other programs' files (docs/formats); FORMAT:FILE forces", false, {}},
-          {Option::words, "--release", "PACKAGE=VERSION: whose defaults those files have", false, {}},
           {Option::flag, "--show-resolved", "every key of those files: what it became, and where from", false, {}},
           {Option::rest, "COMMAND", "a launch line behind --, as it would be typed", false, {}}};
 }
 
 std::vector<Option> strategy_flags(const std::string& taken) {
-  std::vector<Option> flags;
+  std::vector<Option> flags = {{Option::words, kRelease, "PACKAGE=VERSION …: what runs, where it is not the newest (docs/releases.md)", false,
+                                "Strategy (--help-all: every key)"}};
   for (const StrategyOption& option : strategy_options()) {
-    if (flag_of(option) == taken) continue;
+    if (flag_of(option) == taken || is_release(option)) continue;
     const bool usual = is_usual(option.key);
     flags.push_back({Option::value, flag_of(option), option.help + (option.help.empty() ? "" : ": ") + option.values, false,
                      usual ? "Strategy (--help-all: every key)" : "Strategy, more keys (docs/rows.md)", !usual});
@@ -52,10 +58,21 @@ std::vector<Option> strategy_flags(const std::string& taken) {
   return flags;
 }
 
+std::vector<std::pair<std::string, std::string>> stated_releases(const Arguments& arguments) {
+  std::vector<std::pair<std::string, std::string>> options;
+  for (const std::string& said : arguments.all(kRelease)) {
+    const auto [package, release] = release_option(said);
+    options.emplace_back("releases." + package, release);
+  }
+  return options;
+}
+
 Strategy with_strategy_flags(Strategy strategy, const Arguments& arguments, const std::string& taken) {
   std::vector<std::pair<std::string, std::string>> options;
   for (const StrategyOption& option : strategy_options())
-    if (const std::string flag = flag_of(option); flag != taken && arguments.has(flag)) options.emplace_back(option.key, arguments[flag]);
+    if (const std::string flag = flag_of(option); flag != taken && !is_release(option) && arguments.has(flag))
+      options.emplace_back(option.key, arguments[flag]);
+  for (auto& release : stated_releases(arguments)) options.push_back(std::move(release));
   set_options(strategy, options);
   return strategy;
 }

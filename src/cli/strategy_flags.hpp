@@ -22,6 +22,8 @@ Strategy strategy_of(const Arguments& arguments, const std::string& taken = {});
 Cluster cluster_of(const Arguments& arguments, const std::string& command);
 /// The cluster with boards held to --power-limit, where it is given.
 Cluster with_power_limit(Cluster cluster, const Arguments& arguments);
+/// The releases of --release as keys and values: "releases.transformers", "4.51.3".
+std::vector<std::pair<std::string, std::string>> stated_releases(const Arguments& arguments);
 /// Throws Error where --on is missing.
 const std::string& cluster_name(const Arguments& arguments, const std::string& command);
 

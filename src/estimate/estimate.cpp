@@ -205,6 +205,7 @@ Report estimation::estimate_and_read(const Model& model, const Cluster& cluster,
   report.flops = flops_of(model, cluster, strategy, report.ranks, report.time.tokens_per_second_per_gpu);
   report.notes = notes_of(report, model, strategy);
   report.provenance = provenance_of(report, cluster, strategy);
+  report.releases = strategy.releases.all();
   report.assumptions = strategy.assumed;
   report.assumptions.insert(report.assumptions.end(), model.assumed.begin(), model.assumed.end());
   report.unread_keys = model.unread_keys;

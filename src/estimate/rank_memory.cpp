@@ -134,8 +134,8 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   options.allocator = resolved.allocator;
   if (profile_of(resolved).code == ModelCode::nanotron) set_launches_behind(options, program, cluster, resolved);
   if (profile_of(resolved).code == ModelCode::megatron_legacy) options.delayed_free = DelayedFree::next_wait;
-  constexpr int kTakesOldest = 212;
-  if (torch_release(resolved) < kTakesOldest && !cluster.accelerator.is_amd()) options.segments = SegmentOrder::by_address;
+  const bool takes_oldest = resolved.releases.of(Package::torch).since(2, 12);
+  if (!takes_oldest && !cluster.accelerator.is_amd()) options.segments = SegmentOrder::by_address;
   options.total = cluster.accelerator.memory_usable.value;
   options.capacity = *options.total - outside_of(cluster, resolved).total().expected;
   return options;

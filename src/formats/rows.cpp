@@ -1,11 +1,13 @@
 #include "plimsoll/rows.hpp"
 
 #include <algorithm>
-#include <cstdio>
+#include <charconv>
+#include <string_view>
 
 #include "formats/row_reader.hpp"
 #include "formats/row_recipes.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 #include "strategy/setting.hpp"
 
 namespace plimsoll {
@@ -57,15 +59,36 @@ void require_keys(const JsonValue& training, std::int64_t gpus, const Model& mod
   need(gpus == 1 || has("dp") || has("dp_shard"), "dp");
 }
 
+/// The whole number that a text begins with; 0: none.
+std::int64_t number_at(std::string_view text) {
+  std::int64_t number = 0;
+  std::from_chars(text.data(), text.data() + text.size(), number);
+  return number;
+}
+
+/// What a row says of its framework's release, in prose ("NeMo 24.07 container"): releases, as far as it names any.
+void read_stated_releases(MeasuredRow& row) {
+  Strategy& s = row.strategy;
+  const auto known = [&](const FrameworkProfile& one) {
+    return one.name == s.framework || std::find(one.aliases.begin(), one.aliases.end(), s.framework) != one.aliases.end();
+  };
+  if (s.framework_version.empty() || std::none_of(frameworks().begin(), frameworks().end(), known)) return;
+  const auto found = releases_in(s.framework_version, packages_of(s.framework));
+  if (found.empty()) row.assumed.push_back("training.framework_version: '" + s.framework_version + "' names no release that is told apart");
+  for (const auto& [package, release] : found)
+    if (!s.releases.says(package)) s.releases.put(package, release);
+  s.framework_version.clear();
+}
+
 /// A row that names no release of its framework or of PyTorch, from a source of the years before PyTorch 2.0, is taken as run on the last
 /// release before it. Later sources say nothing that a prediction depends on.
 void date_by_source(const JsonValue& json, MeasuredRow& row) {
-  if (!row.strategy.torch.empty() || !row.strategy.framework_version.empty()) return;
+  if (!row.strategy.releases.all().empty()) return;
   if (!json.has("source") || !json["source"].has("version_or_date")) return;
   const std::string date = json["source"]["version_or_date"].text();
-  int year = 0;
-  if (std::sscanf(date.c_str(), "%4d", &year) != 1 || year < 2017 || year > 2022) return;
-  row.strategy.torch = "1.13";
+  const std::int64_t year = number_at(date);
+  if (year < 2017 || year > 2022) return;
+  row.strategy.releases.put(Package::torch, Release(1, 13), Releases::Origin::assumed, "the source is of " + date);
   row.assumed.push_back("training.torch: 1.13 (the source is of " + date + ")");
 }
 
@@ -116,10 +139,12 @@ void take_nanotron_conventions(const JsonValue& json, MeasuredRow& row) {
     s.pp_rank = 0;
     row.assumed.push_back("training.pp_rank: 0 (the log is that of global rank zero)");
   }
-  int job = 0;
-  if (!s.framework_version.empty() || std::sscanf(row.id.c_str(), "nanotron-%8d-", &job) != 1 || job < 10'000'000) return;
-  s.framework_version = job < kFirstMeeting ? "2024-12-18" : job < kFirstAfterFix ? "2024-12-26" : "2024-12-27";
-  row.assumed.push_back("training.framework_version: " + s.framework_version + " (job " + std::to_string(job) + ")");
+  constexpr std::string_view kName = "nanotron-";
+  const std::int64_t job = row.id.rfind(kName, 0) == 0 ? number_at(std::string_view(row.id).substr(kName.size())) : 0;
+  if (s.releases.says(Package::nanotron) || job < 10'000'000 || job > 99'999'999) return;
+  const char* day = job < kFirstMeeting ? "2024-12-18" : job < kFirstAfterFix ? "2024-12-26" : "2024-12-27";
+  s.releases.put(Package::nanotron, *Release::parse(day));
+  row.assumed.push_back("training.releases.nanotron: " + std::string(day) + " (job " + std::to_string(job) + ")");
 }
 
 /// TorchTitan's activation_checkpoint.mode alone: the option beside it is that of the configurations that it ships (selective_ac_option
@@ -190,6 +215,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     for (const auto& key : row.strategy.unread_keys) row.unread_keys.push_back("training." + key);
     take_router_options(json["model"], row.strategy);
     take_prediction(json["model"], row.strategy);
+    read_stated_releases(row);
     date_by_source(json, row);
     take_nemo_conventions(json, row);
     take_adapter_conventions(row);

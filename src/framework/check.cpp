@@ -326,12 +326,12 @@ void check_flash_attention(Resolver& r) {
 
 /// Before 2.4 torch.cuda.is_bf16_supported asked for Ampere, and TrainingArguments and Accelerate asked it; tf32 they refuse to this day.
 void check_arithmetic(Resolver& r) {
-  constexpr int kAmpere = 80, kEmulates = 204;
+  constexpr int kAmpere = 80;
   const int capability = r.device.capability();
   if (capability == 0 || capability >= kAmpere || r.profile().code != ModelCode::transformers) return;
   const bool bf16 =
       r.s.precision == Precision::amp_bf16 || r.s.precision == Precision::pure_bf16 || r.s.precision == Precision::fsdp_mixed_bf16;
-  if (bf16 && torch_release(r.s) < kEmulates)
+  if (bf16 && !r.s.releases.of(Package::torch).since(2, 4))
     r.complaints.add(
         "bf16 needs an Ampere GPU or a newer one before PyTorch 2.4 (torch.cuda.is_bf16_supported), which " + r.device.title + " is not",
         "use precision fp16, or PyTorch 2.4, which computes it in fp32");

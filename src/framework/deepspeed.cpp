@@ -49,7 +49,7 @@ void complete(Strategy& s, const Model& model) {
   }
   complete_adapter_type(s);
   if (ds.wrapper.empty()) ds.wrapper = wrapper_of(s);
-  const bool pins = !is_deepspeed_before_0_17(s.framework_version);  // the default of pin_memory since then
+  const bool pins = s.releases.of(Package::deepspeed).since(0, 19, 5);  // zero/offload_config.py, pin_memory
   for (auto* offload : {&ds.offload_optimizer, &ds.offload_param})
     if (!offload->pin_memory) offload->pin_memory = pins;
   if (ds.offload_optimizer.buffer_count == 0) ds.offload_optimizer.buffer_count = 4;

@@ -217,7 +217,11 @@ const std::vector<Rule>& rules_of_kernels() {
        [](const Run& r) { return r.code == ModelCode::torchtitan; },
        "outside of TorchTitan"},
       {{"allocator.*"}, [](const Run& r) { return r.played; }, "by a closed form"},
-      {{"transformers", "lora.peft"}, [](const Run&) { return false; }, "whatever it says: one release is modelled"},
+      {{"transformers", "releases.transformers"},
+       [](const Run& r) { return r.code == ModelCode::transformers; },
+       "outside of transformers' modules"},
+      {{"releases.torch"}, [](const Run& r) { return r.code != ModelCode::maxtext; }, "by JAX"},
+      {{"lora.peft"}, [](const Run&) { return false; }, "whatever it says: no rule depends on PEFT's release"},
       {{"local_batch", "stages_per_rank", "moe.moe_router_topk", "moe_forced_balance", "rope_cache", "autograd_threads", "cp_comm",
         "optimizer_class", "lora.use_rslora", "stage_layers", "has_embedding", "has_head"},
        [](const Run&) { return false; },
@@ -236,8 +240,19 @@ bool names(const Rule& rule, std::string_view key) {
   return std::any_of(rule.keys.begin(), rule.keys.end(), [&](std::string_view pattern) { return stands_for(pattern, key); });
 }
 
+/// Whether a key names the release of a package on which no rule depends.
+bool names_idle_release(std::string_view key) {
+  constexpr std::string_view kReleases = "releases.";
+  if (key.substr(0, kReleases.size()) != kReleases) return false;
+  key.remove_prefix(kReleases.size());
+  return std::none_of(package_facts().begin(), package_facts().end(), [&](const PackageFacts& facts) {
+    return !facts.rules.empty() && std::find(facts.names.begin(), facts.names.end(), key) != facts.names.end();
+  });
+}
+
 /// When the key does not act, if that is so of this run; else nullptr.
 const char* lacking(const Run& run, std::string_view key) {
+  if (names_idle_release(key)) return "whatever it says: no rule depends on that package's release";
   for (const auto* rules : {&rules_of_ranks(), &rules_of_engines(), &rules_of_kernels()})
     for (const Rule& rule : *rules)
       if (names(rule, key) && !rule.acts(run)) return rule.when;

@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdio>
 
 #include "framework/catalogue.hpp"
 #include "framework/maxtext.hpp"
@@ -10,22 +9,11 @@
 namespace plimsoll::framework {
 namespace {
 
-/// The container of NVIDIA's that a run names, as year · 100 + month ("NeMo container 24.12" → 2412); 0: none.
-int container_of(const Strategy& strategy) {
-  const std::string word = "container ";
-  const std::size_t at = strategy.framework_version.find(word);
-  int year = 0, month = 0;
-  if (at == std::string::npos || std::sscanf(strategy.framework_version.c_str() + at + word.size(), "%2d.%2d", &year, &month) != 2)
-    return 0;
-  return year * 100 + month;
-}
-
 /// What NVIDIA's recipe of a release computes again (dgxc-benchmarking, maxtext/configure.sh). Those before 24.12 keep every product but
 /// the first of the MLP (save_dot_except_mlpwi, in 8 bits save_dot_except_mlp; the MLP's result is read by nobody either way), later ones
 /// keep queries, keys and values alone (save_qkv_proj).
-std::vector<std::string> recomputed_by_recipe(int container) {
-  constexpr int kKeepsProjectionsAlone = 2412;
-  if (container < kKeepsProjectionsAlone) return {"context", "mlpwi"};
+std::vector<std::string> recomputed_by_recipe(const Release& container) {
+  if (!container.since(24, 12)) return {"context", "mlpwi"};
   return {"context", "mlpwi", "out_proj"};
 }
 
@@ -33,13 +21,12 @@ std::vector<std::string> recomputed_by_recipe(int container) {
 void complete_maxtext(Strategy& s, const Model&) {
   Recompute& recompute = s.recompute;
   if (recompute.kind != Recompute::Kind::selective || !recompute.modules.empty()) return;
-  const int container = container_of(s);
-  if (container == 0) {
+  if (!s.releases.says(Package::nemo_container)) {
     recompute.kind = Recompute::Kind::full;
     s.assumed.push_back("recompute: full (remat_policy of MaxText's base.yml)");
     return;
   }
-  recompute.modules = recomputed_by_recipe(container);
+  recompute.modules = recomputed_by_recipe(s.releases.of(Package::nemo_container));
   s.assumed.push_back(fmt::format("recompute_modules: {} (the remat policy of NVIDIA's recipe)", fmt::join(recompute.modules, ", ")));
 }
 
@@ -63,7 +50,7 @@ MaxtextKept maxtext_kept(const Strategy& resolved) {
           kept("mlpwi")};
 }
 
-bool maxtext_embeds_by_product(const Strategy& strategy) { return container_of(strategy) != 0; }
+bool maxtext_embeds_by_product(const Strategy& strategy) { return strategy.releases.says(Package::nemo_container); }
 
 Entry maxtext() {
   FrameworkProfile p;

@@ -7,30 +7,29 @@
 
 namespace plimsoll::framework {
 
-/// A release of Megatron-LM, as year · 100 + month of its code ("2021-04", "v2.4", "v3.0" as `framework_version`; anything else: the
-/// newest). Months are those of the commits to megatron/arguments.py that brought each option.
+/// A release of Megatron-LM, by the day of its code. Months are those of the commits to megatron/arguments.py that brought each option.
 class MegatronRelease {
  public:
-  explicit MegatronRelease(int month) : month_(month) {}
+  explicit MegatronRelease(const Release& release) : release_(release) {}
 
   /// GPTModel of Megatron-core; before, megatron/model: layers of its own, gradients in the weights' type unless
   /// accumulate_allreduce_grads_in_fp32 is set, torch's DDP where reductions overlap.
-  bool core() const { return month_ >= 202311; }
+  bool core() const { return release_.since_date(2023, 11); }
   /// batch_isend_irecv and a wait of the host in every schedule (_communicate); since, interleaved transfers run beside the passes.
-  bool overlaps_transfers() const { return month_ >= 202306; }
+  bool overlaps_transfers() const { return release_.since_date(2023, 6); }
   /// scatter_gather_tensors_in_pipeline: of what crosses stages each tensor-parallel rank sends a part.
   bool cuts_transfers() const { return !core(); }
   /// deallocate_output_tensor: what was sent gives its memory back.
-  bool deallocates_outputs() const { return month_ >= 202201; }
+  bool deallocates_outputs() const { return release_.since_date(2022, 1); }
   /// async_tensor_model_parallel_allreduce: a linear's input gradient is reduced beside the product of its weight's.
-  bool reduces_beside_products() const { return month_ >= 202109; }
+  bool reduces_beside_products() const { return release_.since_date(2021, 9); }
   /// persist_layer_norm: apex's FastLayerNorm, for the widths that it has.
-  bool persists_norms() const { return month_ >= 202110; }
+  bool persists_norms() const { return release_.since_date(2021, 10); }
   /// gradient_accumulation_fusion, where gradients accumulate in fp32.
-  bool fuses_weight_gradients() const { return month_ >= 202202; }
+  bool fuses_weight_gradients() const { return release_.since_date(2022, 2); }
 
  private:
-  int month_;
+  Release release_;
 };
 
 /// Of a strategy whose framework is known.

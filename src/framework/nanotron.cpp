@@ -6,11 +6,12 @@
 namespace plimsoll::framework {
 
 bool nanotron_waits_for_sends(const Strategy& strategy) {
-  return !strategy.framework_version.empty() && strategy.framework_version < "2024-12-27";
+  return !strategy.releases.of(Package::nanotron).since_date(2024, 12, 27);
 }
 
 bool nanotron_hosts_meet(const Strategy& strategy) {
-  return strategy.pp > 1 || (!strategy.framework_version.empty() && strategy.framework_version >= "2024-12-26");
+  const Releases::Entry* said = strategy.releases.find(Package::nanotron);
+  return strategy.pp > 1 || (said != nullptr && said->origin == Releases::Origin::said && said->release.since_date(2024, 12, 26));
 }
 
 namespace {

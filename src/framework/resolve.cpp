@@ -1,10 +1,10 @@
 #include <algorithm>
-#include <set>
 #include <string>
 
 #include "framework/megatron.hpp"
 #include "framework/resolver.hpp"
 #include "framework/torchtitan.hpp"
+#include "framework/transformers.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/schedule.hpp"
 
@@ -31,61 +31,6 @@ std::string usual_framework(const Strategy& s, const Model& model) {
   return model.task == Model::Task::diffusion ? "diffusers" : "transformers";
 }
 
-/// First "<word> <major>.<minor>" of a text, as major · 100 + minor; 0: none.
-int release_after(const std::string& text, const std::string& word) {
-  for (std::size_t at = text.find(word); at != std::string::npos; at = text.find(word, at + 1)) {
-    int major = 0, minor = 0;
-    if (std::sscanf(text.c_str() + at + word.size(), " %3d.%3d", &major, &minor) == 2 && major < 20) return major * 100 + minor;
-  }
-  return 0;
-}
-
-/// The stable releases of 2021 and 2022: 1.8 in March 2021 … 1.13 in October 2022.
-int release_before_torch_2(int year, int month) {
-  constexpr int kByQuarter[] = {108, 109, 109, 110, 111, 112, 112, 113};
-  return year < 2021 ? 107 : kByQuarter[(year - 2021) * 4 + (month - 1) / 3];
-}
-
-/// PyTorch's release cycle: the stable release of a month's nightly (December 2024 → 2.6).
-int release_of_month(int year, int month) {
-  if (month < 1 || month > 12 || year < 2018) return 0;
-  if (year < 2023) return release_before_torch_2(year, month);
-  // 2.6 was branched at the end of 2024; a release follows every three months.
-  const int quarters = (year - 2024) * 4 + (month - 1) / 3;
-  return std::clamp(206 + quarters - 3, 200, 215);
-}
-
-int release_of_date(const std::string& text) {
-  int year = 0, month = 0;
-  for (std::size_t at = text.find("20"); at != std::string::npos; at = text.find("20", at + 1))
-    if (std::sscanf(text.c_str() + at, "%4d-%2d", &year, &month) == 2 && month >= 1 && month <= 12) break;
-  return release_of_month(year, month);
-}
-
-/// TorchTitan's releases before 0.3 ran on nightlies of their day.
-int release_under_torchtitan(const Strategy& s) {
-  if (s.framework != "torchtitan" || s.framework_version.empty()) return 0;
-  const TitanRelease titan = titan_release(s);
-  return titan.is_0_3() ? 0 : release_of_month(titan.day() / 10000, titan.day() / 100 % 100);
-}
-
-constexpr int kNewestTorch = 215;
-
-void resolve_torch(Resolver& r) {
-  if (r.profile().code == ModelCode::maxtext) return;  // runs without
-  if (!r.s.torch.empty()) {
-    const int said = torch_release(r.s);
-    if (said > kNewestTorch) r.assume("torch: " + r.s.torch + " as 2.15, the newest that is modelled");
-    return;
-  }
-  int release = release_after(r.s.framework_version, "torch");
-  if (release == 0) release = release_of_date(r.s.framework_version);
-  if (release == 0) release = release_under_torchtitan(r.s);
-  if (release == 0) release = kNewestTorch;
-  r.s.torch = std::to_string(release / 100) + "." + std::to_string(release % 100);
-  r.assume("torch: " + r.s.torch);
-}
-
 }  // namespace
 
 void resolve_framework(Resolver& r) {
@@ -94,6 +39,8 @@ void resolve_framework(Resolver& r) {
     s.framework = usual_framework(s, r.model);
     r.assume("framework: " + s.framework);
   }
+  s.framework = r.profile().name;
+  resolve_releases(r);
   if (s.framework == "primus" && is_fsdp(s.data_parallel)) {
     s.framework = "torchtitan";
     r.assume("framework: torchtitan (Primus runs FSDP through it)");
@@ -101,28 +48,22 @@ void resolve_framework(Resolver& r) {
   if (s.framework == "megatron-deepspeed" && s.data_parallel == DataParallel::ddp) {
     // Its copy of Megatron-LM, that of 2021 until July 2023 at least (microsoft/Megatron-DeepSpeed, megatron/arguments.py).
     s.framework = "megatron-lm";
-    if (s.framework_version.empty()) s.framework_version = "2021-08";
-    r.assume("framework: megatron-lm of " + s.framework_version + " (Megatron-DeepSpeed with Megatron's own data parallelism)");
+    if (!s.releases.says(Package::megatron_lm)) s.releases.put(Package::megatron_lm, *Release::parse("2021-08"), Releases::Origin::assumed, "Megatron-DeepSpeed's copy");
+    r.assume("framework: megatron-lm of " + s.releases.of(Package::megatron_lm).text() +
+             " (Megatron-DeepSpeed with Megatron's own data parallelism)");
   }
   const FrameworkProfile& profile = r.profile();
   s.framework = profile.name;
   if (!profile.refused.empty()) refuse(profile.title + " is not modelled: " + profile.refused);
   if (s.megatron.layer_spec.empty()) s.megatron.layer_spec = megatron_layer_spec(s, profile.layer_spec);
-  resolve_torch(r);
-}
-
-/// Whether transformers' class has scaled dot-product attention (_supports_sdpa of transformers 5.23): where nothing is said, a class
-/// without it takes the eager one.
-bool has_sdpa(const std::string& model_type) {
-  static const std::set<std::string> without = {"bloom",   "codegen", "deberta", "deberta-v2", "gemma2",    "gpt_neo",
-                                                "gpt_oss", "gptj",    "mpnet",   "mpt",        "vaultgemma"};
-  return without.count(model_type) == 0;
+  complete_releases(r);
+  if (profile.code == ModelCode::transformers) check_classes(s, r.model);
 }
 
 AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {
   const bool megatron = !r.profile().layer_spec.empty();
   if (megatron && s.megatron.layer_spec == "local") return AttentionKernel::unfused;
-  if (r.profile().code == ModelCode::transformers && !has_sdpa(r.model.model_type)) return AttentionKernel::eager;
+  if (r.profile().code == ModelCode::transformers && !has_sdpa(r.model.model_type, s.releases.of(Package::transformers))) return AttentionKernel::eager;
   return s.framework == "torchtitan" ? torchtitan_attention(s, r.model) : r.profile().attention;
 }
 
@@ -192,7 +133,8 @@ void resolve_kernels(Resolver& r) {
     if (profile.code != ModelCode::maxtext)  // whose remat policy its own file tells
       r.assume(std::string("recompute: ") + (profile.recompute == Recompute::Kind::operators ? "selective-ac-op" : "none"));
   }
-  if (!s.recompute.reentrant) s.recompute.reentrant = profile.recompute_reentrant;
+  const bool transformers = profile.code == ModelCode::transformers;
+  if (!s.recompute.reentrant) s.recompute.reentrant = profile.recompute_reentrant || (transformers && checkpoints_reentrantly(s));
   if (s.compile == Strategy::Compile::automatic)
     s.compile = profile.layer_spec.empty() ? Strategy::Compile::no : Strategy::Compile::jit_fusers;
   if (s.autograd_threads == 0) s.autograd_threads = 1;
@@ -233,18 +175,11 @@ void resolve_task(Resolver& r) {
 }
 
 /// sdp_utils.cpp, check_prefer_cudnn_attention: on Hopper and data-centre Blackwell from cuDNN 9.15.1 on, which 2.11 is the first to ship.
-static bool prefers_cudnn_attention(const Accelerator& device, int release) {
-  constexpr int kShipsThatCudnn = 211;
-  return release >= kShipsThatCudnn && (device.capability() == 90 || device.capability() == 100 || device.capability() == 103);
+static bool prefers_cudnn_attention(const Accelerator& device, const Release& torch) {
+  return torch.since(2, 11) && (device.capability() == 90 || device.capability() == 100 || device.capability() == 103);
 }
 
 }  // namespace framework
-
-int torch_release(const Strategy& resolved) {
-  int major = 0, minor = 0;
-  if (std::sscanf(resolved.torch.c_str(), "%3d.%3d", &major, &minor) != 2) return framework::kNewestTorch;
-  return major * 100 + minor;
-}
 
 Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluster) {
   using namespace framework;
@@ -257,7 +192,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   resolve_precision(r);
   resolve_optimizer(r);
   resolve_kernels(r);
-  if (!r.s.cudnn_attention) r.s.cudnn_attention = framework::prefers_cudnn_attention(cluster.accelerator, torch_release(r.s));
+  if (!r.s.cudnn_attention) r.s.cudnn_attention = framework::prefers_cudnn_attention(cluster.accelerator, r.s.releases.of(Package::torch));
   resolve_task(r);
   const Entry& entry = entry_of(r.s.framework);
   if (entry.complete != nullptr) entry.complete(r.s, model);

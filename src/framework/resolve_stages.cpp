@@ -1,6 +1,5 @@
 // How each framework deals the layers of a model to the stages of its pipeline.
 #include <algorithm>
-#include <cstdio>
 #include <numeric>
 #include <string>
 
@@ -66,13 +65,8 @@ Layers filled(std::int64_t layers, std::int64_t stages) {
   return cut;
 }
 
-/// "DeepSpeed 0.8.1, …": a release before 0.12.5.
-bool fills_stages(const std::string& version) {
-  int minor = 0, patch = 0;
-  const auto at = version.find("DeepSpeed 0.");
-  if (at == std::string::npos || std::sscanf(version.c_str() + at, "DeepSpeed 0.%3d.%3d", &minor, &patch) != 2) return false;
-  return minor < 12 || (minor == 12 && patch < 5);
-}
+/// DeepSpeed before 0.12.5 (pipe/module.py, partition_balanced).
+bool fills_stages(const Strategy& s) { return !s.releases.of(Package::deepspeed).since(0, 12, 5); }
 
 }  // namespace
 
@@ -92,7 +86,7 @@ void resolve_stages(Resolver& r) {
       }
       return;
     case StageSplit::leading:
-      s.pp_layers = fills_stages(s.framework_version) ? filled(layers, stages) : leading(layers, stages);
+      s.pp_layers = fills_stages(s) ? filled(layers, stages) : leading(layers, stages);
       return;
     case StageSplit::middle:
       s.pp_layers = middle(layers, stages);

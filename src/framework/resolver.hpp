@@ -22,6 +22,10 @@ struct Resolver {
 };
 
 void resolve_framework(Resolver& r);
+/// The release of the framework as it was said, and what is newer or older than all that was read.
+void resolve_releases(Resolver& r);
+/// What the releases that were said bring with them, and PyTorch's.
+void complete_releases(Resolver& r);
 /// Degrees from the number of GPUs, and the data-parallel kind.
 void resolve_ranks(Resolver& r);
 void resolve_data_parallel(Resolver& r);

@@ -5,74 +5,11 @@
 
 namespace plimsoll::framework {
 
-namespace {
-
-/// The number that begins at `at`, of at most eight digits; -1: none. `at` moves behind it.
-int number_at(const std::string& text, std::size_t& at) {
-  constexpr std::size_t kMostDigits = 8;
-  const std::size_t from = at;
-  int number = 0;
-  for (; at < text.size() && at < from + kMostDigits && text[at] >= '0' && text[at] <= '9'; ++at) number = number * 10 + (text[at] - '0');
-  return at == from ? -1 : number;
-}
-
-/// "2024-12-26", "2024-12" (its middle) or a nightly's "20250811" at `at`; 0: none of them.
-int day_at(const std::string& text, std::size_t at) {
-  constexpr int kFirstYear = 2024, kLastYear = 2039, kMiddle = 15;
-  const int year = number_at(text, at);
-  if (year >= kFirstYear * 10000 && year <= kLastYear * 10000) return year;
-  if (year < kFirstYear || year > kLastYear || at >= text.size() || text[at] != '-') return 0;
-  const int month = number_at(text, ++at);
-  if (month < 1 || month > 12) return 0;
-  const bool whole = at < text.size() && text[at] == '-';
-  const int day = whole ? number_at(text, ++at) : -1;
-  return (year * 100 + month) * 100 + (day >= 1 && day <= 31 ? day : kMiddle);
-}
-
-int first_day(const std::string& text) {
-  for (std::size_t at = text.find("20"); at != std::string::npos; at = text.find("20", at + 1))
-    if (const int day = day_at(text, at); day > 0) return day;
-  return 0;
-}
-
-/// The day of a release "major.minor.patch" at `at`; 0: none is there. 0.0.2 stood in the sources from April 2024 to June 2025: what is
-/// published as run with it is of the spring of 2025.
-int day_of_release(const std::string& text, std::size_t at) {
-  const int major = number_at(text, at);
-  if (major != 0 || at >= text.size() || text[at] != '.') return 0;
-  const int minor = number_at(text, ++at);
-  const bool more = at < text.size() && text[at] == '.';
-  const int patch = more ? number_at(text, ++at) : 0;
-  switch (minor) {
-    case 0:
-      return 20250301;
-    case 1:
-      return 20250618;
-    case 2:
-      return patch >= 2 ? 20260220 : patch == 1 ? 20251226 : 20251018;
-    default:
-      return 20260903;
-  }
-}
-
-constexpr int kNewest = 20260903, kLastBefore03 = 20260220;
-
-}  // namespace
-
 bool torchtitan_ties(const TitanRelease& release, const Model& model) {
   return model.tied_embeddings && (model.model_type != "llama" || release.ties_llama());
 }
 
-TitanRelease titan_release(const Strategy& s) {
-  const std::string& text = s.framework_version;
-  static const std::string kName = "torchtitan ";
-  if (text.empty()) return TitanRelease(kNewest);
-  const std::size_t named = text.find(kName);
-  const std::size_t at = named == std::string::npos ? (text[0] == 'v' ? 1 : 0) : named + kName.size();
-  if (const int day = day_of_release(text, at); day > 0) return TitanRelease(day);
-  const int day = first_day(text);
-  return TitanRelease(day > 0 ? day : kLastBefore03);
-}
+TitanRelease titan_release(const Strategy& s) { return TitanRelease(s.releases.of(Package::torchtitan).date()); }
 
 AttentionKernel torchtitan_attention(const Strategy& s, const Model& model) {
   const bool latent = model.model_type.rfind("deepseek", 0) == 0;  // flavors 16B to 671B say flex since there are any
@@ -90,7 +27,7 @@ LossKernel torchtitan_loss(const Strategy& s) {
 namespace {
 
 void adjust(FrameworkProfile& p, const Strategy& s) {
-  p.fused_rms_norm = torch_release(s) >= 208;  // nn.RMSNorm decomposed before torch 2.8
+  p.fused_rms_norm = s.releases.of(Package::torch).since(2, 8);  // nn.RMSNorm decomposed before torch 2.8
   const TitanRelease release = titan_release(s);
   p.fused_qkv = s.titan.fused_qkv.value_or(release.is_0_3());
   p.stages = release.counts_ends() ? StageSplit::counted_ends : StageSplit::middle;

@@ -44,7 +44,7 @@ class TitanRelease {
 /// Whether TorchTitan builds the model with one table for embedding and head.
 bool torchtitan_ties(const TitanRelease& release, const Model& model);
 
-/// Of `framework_version`: a release ("0.2.2"), or a text with a day in it ("torchtitan 9dec370 (2024-12-26)"); none: the newest.
+/// The release that was said, or the newest.
 TitanRelease titan_release(const Strategy& strategy);
 
 /// Where nothing is said. From 0.3 on model_registry's attn_backend is "flex", gpt-oss's "varlen"; flex under context parallelism has no

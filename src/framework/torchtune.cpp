@@ -1,8 +1,4 @@
 // torchtune's single-device and FSDP2 recipes: 16-bit weights without a master, chunked loss.
-#include <algorithm>
-#include <cstdio>
-#include <utility>
-
 #include "framework/catalogue.hpp"
 
 namespace plimsoll::framework {
@@ -41,21 +37,3 @@ Entry torchtune() {
 }
 
 }  // namespace plimsoll::framework
-
-namespace plimsoll {
-
-int torchtune_release(const Strategy& resolved) {
-  constexpr int kNewest = 6;
-  const std::string& version = resolved.framework_version;
-  int year = 0, month = 0, day = 0, major = 0, minor = 0;
-  if (std::sscanf(version.c_str(), "%4d-%2d-%2d", &year, &month, &day) == 3) {
-    const int date = (year * 100 + month) * 100 + day;
-    constexpr std::pair<int, int> kReleases[] = {{20250324, 6}, {20241220, 5}, {20241114, 4}, {0, 3}};
-    for (const auto& [from, release] : kReleases)
-      if (date >= from) return release;
-  }
-  if (std::sscanf(version.c_str(), "%3d.%3d", &major, &minor) == 2 && major == 0) return std::clamp(minor, 3, kNewest);
-  return kNewest;
-}
-
-}  // namespace plimsoll

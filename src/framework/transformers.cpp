@@ -1,9 +1,57 @@
 // Hugging Face's modules, run eagerly by a plain PyTorch loop, Trainer, Accelerate or PEFT.
+#include "framework/transformers.hpp"
+
+#include <map>
+#include <set>
+
+#include "data/shipped_files.hpp"
 #include "framework/catalogue.hpp"
 #include "framework/peft.hpp"
+#include "plimsoll/error.hpp"
 #include "strategy/msamp.hpp"
+#include "units/json_reader.hpp"
 
 namespace plimsoll::framework {
+namespace {
+
+using Since = std::map<std::string, Release>;
+
+/// Model types and the release from which something holds of their classes: a part of models/releases.json.
+Since read_since(const char* part) {
+  constexpr const char* kTable = "models/releases.json";
+  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
+  const JsonValue types = document.root()["packages"]["transformers"][part];
+  Since since;
+  for (const std::string& type : types.keys()) since.emplace(type, Release::parse(types[type].text()).value());
+  return since;
+}
+
+/// Whether a release has what a model type's classes got with one; types that are not named always had it.
+bool has(const Since& since, const std::string& model_type, const Release& release) {
+  const auto found = since.find(model_type);
+  return found == since.end() || !(release.with_date(0) < found->second);
+}
+
+}  // namespace
+
+bool has_sdpa(const std::string& model_type, const Release& release) {
+  static const std::set<std::string> without = {"bloom",   "codegen", "deberta", "deberta-v2", "gemma2",    "gpt_neo",
+                                                "gpt_oss", "gptj",    "mpnet",   "mpt",        "vaultgemma"};
+  static const Since since = read_since("sdpa");
+  return without.count(model_type) == 0 && has(since, model_type, release);
+}
+
+bool checkpoints_reentrantly(const Strategy& s) { return !s.releases.of(Package::transformers).since(5, 0); }
+
+void check_classes(const Strategy& s, const Model& model) {
+  static const Since since = read_since("classes");
+  const Release release = s.releases.of(Package::transformers);
+  if (has(since, model.model_type, release)) return;
+  const std::string first = since.at(model.model_type).text();
+  fail("transformers " + release.text() + " has no " + model.model_type + ", whose classes came with " + first, "releases.transformers",
+       first + " or later");
+}
+
 namespace {
 
 void complete(Strategy& s, const Model& model) {

@@ -41,8 +41,7 @@ constexpr std::int64_t kTileCounter = 4;
 /// than two waves of tiles. Read off traces of PyTorch 2.11 on an H100: tiles of 256 x 128 and others of about that size.
 bool schedules_tiles_by_counter(const Tape& tape, const Product& p) {
   constexpr std::int64_t kRows = 256, kColumns = 128, kWaves = 2;
-  constexpr int kBuiltForCuda13 = 209;
-  if (tape.torch.number < kBuiltForCuda13 || size_of(p.a) != 2 || p.alignment < 16) return false;
+  if (!tape.torch.has_cuda_13() || size_of(p.a) != 2 || p.alignment < 16) return false;
   return p.m * p.n * p.batch > kWaves * tape.device.units * kRows * kColumns;
 }
 

@@ -19,7 +19,7 @@ struct Lowering {
   const Strategy& strategy;  ///< resolved: the releases of the packages too
   TargetDevice device;
 
-  TorchRelease torch() const { return {torch_release(strategy)}; }
+  TorchRelease torch() const { return TorchRelease(strategy.releases.of(Package::torch)); }
 };
 
 /// Which rank's program.

@@ -3,11 +3,20 @@
 /// Between 2.11 and 2.15 stand releases that nobody looked at: what the one does and the other does not is taken to have come with 2.12.
 #pragma once
 
+#include "plimsoll/release.hpp"
+
 namespace plimsoll::program {
 
-/// A release of PyTorch, as major · 100 + minor (plimsoll::torch_release of a resolved strategy).
-struct TorchRelease {
-  int number = 215;
+/// A release of PyTorch.
+class TorchRelease {
+ public:
+  /// The newest that was read.
+  TorchRelease() = default;
+  explicit TorchRelease(const Release& release) : release_(release) {}
+
+  bool since(int major, int minor) const { return release_.since(major, minor); }
+  /// Wheels are built for CUDA 13, whose cuBLAS has other kernels (nvjet).
+  bool has_cuda_13() const { return release_.since(2, 9); }
 
   /// Kernels of multi_tensor_apply take 32 KB of arguments instead of 4 (MultiTensorApply.cuh).
   bool large_kernel_arguments() const { return after_2_11(); }
@@ -19,7 +28,7 @@ struct TorchRelease {
   /// cuBLAS has as large a workspace on Blackwell as on Hopper (CublasHandlePool.cpp, pytorch#175344).
   bool large_blackwell_workspaces() const { return after_2_11(); }
   /// cuBLASLt's workspace is one of each handle and stream as well, beside cuBLAS's; in 2.6 it was scratch of each product (CUDABlas.cpp).
-  bool keeps_lt_workspace() const { return number >= 207 && !after_2_11(); }
+  bool keeps_lt_workspace() const { return release_.since(2, 7) && !after_2_11(); }
 
   /// Gradients of FSDP2's gathered parameters stay in the type that autograd gives them in until they are reduced (grad_dtype = None,
   /// _set_unsharded_grad_dtypes); before, they are cast to the type of the gathered parameter.
@@ -27,9 +36,11 @@ struct TorchRelease {
 
   /// A checkpoint's second run (use_reentrant=False) ends with the last tensor that was saved; before, a block's last product was run again
   /// for nothing (utils/checkpoint.py, set_checkpoint_early_stop).
-  bool checkpoints_stop_early() const { return number >= 201; }
+  bool checkpoints_stop_early() const { return release_.since(2, 1); }
 
   // ---- scaled_dot_product_attention (sdp_utils.cpp) ----
+  /// It has the argument enable_gqa.
+  bool takes_grouped_heads() const { return release_.since(2, 5); }
   /// The memory-efficient kernels take fewer key heads than query heads (enable_gqa).
   bool efficient_takes_grouped_heads() const { return after_2_11(); }
   /// All fused kernels take one key head for all query heads without being told (multi-query attention).
@@ -38,7 +49,9 @@ struct TorchRelease {
   bool cudnn_dropout_in_sixteenths() const { return after_2_11(); }
 
  private:
-  bool after_2_11() const { return number >= 212; }
+  bool after_2_11() const { return release_.since(2, 12); }
+
+  Release release_{2, 15};
 };
 
 }  // namespace plimsoll::program

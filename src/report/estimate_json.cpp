@@ -77,7 +77,7 @@ Json typed(const std::string& value) {
 }
 
 /// Keys whose text may look like a number: releases.
-bool is_text(const std::string& key) { return key == "torch" || key == "framework_version"; }
+bool is_text(const std::string& key) { return key == "torch" || key == "transformers"; }
 
 Json strategy_object(const std::vector<SettledKey>& settings) {
   Json object = Json::object();
@@ -94,6 +94,16 @@ Json provenance_array(const std::vector<Origin>& origins) {
   return all;
 }
 
+Json releases_array(const std::vector<Releases::Entry>& releases) {
+  Json all = Json::array();
+  for (const Releases::Entry& entry : releases)
+    all.push_back({{"package", name_of(entry.package)},
+                   {"release", entry.release.text()},
+                   {"origin", name_of(entry.origin)},
+                   {"why", entry.why}});
+  return all;
+}
+
 }  // namespace
 
 std::string to_json(const Report& report, const std::vector<SettledKey>& settings) {
@@ -107,6 +117,7 @@ std::string to_json(const Report& report, const std::vector<SettledKey>& setting
       {"time", time_object(report.time)},
       {"flops", flops_object(report.flops)},
       {"provenance", provenance_array(report.provenance)},
+      {"releases", releases_array(report.releases)},
       {"assumptions", report.assumptions},
       {"unread_keys", report.unread_keys},
       {"notes", report.notes},

@@ -112,6 +112,17 @@ std::string list_section(const char* title, const std::vector<std::string>& line
   return text;
 }
 
+/// Which releases run, where any was said.
+std::vector<std::string> release_lines(const Report& report) {
+  std::vector<std::string> lines;
+  bool said = false;
+  for (const Releases::Entry& entry : report.releases) {
+    said = said || entry.origin == Releases::Origin::said;
+    lines.push_back(fmt::format("{} {} ({})", name_of(entry.package), entry.release.text(), entry.why.empty() ? "said" : entry.why));
+  }
+  return said ? lines : std::vector<std::string>{};
+}
+
 /// Where every number comes from.
 std::string sources_section(const Report& report, const TextStyle& style) {
   std::vector<std::string> lines;
@@ -128,7 +139,7 @@ std::string to_text(const Report& report, const TextStyle& style) {
   text += wrapped("", printable(report.strategy), style.width) + "\n" + memory_section(report.worst_rank(), style) + "\n";
   if (report.ranks.size() > 1) text += stages_section(report, style) + "\n";
   text += time_section(report, style) + "\n" + kernels_section(report.time, style) + "\n" + flops_section(report, style);
-  text += list_section("assumptions", report.assumptions, style) + list_section("notes", report.notes, style) +
+  text += list_section("releases", release_lines(report), style) + list_section("assumptions", report.assumptions, style) + list_section("notes", report.notes, style) +
           list_section("keys of the config that were not read", report.unread_keys, style);
   if (style.detail == TextStyle::Detail::full) text += sources_section(report, style);
   return text;

@@ -33,6 +33,18 @@ std::vector<std::string> degrees_of(const FrameworkProfile& profile) {
   return degrees;
 }
 
+/// The packages that the framework stands on, each with the oldest and the newest release that was read.
+std::vector<std::string> releases_of(const FrameworkProfile& profile) {
+  std::vector<std::string> lines;
+  std::vector<Package> packages = packages_of(profile.name);
+  if (profile.code != ModelCode::maxtext) packages.push_back(Package::torch);
+  for (const Package package : packages) {
+    const PackageFacts& facts = facts_of(package);
+    lines.push_back(fmt::format("{} {} to {}", name_of(package), facts.oldest.text(), facts.newest.text()));
+  }
+  return lines;
+}
+
 Json object_of(const FrameworkProfile& profile) {
   const auto named = [](auto value) { return std::string(name_of(value)); };
   if (!profile.refused.empty()) return {{"name", profile.name}, {"title", profile.title}, {"refused", profile.refused}};
@@ -40,6 +52,7 @@ Json object_of(const FrameworkProfile& profile) {
           {"title", profile.title},
           {"aliases", profile.aliases},
           {"source", profile.source},
+          {"releases", releases_of(profile)},
           {"layers_of", named(profile.code)},
           {"parallelism", degrees_of(profile)},
           {"schedules", profile.schedules},

@@ -357,13 +357,18 @@ void set_pp_layers(Setting& x) {
   for (const JsonValue& stage : x.value.elements()) x.s.pp_layers.push_back(static_cast<int>(stage.integer(0, 1 << 20)));
 }
 
-/// "2.8", "2.15.0+cu132", "1.13".
-void set_torch(Setting& x) {
-  int major = 0, minor = 0;
-  const bool version = std::sscanf(x.value.text().c_str(), "%3d.%3d", &major, &minor) == 2 && major >= 1 && major <= 9;
-  if (!version) x.value.expected("a version of PyTorch from 1.0 to 9.99, such as 2.8 or 2.15.0+cu132");
-  x.name(x.s.torch);
+/// The release of a package: "2.8", "2.15.0+cu132", "2024-12". Two keys may name it (torch, releases.torch).
+void put_release(Setting& x, const std::string& name) {
+  const auto [package, release] = parse_release(name, x.value.text(), x.value.where());
+  const Releases::Entry* before = x.s.releases.find(package);
+  const PackageFacts* field = &facts_of(package);
+  if (before != nullptr && before->release != release) x.agree(field, false);
+  x.s.releases.put(package, release);
+  x.note(field);
 }
+
+/// "releases.PACKAGE", as a file's object or the command line's --release has it.
+void set_release(Setting& x) { put_release(x, x.key().substr(x.key().find('.') + 1)); }
 
 /// One of a few words that a framework knows.
 void set_word(Setting& x, std::string& field, std::initializer_list<const char*> words) {
@@ -383,8 +388,9 @@ const std::vector<Entry>& framework_entries() {
       {"framework", "name", "who runs the step: transformers, torchtitan, megatron-core, deepspeed …",
        [](Setting& x) { x.name(x.s.framework); }},
       {"framework_version", "text", "its version", [](Setting& x) { x.name(x.s.framework_version); }, true},
-      {"torch", "text", "PyTorch's version", set_torch, true},
-      {"transformers", "text", "transformers' version", nullptr, true},
+      {"releases.*", "text", "the release of a package: releases.transformers", set_release, true},
+      {"torch", "text", "PyTorch's release, as releases.torch", [](Setting& x) { put_release(x, "torch"); }, true},
+      {"transformers", "text", "transformers' release, as releases.transformers", [](Setting& x) { put_release(x, "transformers"); }, true},
       {"task", kTasks, "what is trained", set_task},
       {"gpus", "ranks", "world size", [](Setting& x) { x.count(x.s.gpus); }},
       {"tp", "ranks", "tensor parallel", [](Setting& x) { x.count(x.s.tp); }},
@@ -534,7 +540,7 @@ const std::vector<Entry>& precision_entries() {
       {"lora.use_rslora", "true, false", "scales by alpha / √r: no byte of it", nullptr},
       {"lora.bias", "none", "", refuse_lora_bias},
       {"lora.note", "text", "", [](Setting& x) { lora(x), x.value.mark_read(); }},
-      {"lora.peft", "text", "", nullptr, true},
+      {"lora.peft", "text", "PEFT's release, as releases.peft", [](Setting& x) { put_release(x, "peft"); }, true},
       {"trainable_params", "parameters", "as the run printed them", [](Setting& x) { x.count(x.s.trainable_params); }},
       {"peft.target_modules", "list", "what ia3 or ln_tuning trains", [](Setting& x) { x.list(peft(x).targets); }},
       {"peft.feedforward_modules", "list", "", [](Setting& x) { x.list(peft(x).feedforward); }},

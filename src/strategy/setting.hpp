@@ -71,6 +71,10 @@ class Setting {
   bool said(const T& field) const {
     return source_.key_of(&field) != nullptr;
   }
+  /// The key as the text spells it.
+  const std::string& key() const { return key_; }
+  /// Notes that this key set what `field` stands for.
+  void note(const void* field) { source_.note(field, key_); }
   /// Throws Error, naming both keys, where another key of the same source set the field and they do not `agree`.
   void agree(const void* field, bool agrees) const;
   /// What was said of the field stands for nothing: another key says it better.

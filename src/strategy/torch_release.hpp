@@ -6,6 +6,6 @@
 namespace plimsoll {
 
 /// Until 2.0 (March 2023): zero_grad() fills gradients with zeros and keeps them, and optimizers loop over the parameters by default.
-inline bool before_torch_2(const Strategy& strategy) { return strategy.torch.rfind("1.", 0) == 0; }
+inline bool before_torch_2(const Strategy& strategy) { return !strategy.releases.of(Package::torch).since(2, 0); }
 
 }  // namespace plimsoll

@@ -103,8 +103,8 @@ std::optional<Strategy> resolved_of(const MeasuredRow& row) {
 /// What two runs share that differ in their strategy alone: model, devices, release, batch, sequence, arithmetic and optimizer.
 std::string question_of(const MeasuredRow& row, const Strategy& s) {
   const Model& model = *row.model;
-  return fmt::format("{} {} {} {} {} | {} {} | {} {} {} | {} {} {} | {} {} {} {}", model.architecture, model.parameters(), model.layers,
-                     model.heads, model.vocab_size, row.cluster->accelerator.name, s.gpus, s.framework, s.framework_version, s.torch,
+  return fmt::format("{} {} {} {} {} | {} {} | {} {} | {} {} {} | {} {} {} {}", model.architecture, model.parameters(), model.layers,
+                     model.heads, model.vocab_size, row.cluster->accelerator.name, s.gpus, s.framework, s.releases.text(),
                      s.global_batch, s.seq_len, static_cast<int>(s.task), static_cast<int>(s.precision), static_cast<int>(s.low_precision),
                      static_cast<int>(s.fp8_scaling), static_cast<int>(s.optimizer));
 }

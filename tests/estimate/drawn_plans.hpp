@@ -94,6 +94,8 @@ inline std::vector<std::string> values_of(const StrategyOption& option) {
       {"framework", {"transformers", "accelerate", "torchtitan", "torchtune", "deepspeed", "megatron-core", "megatron-lm", "nemo", "nanotron", "llm-foundry", "maxtext"}},
       {"framework_version", {"2023-04", "0.1"}},
       {"torch", {"2.4", "2.8"}},
+      {"transformers", {"4.48", "4.45"}},
+      {"lora.peft", {"0.15"}},
       {"pp_schedule", {"GPipe", "1F1B"}},
       {"schedule", {"GPipe", "1F1B"}},
       {"pp_layers", {"[1,3]", "[1,1,1,1]"}},

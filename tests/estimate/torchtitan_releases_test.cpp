@@ -26,7 +26,7 @@ Report estimated(const std::string& model, const std::string& on, Options option
 int day_of(const std::string& version) {
   Strategy strategy;
   strategy.framework = "torchtitan";
-  strategy.framework_version = version;
+  for (const auto& [package, release] : releases_in(version, packages_of("torchtitan"))) strategy.releases.put(package, release);
   return framework::titan_release(strategy).day();
 }
 

@@ -43,7 +43,7 @@ TEST(Releases, FirstFsdpOfAccelerate) {
   EXPECT_EQ(value_in(now, "fsdp.use_orig_params"), "true");
   EXPECT_EQ(value_in(now, "fsdp.backward_prefetch"), "NO_PREFETCH");
   EXPECT_EQ(value_in(now, "fsdp.units"), "none");
-  EXPECT_EQ(old.strategy.framework_version, "0.24.1");
+  EXPECT_EQ(old.strategy.releases.of(Package::accelerate).text(), "0.24.1");
 }
 
 // fsdp: "full_shard" alone wraps nothing before 5.10, where the policy became the layers'; auto_wrap has always meant them.
@@ -88,7 +88,7 @@ TEST(Releases, OfRequirements) {
   for (const auto& files : {std::vector<std::string>{arguments, pinned}, {pinned, arguments}}) {
     const ForeignRun run = read_foreign(files, {"", "1xh100-sxm", {}});
     EXPECT_EQ(value_in(run, "optimizer_impl"), "foreach");
-    EXPECT_EQ(run.strategy.torch, "2.4");
+    EXPECT_EQ(run.strategy.releases.of(Package::torch).text(), "2.4.1");
   }
 }
 

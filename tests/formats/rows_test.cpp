@@ -202,15 +202,15 @@ TEST(Rows, WhatNanotronsBenchmarkFixes) {
   const MeasuredRow before = read_as("nanotron-14096999-8B_dp4", ""), after = read_as("nanotron-14097000-8B_dp4", "");
   ASSERT_EQ(before.refused, "");
   EXPECT_EQ(before.strategy.pp_rank, 0);
-  EXPECT_EQ(before.strategy.framework_version, "2024-12-26");
+  EXPECT_EQ(before.strategy.releases.of(Package::nanotron).text(), "2024-12-26");
   ASSERT_EQ(before.measured.size(), 1u);
   EXPECT_TRUE(before.measured[0].of_optimizer);
-  EXPECT_EQ(read_as("nanotron-14016421-8B_dp4", "").strategy.framework_version, "2024-12-18");
-  EXPECT_EQ(after.strategy.framework_version, "2024-12-27");
+  EXPECT_EQ(read_as("nanotron-14016421-8B_dp4", "").strategy.releases.of(Package::nanotron).text(), "2024-12-18");
+  EXPECT_EQ(after.strategy.releases.of(Package::nanotron).text(), "2024-12-27");
   EXPECT_EQ(after.assumed.size(), 2u);
-  EXPECT_EQ(read_as("nanotron-14096999-8B_dp4", R"(, "framework_version": "2025-06-01")").strategy.framework_version, "2025-06-01");
+  EXPECT_EQ(read_as("nanotron-14096999-8B_dp4", R"(, "framework_version": "2025-06-01")").strategy.releases.of(Package::nanotron).text(), "2025-06-01");
   EXPECT_EQ(read_as("nanotron-14096999-8B_dp4", R"(, "pp_rank": 1)").strategy.pp_rank, 1);
-  EXPECT_EQ(read_as("nanotron-8B_dp4", "").strategy.framework_version, "");
+  EXPECT_EQ(read_as("nanotron-8B_dp4", "").strategy.releases.find(Package::nanotron), nullptr);
 }
 
 TEST(Rows, HybridsAreRefusedByName) {

@@ -288,7 +288,7 @@ TEST(Resolve, MaxtextTakesTheRematPolicyOfItsRecipe) {
   EXPECT_EQ(plain.data_parallel, DataParallel::fsdp);
   EXPECT_EQ(plain.precision, Precision::amp_bf16);
   EXPECT_EQ(plain.recompute.kind, Recompute::Kind::full);
-  EXPECT_TRUE(plain.torch.empty()) << "JAX runs without PyTorch";
+  EXPECT_EQ(plain.releases.find(Package::torch), nullptr) << "JAX runs without PyTorch";
   const auto recomputed = [](const std::string& container) {
     return resolved(R"({"framework": "maxtext", "framework_version": "NeMo container )" + container + "\"}").recompute.modules;
   };
@@ -298,12 +298,14 @@ TEST(Resolve, MaxtextTakesTheRematPolicyOfItsRecipe) {
 
 TEST(Resolve, TorchsReleaseComesFromTheVersionsText) {
   auto release = [](const std::string& version) {
-    return torch_release(resolved(R"({"framework": "torchtitan", "framework_version": ")" + version + "\"}"));
+    return resolved(R"({"framework": "torchtitan", "framework_version": ")" + version + "\"}").releases.of(Package::torch).text();
   };
-  EXPECT_EQ(release("torchtitan 9dec370 (2024-12-26), torch 1963fc8 (2024-12-23), torchao eab345c"), 206) << "2.6 was branched then";
-  EXPECT_EQ(release("0.3.0"), 215);
-  EXPECT_EQ(torch_release(resolved(R"({"framework": "llm-foundry", "framework_version": "torch 2.1.0+cu121, llm-foundry 2023-10"})")), 201);
-  EXPECT_EQ(torch_release(resolved(R"({"torch": "2.15.0+cu132"})")), 215);
+  EXPECT_EQ(release("torchtitan 9dec370 (2024-12-26), torch 1963fc8 (2024-12-23), torchao eab345c"), "2024-12-23");
+  EXPECT_EQ(release("2024-12"), "2.6") << "branched then";
+  EXPECT_EQ(release("0.3.0"), "2.15");
+  const auto torch_of = [](const char* strategy) { return resolved(strategy).releases.of(Package::torch); };
+  EXPECT_EQ(torch_of(R"({"framework": "llm-foundry", "framework_version": "torch 2.1.0+cu121, llm-foundry 2023-10"})").text(), "2.1.0");
+  EXPECT_EQ(torch_of(R"({"torch": "2.15.0+cu132"})").text(), "2.15.0");
 }
 
 TEST(Catalogue, EveryProfileIsWhole) {

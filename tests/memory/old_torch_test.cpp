@@ -16,7 +16,7 @@ MemoryTrace played_on(const Model& model, const char* torch) {
       parse_strategy(R"({"framework": "transformers", "seq_len": 64, "micro_batch": 1, "grad_accum": 2, "param_dtype": "fp32",
     "precision": "fp32", "attention": "eager", "recompute": "none", "optimizer": "adamw", "optimizer_impl": "for-loop", "clip_grad_norm": false})",
                      "strategy");
-  strategy.torch = torch;
+  set_option(strategy, "torch", torch);
   return play_memory(program::lower_hf_eager(program::on_h100(model, strategy)), {});
 }
 

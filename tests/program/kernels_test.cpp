@@ -161,7 +161,7 @@ TEST_F(KernelsTest, ZerosAreAKernelInEarlierReleases) {
   zeros(tape, {64}, DType::fp32);
   EXPECT_EQ(launched().size(), 0U);
   EXPECT_EQ(memory_sets(), 1);
-  tape.torch = {211};
+  tape.torch = TorchRelease(Release(2, 11));
   zeros(tape, {64}, DType::fp32);
   EXPECT_EQ(launched().size(), 1U);
   EXPECT_EQ(memory_sets(), 1);
@@ -169,7 +169,7 @@ TEST_F(KernelsTest, ZerosAreAKernelInEarlierReleases) {
 
 // 2.11 keeps one workspace for forward's thread and one for the engine's; later every product takes its own and gives it back.
 TEST_F(KernelsTest, AnEarlierReleaseKeepsTwoWorkspaces) {
-  tape.torch = {211};
+  tape.torch = TorchRelease(Release(2, 11));
   tape.blas = blas_workspaces(tape.device, tape.torch);
   const Tensor weight = tape.parameter({32, 16}, DType::bf16, true);
   for (int pass = 0; pass < 2; ++pass) {
@@ -232,7 +232,7 @@ TEST_F(AttentionChoiceTest, AMaskWhoseRowsAreNotDenseIsWrittenOut) {
 // where, both repeats, the keys' scale, the copy of the queries, the product, the mask, softmax with its guard (is minus infinity, all,
 // zero, where), the product.
 TEST_F(AttentionChoiceTest, MathAttentionIsWhatTheProfilerLists) {
-  tape.torch = {211};
+  tape.torch = TorchRelease(Release(2, 11));
   const Tensor query = transpose(input({2, 64, 8, 16}, DType::fp32), 1, 2), key = transpose(input({2, 64, 2, 16}, DType::fp32), 1, 2);
   const std::size_t before = launched().size();
   scaled_dot_product_attention(query, key, key, {}, {.causal = true, .enable_gqa = true});

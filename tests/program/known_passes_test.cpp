@@ -33,7 +33,7 @@ struct Run {
 /// pythia-70m under fully_shard; each step recorded on its own unless `recurs`.
 StepProgram sharded(const Options& options, bool recurs) {
   const Run run(options, "4xh100-sxm");
-  Tape tape(h100(), {torch_release(run.strategy)});
+  Tape tape(h100(), TorchRelease(run.strategy.releases.of(Package::torch)));
   const std::unique_ptr<Module> root = hf_modules(run.model, run.strategy, tape);
   const std::unique_ptr<Network> network = hf_network(run.model, run.strategy, *root, tape);
   Fsdp2Options sharding;
@@ -53,7 +53,7 @@ StepProgram sharded(const Options& options, bool recurs) {
 /// The same on one device.
 StepProgram alone(const Options& options, bool recurs) {
   const Run run(options, "1xh100-sxm");
-  Tape tape(h100(), {torch_release(run.strategy)});
+  Tape tape(h100(), TorchRelease(run.strategy.releases.of(Package::torch)));
   const std::unique_ptr<Module> root = hf_modules(run.model, run.strategy, tape);
   materialize(*root, tape);
   const std::unique_ptr<Network> network = hf_network(run.model, run.strategy, *root, tape);

@@ -63,7 +63,7 @@ TEST(DeepSpeedLora, WhatIsNotModelledIsRefusedByName) {
   EXPECT_TRUE(refused([](Strategy& s) { s.lora->modules_to_save = {"lm_head"}; }));
   EXPECT_TRUE(refused([](Strategy& s) { s.base_weights = BaseWeights::nf4; }));
   EXPECT_TRUE(refused([](Strategy& s) { s.deepspeed.zero_quantized_weights = true; }));
-  EXPECT_TRUE(refused([](Strategy& s) { s.framework_version = "0.16.9"; }));
+  EXPECT_TRUE(refused([](Strategy& s) { s.releases.put(Package::deepspeed, *Release::parse("0.16.9")); }));
   // get_only_unique_item of fp32 adapters and 16-bit weights.
   EXPECT_EQ(failure_after(row, [](Strategy& s) { s.deepspeed.use_all_reduce_for_fetch_params = true; }), ErrorCode::bad_input);
 }

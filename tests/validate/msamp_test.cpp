@@ -39,7 +39,7 @@ TEST(MsAmpRefusals, WhatMsAmpAndAccelerateRaise) {
 }
 
 TEST(MsAmpRefusals, AReleaseAndAWeightThatItsEngineDoesNotTake) {
-  EXPECT_TRUE(refused_after(row_of(rows(), "msamp-o3-llama-z2-w4-r0"), [](Strategy& s) { s.framework_version = "0.19.8"; }));
+  EXPECT_TRUE(refused_after(row_of(rows(), "msamp-o3-llama-z2-w4-r0"), [](Strategy& s) { s.releases.put(Package::deepspeed, *Release::parse("0.19.8")); }));
   EXPECT_TRUE(refused_after(row_of(rows(), "msamp-o3-llama-z2-w4-r0"),
                             [](Strategy& s) { s.deepspeed.reduce_bucket_size = 16'000'000; }));  // the head has 16,384,000
 }

@@ -93,17 +93,5 @@ TEST(Torchtune, UnpackedBatchesAreAsLongAsTheirSamples) {
   EXPECT_LT(peak(half), peak(resolved(row)));
 }
 
-TEST(TorchtuneRelease, IsReadFromVersionsAndDates) {
-  Strategy s;
-  s.framework_version = "0.4.0";
-  EXPECT_EQ(torchtune_release(s), 4);
-  s.framework_version = "2024-11-18";
-  EXPECT_EQ(torchtune_release(s), 4);
-  s.framework_version = "2024-09-24 (table unchanged since)";
-  EXPECT_EQ(torchtune_release(s), 3);
-  s.framework_version = "";
-  EXPECT_EQ(torchtune_release(s), 6);
-}
-
 }  // namespace
 }  // namespace plimsoll

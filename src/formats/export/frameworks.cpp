@@ -26,7 +26,7 @@ std::string schedule_of(const Writing& w) {
   refuse("torchtitan has no schedule " + w.s.pp_schedule);
 }
 
-bool release_0_3(const Writing& w) { return w.s.framework_version.empty() || w.s.framework_version.rfind("0.", 0) == 0; }
+bool release_0_3(const Writing& w) { return w.s.releases.of(Package::torchtitan).since(0, 3); }
 
 /// Whether the release has the key; rows say which do not.
 bool has_key(const Writing& w, const std::string& key) {

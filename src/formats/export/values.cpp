@@ -307,9 +307,15 @@ Value activation_offload(const Strategy& s) {
 
 bool is_mixture(const Strategy& s) { return !s.moe.dispatcher.empty(); }
 
+template <Package package>
+Value release_of(const Strategy& s) {
+  const Releases::Entry* entry = s.releases.find(package);
+  return entry ? Value(entry->release.text()) : Value();
+}
+
 const Getter kReported[] = {
-    {"framework_version", [](const Strategy& s) { return text(s.framework_version); }},
-    {"torch", [](const Strategy& s) { return text(s.torch); }},
+    {"torch", release_of<Package::torch>},
+    {"transformers", release_of<Package::transformers>},
     {"fsdp_degree", [](const Strategy& s) { return is_fsdp(s) ? number(s.fsdp_degree) : Value(); }},
     {"stage_layers", stage_layers},
     {"has_embedding", [](const Strategy& s) { return flag(s.stage_has_embedding); }},

@@ -44,7 +44,7 @@ int count_of(const Node& tree, std::initializer_list<const char*> names);
 /// Torch's FSDP under Accelerate and transformers: the keys below `fsdp_config`, with or without "fsdp_" before them. `version` is what the
 /// program takes where the file says none.
 const Rows& fsdp_rows();
-void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, int version, const Release& release);
+void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, int version, const ReadRelease& release);
 
 /// A model as the program names it: a hub name, a folder, or a file; of a folder its config.json.
 void say_model(Reading& reading, const Node& value, const std::string& foreign);

@@ -73,7 +73,7 @@ std::string count_of_parameters(const Node& value) {
 }
 
 /// How the model is cut: Trainer's word "auto_wrap" stands for the policy, which by size needs a least size.
-void read_wrapping(Reading& reading, const Node& config, const std::string& prefix, const Release& release) {
+void read_wrapping(Reading& reading, const Node& config, const std::string& prefix, const ReadRelease& release) {
   const Node *policy = config.find("auto_wrap_policy"), *least = config.find("min_num_params");
   const bool sized = least && !least->is_null() && least->word() != "0";
   const ForeignKey* word = reading.find("auto_wrap");
@@ -140,7 +140,7 @@ const Rows& first_rows() {
   return rows;
 }
 
-void read_first(Reading& reading, const Node& config, const std::string& prefix, const Release& release) {
+void read_first(Reading& reading, const Node& config, const std::string& prefix, const ReadRelease& release) {
   for (const Row& row : first_rows()) {
     const Node* value = config.find(row.foreign);
     if (value && !value->is_null()) reading.say(std::string(row.ours), to_ours(row, value->word(), value->where), prefix + row.foreign, value->where);
@@ -158,7 +158,7 @@ void read_checkpointing(Reading& reading, const Node& config, const std::string&
 
 }  // namespace
 
-void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, int version, const Release& release) {
+void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, int version, const ReadRelease& release) {
   if (!config.is_null() && !config.is_table()) fail("expected a table of FSDP's keys", config.where);
   const Node plain = without_prefix(config);
   read_rows(reading, fsdp_rows(), plain, prefix, Unknown::refused);

@@ -182,20 +182,21 @@ void read_rows(Reading& reading, const Rows& rows, const Node& tree, const std::
   RowReader(reading, rows, prefix, unknown).read(tree);
 }
 
-ProgramDefault program_default(const Reading& reading, const std::string& key, const char* otherwise, const Release& read) {
-  const std::string program = program_of(read), stated = reading.release_of(program);
-  const auto steps = defaults_by_release(program, key);
+ProgramDefault program_default(const Reading& reading, const std::string& key, const char* otherwise, const ReadRelease& read) {
+  const std::optional<Package> package = package_of(read);
+  const std::optional<Release> stated = package ? reading.release_of(*package) : std::nullopt;
+  const Steps steps = defaults_by_release(package, key);
   ProgramDefault found;
-  found.release = stated.empty() ? read : program + " " + stated;
-  found.word = default_of_release(program, key, stated);
+  found.release = stated ? std::string(name_of(*package)) + " " + stated->text() : read;
+  found.word = default_of_release(steps, stated);
   if (!found.word && otherwise) found.word = otherwise;
   found.told = key + ": " + found.word.value_or("");
-  for (std::size_t i = steps.size(); stated.empty() && i > 1; --i)
-    found.told += ", before " + steps[i - 1].first + " " + (steps[i - 2].second.empty() ? "nothing" : steps[i - 2].second);
+  for (std::size_t i = steps.size(); !stated && i > 1; --i)
+    found.told += ", before " + steps[i - 1].first.text() + " " + (steps[i - 2].second.empty() ? "nothing" : steps[i - 2].second);
   return found;
 }
 
-void take_default(Reading& reading, const Row& row, const Release& release, const std::string& prefix) {
+void take_default(Reading& reading, const Row& row, const ReadRelease& release, const std::string& prefix) {
   if (row.ours == kCode || row.ours == kNothing || row.ours == kRefused) return;
   const std::string key = prefix + row.foreign;
   const bool given = std::any_of(reading.keys().begin(), reading.keys().end(), [&](const ForeignKey& one) {
@@ -208,7 +209,7 @@ void take_default(Reading& reading, const Row& row, const Release& release, cons
   if (!value.empty()) reading.assume(std::string(row.ours), value, found.told, found.release);
 }
 
-void take_defaults(Reading& reading, const Rows& rows, const Release& release, const std::string& prefix) {
+void take_defaults(Reading& reading, const Rows& rows, const ReadRelease& release, const std::string& prefix) {
   for (const Row& row : rows) take_default(reading, row, release, prefix);
 }
 

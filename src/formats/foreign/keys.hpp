@@ -44,18 +44,18 @@ enum class Unknown : std::uint8_t {
 void read_rows(Reading& reading, const Rows& rows, const Node& tree, const std::string& prefix = {}, Unknown unknown = Unknown::unread);
 /// Takes the defaults of all rows whose keys of ours are not known yet: those of the release that was stated, where releases differ
 /// (models/releases.json). `release` is the program's with the one that the rows were read from ("accelerate 1.15"), `prefix` as above.
-void take_defaults(Reading& reading, const Rows& rows, const Release& release, const std::string& prefix = {});
+void take_defaults(Reading& reading, const Rows& rows, const ReadRelease& release, const std::string& prefix = {});
 /// The same of one row.
-void take_default(Reading& reading, const Row& row, const Release& release, const std::string& prefix = {});
+void take_default(Reading& reading, const Row& row, const ReadRelease& release, const std::string& prefix = {});
 
 /// What a program takes for a key where nothing is said.
 struct ProgramDefault {
   std::optional<std::string> word;  ///< in its own words; none: nobody knows. An empty text says nothing
-  Release release;                  ///< the one that was stated, or else `read`
+  ReadRelease release;                  ///< the one that was stated, or else `read`
   std::string told;                 ///< "optim: adamw_torch", with what earlier releases take where none was stated
 };
 /// `read` as `release` above; `otherwise` where releases do not differ, as far as is known.
-ProgramDefault program_default(const Reading& reading, const std::string& key, const char* otherwise, const Release& read);
+ProgramDefault program_default(const Reading& reading, const std::string& key, const char* otherwise, const ReadRelease& read);
 
 /// The row of a key, or nullptr.
 const Row* find_row(const Rows& rows, const std::string& foreign);

@@ -280,7 +280,7 @@ void read_loss(Reading& reading, const Node& tree) {
 
 }  // namespace
 
-void read_megatron(Reading& reading, const Node& tree, const Release& release) {
+void read_megatron(Reading& reading, const Node& tree, const ReadRelease& release) {
   read_rows(reading, megatron_rows(), tree);
   take_defaults(reading, megatron_rows(), release);
   read_activation(reading, tree);

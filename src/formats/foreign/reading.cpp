@@ -49,22 +49,22 @@ void Reading::derive(const std::string& key, const std::string& value, const std
   put({key, value, {}, why, ForeignKey::Kind::derived}, kDerived);
 }
 
-void Reading::assume(const std::string& key, const std::string& value, const std::string& foreign, const Release& release) {
+void Reading::assume(const std::string& key, const std::string& value, const std::string& foreign, const ReadRelease& release) {
   if (!has(key)) put({key, value, foreign, release, ForeignKey::Kind::by_default}, kDefault);
 }
 
-void Reading::state_release(const std::string& program, const std::string& release, const std::string& where) {
-  const auto found = std::find_if(releases_.begin(), releases_.end(), [&](const StatedRelease& one) { return one.program == program; });
-  if (found == releases_.end()) return releases_.push_back({program, release, where});
+void Reading::state_release(Package package, const Release& release, const std::string& where) {
+  const auto found = std::find_if(releases_.begin(), releases_.end(), [&](const StatedRelease& one) { return one.package == package; });
+  if (found == releases_.end()) return releases_.push_back({package, release, where});
+  const std::string name(name_of(package));
   if (found->release != release)
-    fail(program + " " + release.substr(0, 40) + " disagrees with " + program + " " + found->release.substr(0, 40) + " (" + found->where +
-             ")",
-         where, "state one release");
+    fail(name + " " + release.text() + " disagrees with " + name + " " + found->release.text() + " (" + found->where + ")", where,
+         "state one release");
 }
 
-std::string Reading::release_of(const std::string& program) const {
-  const auto found = std::find_if(releases_.begin(), releases_.end(), [&](const StatedRelease& one) { return one.program == program; });
-  return found == releases_.end() ? std::string() : found->release;
+std::optional<Release> Reading::release_of(Package package) const {
+  const auto found = std::find_if(releases_.begin(), releases_.end(), [&](const StatedRelease& one) { return one.package == package; });
+  return found == releases_.end() ? std::nullopt : std::optional<Release>(found->release);
 }
 
 const ForeignKey* Reading::find(const std::string& key) const {

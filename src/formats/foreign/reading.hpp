@@ -11,11 +11,12 @@
 
 #include "formats/foreign/node.hpp"
 #include "plimsoll/formats.hpp"
+#include "plimsoll/release.hpp"
 
 namespace plimsoll::formats {
 
 /// A program's release whose keys and defaults were read: "transformers 4.57".
-using Release = std::string;
+using ReadRelease = std::string;
 
 class Reading {
  public:
@@ -24,17 +25,19 @@ class Reading {
   /// What follows from other keys; yields to what a text says.
   void derive(const std::string& key, const std::string& value, const std::string& why);
   /// What the program takes where its files say nothing; yields to both.
-  void assume(const std::string& key, const std::string& value, const std::string& foreign, const Release& release);
+  void assume(const std::string& key, const std::string& value, const std::string& foreign, const ReadRelease& release);
   /// A key that changes nothing of memory or time, or that nothing knows.
   void leave_unread(const std::string& foreign, const std::string& where) { unread_.push_back(where + " " + foreign); }
 
-  /// Which release of a program runs (its name in models/releases.json, or "torch"). Throws Error where two places say different ones.
-  void state_release(const std::string& program, const std::string& release, const std::string& where);
-  /// The release that was stated; empty: the newest.
-  std::string release_of(const std::string& program) const;
-  /// The programs whose releases were stated, with the places.
+  /// Which release of a package runs. Throws Error where two places say different ones.
+  void state_release(Package package, const Release& release, const std::string& where);
+  /// The release that was stated; nullopt: the newest.
+  std::optional<Release> release_of(Package package) const;
+  /// The packages whose releases were stated, with the places.
   struct StatedRelease {
-    std::string program, release, where;
+    Package package;
+    Release release;
+    std::string where;
   };
   const std::vector<StatedRelease>& releases() const { return releases_; }
 

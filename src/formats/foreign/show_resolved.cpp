@@ -33,12 +33,12 @@ std::string origin_of(const ForeignKey& key) {
 std::string absent_of(const formats::Format& format, const formats::Row& row) {
   const bool fsdp = std::string_view(format.name) == "fsdp_config";
   const auto steps =
-      formats::defaults_by_release(formats::program_of(format.release), (fsdp ? "fsdp_config." : "") + std::string(row.foreign));
+      formats::defaults_by_release(formats::package_of(format.release), (fsdp ? "fsdp_config." : "") + std::string(row.foreign));
   if (steps.empty()) return row.by_default ? fmt::format("`{}`", row.by_default) : "";
   std::string text;
   for (std::size_t i = steps.size(); i-- > 0;) {
     const std::string word = steps[i].second.empty() ? "nothing" : "`" + steps[i].second + "`";
-    text += (text.empty() ? "" : ", ") + (i + 1 < steps.size() ? "before " + steps[i + 1].first + " " : std::string()) + word;
+    text += (text.empty() ? "" : ", ") + (i + 1 < steps.size() ? "before " + steps[i + 1].first.text() + " " : std::string()) + word;
   }
   return text;
 }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cctype>
 
-#include "formats/foreign/releases.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -37,30 +36,23 @@ Requirement requirement_of(std::string line) {
   return other ? found : Requirement{};
 }
 
-bool is_release(const std::string& text) {
-  return !text.empty() && std::any_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c) != 0; });
-}
-
+/// A requirement of a package whose releases are told apart, pinned to a release.
 void state(Reading& reading, const Requirement& requirement, const std::string& where) {
-  const std::string program = program_of_package(requirement.package);
-  if (!program.empty() && is_release(requirement.release)) reading.state_release(program, requirement.release, where);
+  for (const PackageFacts& facts : package_facts()) {
+    const bool named = std::find(facts.names.begin(), facts.names.end(), requirement.package) != facts.names.end();
+    if (!named || !Release::parse(requirement.release)) continue;
+    const auto [package, release] = parse_release(requirement.package, requirement.release, where);
+    return reading.state_release(package, release, where);
+  }
 }
 
 }  // namespace
 
 void read_release_options(Reading& reading, const std::vector<std::string>& options) {
   for (const std::string& option : options) {
-    const std::size_t equals = option.find('=');
-    const std::string package = option.substr(0, equals);
-    const std::size_t begin = equals == std::string::npos ? equals : option.find_first_not_of('=', equals);
-    const std::string release = begin == std::string::npos ? std::string() : option.substr(begin);
-    if (!is_release(release))
-      fail("expected a package and its release, found '" + option.substr(0, 60) + "'", "--release", "transformers=4.46.3");
-    const std::string program = program_of_package(package);
-    if (program.empty())
-      fail("the releases of '" + package.substr(0, 60) + "' are not told apart", "--release",
-           suggest(package.substr(0, 60), known_packages()));
-    reading.state_release(program, release, "--release");
+    const auto [name, text] = release_option(option);
+    const auto [package, release] = parse_release(name, text, "--release");
+    reading.state_release(package, release, "--release");
   }
 }
 
@@ -98,18 +90,8 @@ void read_pip_line(Reading& reading, const std::vector<Node>& words) {
 }
 
 void settle_releases(Reading& reading) {
-  const std::string framework = reading.value("framework");
-  const std::vector<Reading::StatedRelease> stated = reading.releases();
-  for (const auto& [program, release, where] : stated) {
-    if (program == framework) {
-      const std::string version = framework_version_of(program, release);
-      if (!version.empty()) reading.derive("framework_version", version, program + " " + release + " of " + where);
-    }
-    if (program != "torch") continue;
-    const std::size_t second = release.find('.', release.find('.') + 1);
-    reading.derive("torch", release.substr(0, std::min(second, release.find_first_not_of("0123456789."))),
-                   "torch " + release + " of " + where);
-  }
+  for (const auto& [package, release, where] : reading.releases())
+    reading.derive("releases." + std::string(name_of(package)), release.text(), std::string(name_of(package)) + " " + release.text() + " of " + where);
 }
 
 }  // namespace plimsoll::formats

@@ -17,7 +17,7 @@ bool read_requirements(Reading& reading, const std::string& text, const std::str
 /// The pinned packages of a `pip install` line; other commands say nothing.
 void read_pip_line(Reading& reading, const std::vector<Node>& words);
 
-/// The key `framework_version` of the framework that runs, and PyTorch's, where releases were stated.
+/// The keys releases.PACKAGE of what was stated.
 void settle_releases(Reading& reading);
 
 }  // namespace plimsoll::formats

@@ -376,8 +376,8 @@ void assume_release(Reading& reading, const Node& tree) {
       {"float8.recipe_name", "2025-09-29"},
   };
   for (const LastRead& one : kLastRead)
-    if (tree.find(one.key)) return reading.assume("framework_version", one.day, std::string(one.key) + ": read until then", kToml);
-  reading.assume("framework_version", "0.2.2", "the last release that reads TOML", kToml);
+    if (tree.find(one.key)) return reading.assume("releases.torchtitan", one.day, std::string(one.key) + ": read until then", kToml);
+  reading.assume("releases.torchtitan", "0.2.2", "the last release that reads TOML", kToml);
 }
 
 void read(Reading& reading, const Node& tree) {

@@ -1,7 +1,5 @@
 // llm-foundry's MPT under Composer: its own modules sharded by FSDP1, autocast to bf16.
-#include <cstdio>
 #include <string>
-#include <string_view>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -25,19 +23,9 @@ void check(const Strategy& s) {
   no(s.lora.has_value() || s.offload.any(), "an adapter or offloading", "offload");
 }
 
-/// attn_impl of the recipes for pretraining: triton until v0.7 (March 2024), flash since; no release said is the newest. A release is named by
-/// its date ("llm-foundry 2023-10") or its number ("llm-foundry v0.0.4", "llm-foundry 0.22").
+/// attn_impl of the recipes for pretraining: triton until v0.7 (March 2024), flash since.
 AttentionLibrary attention_of(const Strategy& s) {
-  constexpr int kFlashYear = 2024, kFlashMonth = 3, kFlashMinor = 7;
-  constexpr std::string_view kName = "llm-foundry ";
-  const auto at = s.framework_version.find(kName);
-  if (at == std::string::npos) return AttentionLibrary::flash2;
-  const char* release = s.framework_version.c_str() + at + kName.size();
-  if (*release == 'v') ++release;
-  int year = kFlashYear, month = kFlashMonth, minor = kFlashMinor;
-  const bool numbered = std::sscanf(release, "0.%3d", &minor) == 1, dated = !numbered && std::sscanf(release, "%4d-%2d", &year, &month) == 2;
-  const bool early = dated && (year < kFlashYear || (year == kFlashYear && month < kFlashMonth));
-  return early || (numbered && minor < kFlashMinor) ? AttentionLibrary::triton : AttentionLibrary::flash2;
+  return s.releases.of(Package::llm_foundry).since(0, 7) ? AttentionLibrary::flash2 : AttentionLibrary::triton;
 }
 
 std::unique_ptr<Network> make_mpt(const Model& model, const Strategy& s, Module& root, Tape& tape) {

@@ -371,7 +371,7 @@ StepProgram lower_nanotron(const Lowering& run, const Rank& rank) {
   const Strategy& strategy = run.strategy;
   const int pipeline_rank = rank.pipeline;
   check(model, strategy);
-  Tape tape(run.device, {201});  // the release that nanotron ran on
+  Tape tape(run.device, run.torch());
   tape.record_into(Tape::Part::init);
   tape.phase(Phase::init);
   const std::int64_t dp = std::max(strategy.dp, 1);

@@ -6,27 +6,11 @@
 #include <vector>
 
 #include "plimsoll/model.hpp"
+#include "program/hf_release.hpp"
 #include "program/module.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
-
-/// A release of transformers, as major · 100 + minor. Between 5.17 and 5.23 stand releases that nobody looked at: what the one does and the
-/// other does not is taken to have ended with 5.17.
-struct HfRelease {
-  int number = 523;
-
-  /// grouped_mm_experts_forward fills rows of experts of other ranks with zeros, though there be none.
-  bool masks_absent_experts() const { return number <= 517; }
-  /// T5Attention gives SDPA its position bias in rows; before, as the table of buckets was read.
-  bool packs_position_bias() const { return number > 517; }
-  /// _flash_attention_forward asks, layer by layer, whether positions start anew within a sequence: of any batch until 4.52, then of a
-  /// single sequence alone.
-  bool looks_for_packed_sequences(std::int64_t batch) const { return number >= 444 && (batch == 1 || number < 453); }
-  /// GradientCheckpointingLayer checkpoints the layer's forward, which torch.compile sees as part of the layer's graph; before, its call,
-  /// so that a whole compiled layer runs again.
-  bool checkpoints_forward() const { return number > 517; }
-};
 
 /// How the modules run, beyond what the model says.
 struct RunOptions {

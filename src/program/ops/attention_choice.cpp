@@ -61,15 +61,15 @@ bool cudnn_takes(const Call& c) {
 /// aotriton::v2::flash::check_gpu: the architectures that AOTriton is compiled for, without those that are experimental
 /// (TORCH_ROCM_AOTRITON_ENABLE_EXPERIMENTAL); PyTorch has it since 2.4, for the MI350s since 2.8.
 bool aotriton_runs(const Call& c) {
-  if (c.device().is_gfx("gfx950")) return c.torch().number >= 208;
-  return (c.device().is_gfx("gfx90a") || c.device().is_gfx("gfx942")) && c.torch().number >= 204;
+  if (c.device().is_gfx("gfx950")) return c.torch().since(2, 8);
+  return (c.device().is_gfx("gfx90a") || c.device().is_gfx("gfx942")) && c.torch().since(2, 4);
 }
 
 /// check_flash_attention_hardware_support.
 bool flash_runs(const Call& c) { return c.device().amd() ? aotriton_runs(c) : c.device().from(80); }
 
 /// check_head_dim_size_flash: AOTriton 0.9, in PyTorch 2.7, takes heads of up to 512.
-std::int64_t most_flash_head_dim(const Call& c) { return c.device().amd() && c.torch().number >= 207 ? 512 : 256; }
+std::int64_t most_flash_head_dim(const Call& c) { return c.device().amd() && c.torch().since(2, 7) ? 512 : 256; }
 
 /// check_requires_grad_and_head_dim_gt192_constraints_on_sm86_89_or_120: the backward of such heads has too little shared memory.
 bool small_blocks_train_it(const Call& c) {

@@ -185,6 +185,59 @@ Tensor scattered_last(const Tensor& x, const Tensor& indices, const Tensor& valu
   });
 }
 
+Tensor one_hot(const Tensor& indices, std::int64_t classes) {
+  Op op("one_hot", {&indices});
+  Dims sizes = indices.sizes();
+  sizes.push_back(classes);
+  Tensor y = zeros(op.tape(), sizes, DType::int64);
+  gather(Gather::Function::scatter, indices.elements(), {&indices}, {&indices});
+  return y;
+}
+
+Tensor nonzero(const Tensor& mask, std::int64_t count) {
+  Op op("nonzero", {&mask});
+  Tape& tape = op.tape();
+  const Tensor flat = contiguous(mask);
+  const Tensor found = tape.empty({}, DType::int32, Category::workspace);  // Nonzero.cu: cub counts, the host reads how many, cub selects
+  tape.scratch(1);
+  reduce(found, flat, Reduction::Axis::all);
+  tape.copy({.direction = Copy::Direction::device_to_host, .bytes = size_of(DType::int32)}, tape.stream);
+  tape.read_back();
+  Tensor y = op.output({std::int64_t{mask.rank()}, count}, DType::int64);
+  tape.scratch(1);
+  gather(Gather::Function::scatter, flat.elements(), {&flat}, {&y});
+  if (mask.rank() > 1) pointwise(y, {&y});  // write_indices
+  return y;
+}
+
+Tensor index_pairs(const Tensor& x, const Tensor& rows, const Tensor& columns) {
+  Op op("index", {&x});
+  op.save(rows);
+  op.save(columns);
+  Tensor y = op.output({rows.elements()}, x.dtype());
+  gather(Gather::Function::index, y.elements(), {&y, &rows, &columns}, {&y});
+  return op.done(y, [before = x.sizes(), n = rows.elements(), all = x.elements()](BackwardCall& b) {
+    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    sort_for_accumulation(b.tape, n, all);
+    gather(Gather::Function::scatter, b.grad().elements(), {&b.grad()}, {&b.grad()});
+    b.give(0, std::move(gradient));
+  });
+}
+
+Tensor index_add_into(const Tensor& x, const Tensor& indices, const Tensor& rows) {
+  Op op("index_add_", {&x, &rows});
+  op.save(indices);
+  gather(Gather::Function::scatter, rows.elements(), {&rows, &indices}, {&rows});
+  Tensor y = x.detach();
+  return op.done(y, [sizes = rows.sizes()](BackwardCall& b) {
+    if (b.needs(0)) b.give(0, b.grad());
+    if (!b.needs(1)) return;
+    Tensor gradient = b.tape.empty(sizes, b.grad().dtype());
+    gather(Gather::Function::index, gradient.elements(), {&gradient, &b.saved(0)}, {&gradient});
+    b.give(1, std::move(gradient));
+  });
+}
+
 Tensor histogram(const Tensor& x, std::int64_t bins) {
   Op op("histc", {&x});
   Tensor y = op.output({bins}, x.dtype());

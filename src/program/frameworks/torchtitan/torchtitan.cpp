@@ -286,8 +286,8 @@ std::size_t forward_of(const std::vector<ScheduledPass>& passes, std::int64_t mi
 
 /// Which of torch.distributed.pipelining's loops runs schedules of several chunks.
 Receives receives_of(const Strategy& strategy) {
-  constexpr int kFirstWithRuntime = 210;
-  return torch_release(strategy) < kFirstWithRuntime ? Receives::before_use : Receives::with_send;
+  const bool has_runtime = strategy.releases.of(Package::torch).since(2, 10);
+  return has_runtime ? Receives::with_send : Receives::before_use;
 }
 
 /// Marks the passes from the forward of `first` on as standing for those of the micro-batches that are left out, `period` at a time.

@@ -16,9 +16,6 @@ namespace plimsoll::program {
 
 namespace {
 
-/// From here on _HeadTailLoadBalancer puts its indices together on the device; before, on the host.
-constexpr int kCutsOrderOnDevice = 212;
-
 /// The labels of earlier groups of micro-batches are named until those of the next one are there.
 void forget_labels(std::vector<TitanBatch>& batches, std::size_t earlier) {
   for (std::size_t i = 0; i < earlier; ++i) batches[i].labels.reset();
@@ -109,7 +106,8 @@ Tensor TitanTrainer::load_balance() {
   tape_.operator_name = "cp_shard";
   const std::int64_t length = strategy_.seq_len;
   const Tensor indices = tape_.empty({length}, DType::int32);
-  if (tape_.torch.number < kCutsOrderOnDevice) return elementwise(tape_, {&indices}, DType::int32);
+  // From 2.12 on _HeadTailLoadBalancer puts its indices together on the device; before, on the host.
+  if (!tape_.torch.since(2, 12)) return elementwise(tape_, {&indices}, DType::int32);
   const Tensor heads = tape_.empty({strategy_.cp}, DType::int64), tails = tape_.empty({strategy_.cp}, DType::int64);
   const Tensor front = tape_.empty({length / 2}, DType::int32), back = tape_.empty({length / 2}, DType::int32);
   return elementwise(tape_, {&indices}, DType::int32);

@@ -21,7 +21,7 @@ namespace plimsoll::program {
 namespace {
 
 /// Releases of PyTorch whose habits were read: 2.5 and 2.15. What changed in between is taken as of the later half.
-constexpr int kLateInductor = 210, kWorkspacePerProduct = 210, kRootResharded = 208;
+Release torch_of(const Strategy& s) { return s.releases.of(Package::torch); }
 
 DType weight_type(const Strategy& s) {
   if (s.param_dtype) return *s.param_dtype;
@@ -42,18 +42,20 @@ std::int64_t builder_positions(const Model& model, const Strategy& s) {
 }
 
 TuneRun run_of(const Model& model, const Strategy& s) {
-  const int release = torchtune_release(s);
+  const Release release = s.releases.of(Package::torchtune), torch = torch_of(s);
   using Copies = TuneRun::KeyCopies;
   TuneRun run;
   run.type = weight_type(s);
-  run.key_copies = release < 4 ? Copies::before_rotation : release == 4 ? Copies::behind_rotation : Copies::by_head;
-  run.composed_norm = release < 5;
-  run.own_unembed = release >= 5;
+  run.key_copies = !release.since(0, 4)  ? Copies::before_rotation
+                   : !release.since(0, 5) ? Copies::behind_rotation
+                                          : Copies::by_head;
+  run.composed_norm = !release.since(0, 5);
+  run.own_unembed = release.since(0, 5);
   run.packed = s.packed;
-  run.flex = s.packed && torch_release(s) >= 205;
+  run.flex = s.packed && torch.since(2, 5);
   run.checkpointed = s.recompute.kind == Recompute::Kind::full;
   run.compiled = s.compile == Strategy::Compile::blocks;
-  run.keeps_rotary_rows = run.packed && torch_release(s) < kLateInductor;
+  run.keeps_rotary_rows = run.packed && !torch.since(2, 10);
   run.positions = builder_positions(model, s);
   run.output_chunks = s.loss == LossKernel::chunked ? s.loss_chunks : 0;
   run.lora = s.lora;
@@ -77,8 +79,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::full)
     refuse("torchtune's selective recomputation is not modelled", "recompute", "none or full");
   if (s.attention == AttentionKernel::memory_efficient) refuse("torchtune leaves the attention kernel to PyTorch", "attention", "sdpa");
-  if (s.packed && s.compile == Strategy::Compile::blocks && torch_release(s) < 205)
-    refuse("compiled layers over a mask of packed samples are not modelled: before torch 2.5 there was no flex_attention", "torch", "2.5");
+  if (s.packed && s.compile == Strategy::Compile::blocks && !torch_of(s).since(2, 5))
+    refuse("compiled layers over a mask of packed samples are not modelled: before torch 2.5 there was no flex_attention", "releases.torch", "2.5");
   if (s.offload.activations && s.recompute.kind != Recompute::Kind::full)
     refuse("torchtune offloads activations beside activation checkpointing only", "recompute", "full");
   if (s.offload.activations && s.offload.activation_layers > 0)
@@ -141,7 +143,7 @@ Fsdp2Options fsdp2_options(const Strategy& s) {
   options.mesh = data_mesh(s);
   options.reshard_after_forward = s.fsdp.reshard != FsdpOptions::Reshard::never;
   // Said explicitly it holds for the root, too; before, the root was never resharded after forward.
-  options.reshard_root = options.reshard_after_forward && torch_release(s) >= kRootResharded;
+  options.reshard_root = options.reshard_after_forward && torch_of(s).since(2, 8);
   options.offload_to_host = s.offload.params;
   return options;
 }
@@ -162,7 +164,7 @@ class Trainer {
     tape_.phase(Phase::init);
     materialize();
     Tensor blas_workspace;
-    if (torch_release(strategy_) < kWorkspacePerProduct) blas_workspace = tape_.workspace_for_good();
+    if (!torch_of(strategy_).since(2, 10)) blas_workspace = tape_.workspace_for_good();
     if (strategy_.offload.activations) offload_activations();
     make_optimizers();
     fetch_what_does_not_fit();
@@ -199,7 +201,7 @@ class Trainer {
   /// get_act_offloading_ctx_manager: everything but the head's.
   void offload_activations() {
     OffloadActivations::Options options;
-    options.streams = torch_release(strategy_) >= 205;
+    options.streams = torch_of(strategy_).since(2, 5);
     for (const auto& parameter : decoder_.root().all_parameters()) options.parameters.push_back(parameter->tensor);
     offload_ = std::make_shared<OffloadActivations>(tape_, std::move(options));
     decoder_.spare_head();

@@ -11,6 +11,7 @@
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "program/modules/adapters/lora.hpp"
+#include "program/modules/transformers/expert_loop.hpp"
 #include "program/ops/ops.hpp"
 #include "program/wrappers/deepspeed/flat.hpp"
 #include "program/wrappers/deepspeed/zero12.hpp"
@@ -25,15 +26,14 @@ namespace {
 
 /// What changed between the releases that are modelled. MS-AMP's engine is written for 0.13.1.
 bool before_0_17(const Strategy& strategy) {
-  const std::string& version = strategy.framework_version;
-  const auto is = [&](const char* release) { return version.rfind(release, 0) == 0; };
+  const Release release = strategy.releases.of(Package::deepspeed);
   if (is_msamp(strategy.precision)) {
-    if (version.empty() || is("0.13")) return true;
-    refuse("MS-AMP's engine over DeepSpeed " + version + " is not modelled", "framework_version", "0.13.1");
+    if (!strategy.releases.says(Package::deepspeed) || (release.since(0, 13) && !release.since(0, 14))) return true;
+    refuse("MS-AMP's engine over DeepSpeed " + release.text() + " is not modelled", "releases.deepspeed", "0.13.1");
   }
-  if (version.empty() || is("0.19")) return false;
-  if (framework::is_deepspeed_before_0_17(version)) return true;
-  refuse("DeepSpeed " + version + " is not modelled", "framework_version", "0.19.8, or 0.14 to 0.16");
+  if (release.since(0, 19)) return false;
+  if (framework::is_deepspeed_before_0_17(release)) return true;
+  refuse("DeepSpeed " + release.text() + " is not modelled", "releases.deepspeed", "0.19.8, or 0.14 to 0.16");
 }
 
 void refuse_unmodelled(const Strategy& strategy) {
@@ -64,7 +64,7 @@ void refuse_unmodelled_adapters(const Model& model, const Strategy& strategy) {
   if (!strategy.lora) return;
   const DeepSpeedOptions& json = strategy.deepspeed;
   const char* const zero = "deepspeed.zero_optimization";
-  if (before_0_17(strategy)) refuse("LoRA under DeepSpeed before 0.17 is not modelled", "framework_version", "0.19.8");
+  if (before_0_17(strategy)) refuse("LoRA under DeepSpeed before 0.17 is not modelled", "releases.deepspeed", "0.19.8");
   if (strategy.base_weights != BaseWeights::as_trained && strategy.data_parallel == DataParallel::zero3)
     refuse("4-bit and 8-bit weights under ZeRO-3 are not modelled", "base_weights", "zero 1 or 2, which leave frozen weights whole");
   if (framework::mixture_targets(model, strategy.lora->targets).any())
@@ -198,6 +198,7 @@ namespace {
 /// (_cast_module_mixed_precision), but for adapters behind zero.Init.
 std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy, Tape& tape) {
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  separate_experts(*root, model, HfRelease(strategy.releases.of(Package::transformers)), tape);
   for (const auto& parameter : root->all_parameters()) parameter->type = hf_parameter_type(strategy);
   if (strategy.lora) {
     refuse_tied_copies(*root, *strategy.lora);

@@ -1,7 +1,6 @@
 // transformers' modules under torch.distributed.fsdp.fully_shard: the layers' own units, the root unit around them.
 #include "program/wrappers/fsdp/fsdp2.hpp"
 
-#include <cstdio>
 
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
@@ -40,10 +39,7 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
 
 /// fsdp2_prepare_model of Accelerate since 1.14 gives the embedding a unit of its own, and final norm and head another.
 bool cuts_ends(const Strategy& strategy) {
-  constexpr int kSince = 114;
-  int major = 1, minor = kSince % 100;
-  if (!strategy.framework_version.empty()) (void)std::sscanf(strategy.framework_version.c_str(), "%3d.%3d", &major, &minor);
-  return is_prepared_by_accelerate(strategy) && major * 100 + minor >= kSince;
+  return is_prepared_by_accelerate(strategy) && strategy.releases.of(Package::accelerate).since(1, 14);
 }
 
 /// Behind the layers' units. Answers a module of the last, which is not resharded after forward; none: the model has no head. Below a
@@ -92,7 +88,7 @@ StepProgram lower_hf_fsdp2(const Lowering& run, const Rank& rank) {
   const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
   std::vector<std::vector<Module*>> units = wrap_units(model, *root, strategy.fsdp.units);
   if (cuts_ends(strategy) && model.task == Model::Task::seq2seq)
-    refuse("the units that Accelerate makes of an encoder's and a decoder's shared embedding are not modelled", "framework_version",
+    refuse("the units that Accelerate makes of an encoder's and a decoder's shared embedding are not modelled", "releases.accelerate",
            "1.13, which leaves it to the root");
   const Module* tail = cuts_ends(strategy) ? add_ends(model, *root, strategy.lora.has_value(), units) : nullptr;
   Fsdp2Options options = fsdp2_options(strategy);

@@ -1,7 +1,6 @@
 #include "program/frameworks/transformers/training.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <unordered_set>
 
 #include "framework/peft.hpp"
@@ -14,6 +13,7 @@
 #include "program/modules/adapters/lora.hpp"
 #include "program/modules/adapters/peft.hpp"
 #include "program/modules/diffusers/diffusion.hpp"
+#include "program/modules/transformers/expert_loop.hpp"
 #include "program/modules/float8_linear.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
@@ -52,14 +52,6 @@ std::shared_ptr<SavedTensorHooks> activation_offload(const Strategy& strategy, T
   return std::make_shared<SaveOnCpu>(tape, strategy.offload.activations_by == Offload::By::save_on_cpu_pinned);
 }
 
-/// transformers' release; the newest where the version is another library's that runs its modules (DeepSpeed, PEFT and torchao count from
-/// 0, Accelerate from 1).
-HfRelease hf_release(const Strategy& strategy) {
-  int major = 0, minor = 0;
-  if (std::sscanf(strategy.framework_version.c_str(), "%3d.%3d", &major, &minor) != 2 || major < 4) return {};
-  return {major * 100 + minor};
-}
-
 /// torch.compile(model) is modelled where every rank's model is whole.
 void check_compiled_model(const Strategy& s, const RunOptions& options) {
   const auto require = [](bool known, const std::string& what) {
@@ -83,7 +75,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
   RunOptions options;
   options.liger = strategy.liger_kernel;
   options.loss = loss_of(strategy);
-  options.release = hf_release(strategy);
+  options.release = HfRelease(strategy.releases.of(Package::transformers));
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
   options.compiled_model = strategy.compile == Strategy::Compile::model;
   switch (strategy.attention) {
@@ -193,9 +185,8 @@ void put_8_bit_linears(Module& root, const Model& model, const Strategy& strateg
 void refuse_unread_mixture(const Model& model, const Strategy& strategy) {
   const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
   if (!mixture) return;
-  constexpr int kStacksExperts = 500;
-  if (hf_release(strategy).number < kStacksExperts)
-    refuse("quantised experts of transformers before 5 are not modelled", "framework_version", "5.0 or later, which leaves them in 16 bits");
+  if (!HfRelease(strategy.releases.of(Package::transformers)).stacks_experts())
+    refuse("quantised experts of transformers before 5 are not modelled", "releases.transformers", "5.0 or later, which leaves them in 16 bits");
   for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo"})
     if (model.model_type == type) return;
   refuse("which of " + model.model_type + "'s modules are linears was not read", "base_weights", "leave it out");
@@ -224,6 +215,10 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
   tape.cudnn_attention = strategy.cudnn_attention.value_or(false);
   tape.cudnn = strategy.cudnn;
   std::unique_ptr<Module> root = build_modules(model, hf_parameter_type(strategy), tape);
+  const HfRelease release(strategy.releases.of(Package::transformers));
+  separate_experts(*root, model, release, tape);
+  if (strategy.lora && !release.stacks_experts() && framework::mixture_targets(model, strategy.lora->targets).any())
+    refuse("adapters of experts before transformers 5 are not modelled", "releases.transformers", "5.0, or attention's linears alone");
   if (strategy.lora) {
     const bool whole = strategy.data_parallel == DataParallel::none || strategy.data_parallel == DataParallel::ddp;
     if (!whole && framework::mixture_targets(model, strategy.lora->targets).any())

@@ -1,7 +1,6 @@
 #include "program/modules/megatron/config.hpp"
 
 #include <algorithm>
-#include <cstdio>
 #include <iterator>
 
 #include "framework/megatron.hpp"
@@ -247,18 +246,19 @@ bool has_persistent_norm(std::int64_t hidden) {
   return std::find(std::begin(kSizes), std::end(kSizes), hidden) != std::end(kSizes);
 }
 
-/// "NVIDIA NeMo Framework Release 25.04": whether a container is later than that of a month. (PyTorch's containers, which others are built
-/// on, do not say what stands above them.)
-bool is_after(const std::string& version, int last_year, int last_month) {
-  int year = 0, month = 0;
-  const auto at = version.find("NeMo Framework Release ");
-  if (at == std::string::npos || std::sscanf(version.c_str() + at, "NeMo Framework Release %2d.%2d", &year, &month) != 2) return true;
-  return year > last_year || (year == last_year && month > last_month);
-}
+/// What of Transformer Engine depends on its release.
+class TeRelease {
+ public:
+  explicit TeRelease(const Strategy& strategy) : release_(strategy.releases.of(Package::transformer_engine)) {}
 
-/// Containers up to 25.04 hold Transformer Engine 2.2 or older, those up to 25.07 2.5.
-bool holds_te_2_3(const std::string& version) { return is_after(version, 25, 4); }
-bool holds_te_2_6(const std::string& version) { return is_after(version, 25, 7); }
+  /// A dummy gradient serves all weights of its shape for ever (module/base.py, get_dummy_wgrad).
+  bool keeps_dummies() const { return release_.since(2, 3); }
+  /// Linears whose input others save keep it as it is, and cast it again in backward.
+  bool shares_inputs() const { return release_.since(2, 6); }
+
+ private:
+  Release release_;
+};
 
 }  // namespace
 
@@ -271,10 +271,7 @@ bool multiplies_untransposed_fp8(const TargetDevice& device) { return device.fro
 /// NeMo's containers up to 24.07: their attention goes at the pace of flash-attention 2, whose share of a step shows at up to a million
 /// tokens (NeMo's table of long sequences, 24.03).
 bool runs_before_cudnn_attention(const Strategy& strategy) {
-  int year = 0, month = 0;
-  if (strategy.framework != "nemo" || std::sscanf(strategy.framework_version.c_str(), "NeMo %2d.%2d", &year, &month) != 2) return false;
-  constexpr int kFirstContainer = 23;  // "NeMo 2.1.0" is the library's version
-  return year >= kFirstContainer && year * 100 + month <= 2407;
+  return strategy.framework == "nemo" && !strategy.releases.of(Package::nemo_container).since(24, 8);
 }
 
 /// Transformer Engine's choice where nothing is asked for (get_attention_backend): where both can run, cuDNN's attention before
@@ -310,7 +307,7 @@ TeQuantization te_quantization(const Strategy& s, const TargetDevice& device) {
   quantization.transposes = quantization.block > 0 || !multiplies_untransposed_fp8(device);
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
   const bool delayed = quantization.scaling == Scaling::tensor && !quantization.measured;
-  quantization.shares_inputs = !delayed && holds_te_2_6(s.framework_version);
+  quantization.shares_inputs = !delayed && TeRelease(s).shares_inputs();
   return quantization;
 }
 
@@ -374,7 +371,7 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.eight_bit_activations = strategy.fp8_activations;
   config.fused_rotary = *strategy.megatron.rope_fusion;
   config.fuses_swiglu = *strategy.megatron.bias_swiglu_fusion;
-  config.keeps_dummies = holds_te_2_3(strategy.framework_version);
+  config.keeps_dummies = TeRelease(strategy).keeps_dummies();
   config.attention_library = te_attention_library(strategy, device);
   config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention};
   config.lora = strategy.lora;

@@ -73,9 +73,9 @@ class SortedMoe final : public TitanMixture {
         experts_(add_titan_module(module_, "experts", context.tape)),
         router_(add_titan_module(module_, "router", context.tape)) {
     if (context.run.tensor_parallel.on())
-      refuse("tensor parallelism of TorchTitan's mixtures before 0.3 is not modelled", "framework_version", "0.3.0");
+      refuse("tensor parallelism of TorchTitan's mixtures before 0.3 is not modelled", "releases.torchtitan", "0.3.0");
     if (spec.expert_bias || spec.router_bias)
-      refuse("TorchTitan's experts with biases are not modelled before 0.3", "framework_version", "0.3.0");
+      refuse("TorchTitan's experts with biases are not modelled before 0.3", "releases.torchtitan", "0.3.0");
     const std::int64_t own = spec.experts / context.run.expert_ranks, inner = spec.expert_intermediate;
     add_titan_parameter(experts_, "w1", {own, inner, spec.hidden});
     add_titan_parameter(experts_, "w2", {own, spec.hidden, inner});

@@ -240,11 +240,13 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
   }
   if (call.kind == RunOptions::Attention::eager) return attend_eagerly(query, key, value, mask, call);
   const std::int64_t groups = query.size(1) / key.size(1);
-  const bool grouped = groups > 1 && !mask && key.size(-1) == value.size(-1) && key.size(-1) <= 256;
-  const Tensor keys = grouped ? key : repeat_kv(key, groups);
-  const Tensor values = grouped ? value : repeat_kv(value, groups);
+  const bool can_group = call.release.groups_heads_in_sdpa() && query.tape().torch.takes_grouped_heads();
+  const bool grouped = can_group && groups > 1 && !mask && key.size(-1) == value.size(-1) && key.size(-1) <= 256;
+  Tensor queries = query, keys = grouped ? key : repeat_kv(key, groups), values = grouped ? value : repeat_kv(value, groups);
+  if (call.release.packs_for_sdpa())
+    for (Tensor* x : {&queries, &keys, &values}) *x = contiguous(*x);
   const Tensor output = scaled_dot_product_attention(
-      query, keys, values, mask, {.causal = call.causal && !mask && query.size(2) > 1, .dropout = call.dropout, .enable_gqa = grouped});
+      queries, keys, values, mask, {.causal = call.causal && !mask && query.size(2) > 1, .dropout = call.dropout, .enable_gqa = grouped});
   return contiguous(transpose(output, 1, 2));
 }
 
@@ -298,8 +300,13 @@ Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options
   return tuple[0];
 }
 
-Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
-  Tensor logits = to(logits_in, DType::fp32);
+Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, const HfRelease::CausalLoss& code) {
+  Tensor logits = code.upcasts_within ? to(logits_in, DType::fp32) : logits_in;
+  if (code.copies_shifted) {
+    const Tensor predicting = contiguous(slice(logits, 1, 0, logits.size(1) - 1));
+    const Tensor predicted = contiguous(slice(labels_in, -1, 1, labels_in.size(-1)));
+    return cross_entropy(view(predicting, {-1, predicting.size(-1)}), view(predicted, {-1}));
+  }
   const Tensor labels = pad_last(labels_in, 0, 1);
   Tensor shifted = contiguous(slice(labels, -1, 1, labels.size(-1)));
   logits = view(logits, {-1, logits.size(-1)});
@@ -312,13 +319,14 @@ void hold(const RunOptions& options, std::initializer_list<Tensor> outputs) {
 }
 
 Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const Linear& head, const Batch& batch,
-                           const std::function<Tensor(const Tensor& ids)>& decode) {
+                           const HfRelease::CausalLoss& code, const std::function<Tensor(const Tensor& ids)>& decode) {
   Tensor ids = batch.input_ids, labels = batch.labels;
   ModuleCall call(root, tape, {&ids, &labels});
   const Tensor hidden = decode(ids);
   Tensor logits = head(slice(hidden, 1, 0, hidden.size(1)));
   tape.phase(Phase::loss);
-  Tensor loss = causal_lm_loss(logits, labels);
+  if (code.upcasts_before) logits = to(logits, DType::fp32);
+  Tensor loss = causal_lm_loss(logits, labels, code);
   call.done({&loss, &logits});
   hold(options, {logits});
   return loss;

@@ -64,14 +64,14 @@ Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options
                            const std::weak_ptr<Tensor>& outputs,
                            const std::function<Tensor(const Tensor&, Tensor& probabilities)>& forward);
 
-/// ForCausalLMLoss: fp32 logits, labels shifted by a padded column, mean cross entropy.
-Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels);
+/// ForCausalLMLoss, or what a class had before it: logits in fp32, labels one further, mean cross entropy.
+Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code);
 
 /// Puts tensors into the output object, where somebody holds it.
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs);
 
 /// ForCausalLM.forward of a model whose logits are its head's output as it is: decode, head, loss.
 Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const Linear& head, const Batch& batch,
-                           const std::function<Tensor(const Tensor& ids)>& decode);
+                           const HfRelease::CausalLoss& code, const std::function<Tensor(const Tensor& ids)>& decode);
 
 }  // namespace plimsoll::program

@@ -16,7 +16,7 @@ template <class Layer>
 class DecoderStack : public Network {
  public:
   Tensor loss(const Batch& batch) override {
-    return language_model_loss(root_, tape_, options_, head_, batch, [this](const Tensor& ids) { return decode(ids); });
+    return language_model_loss(root_, tape_, options_, head_, batch, loss_, [this](const Tensor& ids) { return decode(ids); });
   }
 
  protected:
@@ -28,6 +28,7 @@ class DecoderStack : public Network {
   DecoderStack(const Model& model, const RunOptions& options, Module& root, Tape& tape, const Names& names)
       : tape_(tape),
         options_(options),
+        loss_(options.release.causal_loss(model.model_type)),
         embedding_dropout_(model.embedding_dropout),
         root_(root),
         base_(*root.find(names.base)),
@@ -70,6 +71,7 @@ class DecoderStack : public Network {
 
   Tape& tape_;
   RunOptions options_;
+  HfRelease::CausalLoss loss_;
   double embedding_dropout_;
   Module& root_;
   Module& base_;

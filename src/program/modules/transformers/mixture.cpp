@@ -8,8 +8,8 @@
 
 namespace plimsoll::program {
 
-MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type) {
-  if (model_type == "mixtral") return Router::softmax_of_floats;
+MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type, const HfRelease& release) {
+  if (model_type == "mixtral") return release.stacks_experts() ? Router::softmax_of_floats : Router::softmax_in_floats;
   if (model_type == "olmoe" || model_type == "flex_olmo" || model_type == "qwen2_moe" || model_type == "qwen3_moe")
     return Router::softmax_in_floats;
   if (model_type == "granitemoe") return Router::top_k_first;
@@ -23,19 +23,24 @@ MixtureOfExperts::Router MixtureOfExperts::router_of(std::string_view model_type
 }
 
 MixtureOfExperts::MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record,
-                                   bool masks_absent, bool liger)
+                                   const HfRelease& release, bool liger)
     : module_(module),
       tape_(tape),
       spec_(spec),
-      kind_(router_of(model_type)),
+      kind_(router_of(model_type, release)),
       outer_router_(module.child(kind_ == Router::top_k_first || kind_ == Router::top_k_softmax ? "router" : "gate")),
       router_(within_wrappers(outer_router_)),
       outer_experts_(module.child("experts")),
       experts_(within_wrappers(outer_experts_)),
-      act_fn_(experts_, "act_fn", tape, spec_.activation),
       record_(record),
-      masks_absent_(masks_absent),
+      masks_absent_(release.masks_absent_experts()),
       liger_(liger) {
+  if (release.stacks_experts())
+    act_fn_.emplace(experts_, "act_fn", tape, spec_.activation);
+  else
+    loop_.emplace(experts_, tape, spec_, release.asks_for_hit_experts(model_type));
+  if (liger_ && loop_)
+    refuse("Liger's kernels in mixtures before transformers 5 are not modelled", "liger_kernel", "leave it out, or releases.transformers 5.0");
   if (liger_ && &outer_experts_ != &experts_)
     refuse("adapters of experts that Liger has replaced are not modelled", "liger_kernel", "list attention's linears");
   if (spec.shared_intermediate == 0) return;
@@ -299,6 +304,7 @@ static Tensor masked_fill_into(const Tensor& x, const Tensor& mask) {
 /// integrations/moe.py, grouped_mm_experts_forward: pairs of token and expert sorted by expert, both products grouped, back in order,
 /// summed per token. Its memory does not depend on the routing.
 Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, const Tensor& top_weights) const {
+  if (loop_) return (*loop_)(input, top_indices, top_weights);
   Tensor hidden = input;
   WrappedParameters experts_weights(outer_experts_, tape_);
   ModuleCall call(experts_, tape_, {&hidden});
@@ -356,7 +362,7 @@ Tensor MixtureOfExperts::grouped_linear(const Tensor& selected, const Tensor& st
 Tensor MixtureOfExperts::gate(const Tensor& rows) const {
   if (spec_.activation == "clamped_swiglu") return clamped_swiglu(rows);
   const std::vector<Tensor> halves = chunk(rows, 2, -1);
-  const Tensor active = act_fn_(halves[0]);
+  const Tensor active = (*act_fn_)(halves[0]);
   return multiply(active, halves[1]);
 }
 

@@ -8,6 +8,8 @@
 #include "plimsoll/model.hpp"
 #include "program/modules/adapters/param_wrapper.hpp"
 #include "program/modules/bare.hpp"
+#include "program/hf_release.hpp"
+#include "program/modules/transformers/expert_loop.hpp"
 #include "program/modules/transformers/gated_mlp.hpp"
 
 namespace plimsoll::program {
@@ -24,10 +26,9 @@ Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits,
 class MixtureOfExperts {
  public:
   /// `module` is the sparse block (model.layers.3.mlp).
-  /// `masks_absent`: HfRelease::masks_absent_experts. `liger`: LigerExperts in the experts' place. Throws Error (refused): a model type
-  /// whose router is not modelled.
-  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record, bool masks_absent,
-                   bool liger = false);
+  /// `liger`: LigerExperts in the experts' place. Throws Error (refused): a model type whose router is not modelled.
+  MixtureOfExperts(Module& module, Tape& tape, const MoeSpec& spec, std::string_view model_type, RouterRecord& record,
+                   const HfRelease& release, bool liger = false);
   /// [batch, length, hidden] to the same.
   Tensor operator()(const Tensor& input) const;
 
@@ -35,7 +36,7 @@ class MixtureOfExperts {
   /// How a family turns logits into weights.
   enum class Router {
     softmax_of_floats,    ///< mixtral: softmax(logits.float()), top-k, normalized, left in fp32
-    softmax_in_floats,    ///< olmoe, qwen2_moe, qwen3_moe: softmax(logits, dtype=float), top-k, normalized or not, cast back
+    softmax_in_floats,    ///< olmoe, qwen2_moe, qwen3_moe, mixtral before 5.0: softmax(logits, dtype=float), top-k, normalized or not, cast back
     top_k_first,          ///< granitemoe: top-k of the logits, then softmax
     top_k_softmax,        ///< gpt_oss: the same in the logits' own type, the product with a bias
     scaled_softmax,       ///< deepseek_v2: fp32 product, softmax, top-k, scaled
@@ -43,7 +44,7 @@ class MixtureOfExperts {
     corrected_softmax,    ///< ernie4_5_moe: fp32 product and softmax without autocast, top-k by corrected scores, normalized, cast back
     corrected_sigmoid,    ///< deepseek_v3, glm4_moe: fp32 product, sigmoid, groups chosen by corrected scores, weights gathered, scaled
   };
-  static Router router_of(std::string_view model_type);
+  static Router router_of(std::string_view model_type, const HfRelease& release);
 
   struct Routing {
     Tensor logits, weights, indices;
@@ -81,7 +82,8 @@ class MixtureOfExperts {
   Router kind_;
   Module &outer_router_, &router_;    ///< with PEFT's wrappers of its weight, and without
   Module &outer_experts_, &experts_;  ///< the same
-  Activation act_fn_;
+  std::optional<Activation> act_fn_;  ///< of stacked experts
+  std::optional<ExpertLoop> loop_;    ///< before they were stacked
   std::optional<GatedMlp> shared_;
   std::optional<Linear> shared_gate_;
   RouterRecord& record_;

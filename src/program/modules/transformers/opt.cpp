@@ -103,7 +103,7 @@ class Opt final : public DecoderStack<OptLayer> {
     const Tensor hidden = decode(ids);
     Tensor logits = contiguous(head_(slice(hidden, 1, 0, hidden.size(1))));
     tape_.phase(Phase::loss);
-    Tensor loss = causal_lm_loss(logits, labels);
+    Tensor loss = causal_lm_loss(logits, labels, options_.release.causal_loss("opt"));
     call.done({&loss, &logits});
     hold(options_, {logits});
     return loss;

@@ -40,7 +40,7 @@ class Layer {
     if (block.moe && style.model_type == "llama4_text")
       dense_mixture_.emplace(module.child(style.mixture), tape, *block.moe);
     else if (block.moe)
-      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release.masks_absent_experts(),
+      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release,
                        style.liger.has_value());
     if (block.mlp && style.liger && (style.model_type == "qwen3_moe" || style.model_type == "mixtral"))
       fail("Liger patches the experts of every layer, and " + module.path + " has none", "liger_kernel");
@@ -259,7 +259,9 @@ class RotaryDecoder final : public Network {
       logits = multiply_scalar(logits);
     }
     tape_.phase(Phase::loss);
-    Tensor loss = options_.loss == RunOptions::Loss::liger ? liger_causal_lm_loss(logits, labels) : causal_lm_loss(logits, labels);
+    const HfRelease::CausalLoss code = options_.release.causal_loss(style_.model_type);
+    if (code.upcasts_before) logits = to(logits, DType::fp32);
+    Tensor loss = options_.loss == RunOptions::Loss::liger ? liger_causal_lm_loss(logits, labels) : causal_lm_loss(logits, labels, code);
     Tensor auxiliary;
     std::vector<Tensor*> outputs{&loss, &logits};
     if (balanced_) {
