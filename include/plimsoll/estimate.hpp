@@ -29,7 +29,7 @@ struct Band {
 /// How a part of the answer was reached.
 enum class Basis : std::uint8_t {
   played,        ///< read off the rank's program: the allocator's trace of it, or its streams' timeline
-  closed_form,   ///< a formula of modelling.md, without the allocator
+  closed_form,   ///< of a compiled program that no rule lowers yet: the same step without torch.compile, played
   profile,       ///< a constant of the framework or device, with its own provenance
 };
 std::string_view name_of(Basis basis);
@@ -153,5 +153,8 @@ struct Report {
 /// Throws Error where the three contradict each other (with what would resolve it) or where a mechanism is not modelled (refused by name).
 /// "Does not fit" is a result.
 Report estimate(const Model& model, const Cluster& cluster, const Strategy& strategy);
+/// The same, whose refusal names the nearest variation of what was said that is played ("--attention sdpa"), found by trying single
+/// changes: as long as it takes to lower a few programs.
+Report estimate_or_nearest(const Model& model, const Cluster& cluster, const Strategy& strategy);
 
 }  // namespace plimsoll

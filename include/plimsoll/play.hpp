@@ -1,4 +1,4 @@
-/// Playing time: pipeline schedules as events, overlap of communication with computation, and a step program on its streams.
+/// Playing time: pipeline schedules as events, and a step program on its streams.
 #pragma once
 
 #include <array>
@@ -50,22 +50,6 @@ PipelineTimeline play_pipeline(const Schedule& schedule, const PipelineTimes& ti
 
 /// Closed forms for equal stages (Narayanan 2021, Qi 2023): idle share of the makespan.
 double bubble_fraction(int stages, int micro_batches, int chunks = 1);
-
-// ---- overlap -------------------------------------------------------------------------------------------------------
-
-/// DDP: buckets become ready at `ready` and are reduced one after the other; the end of the last reduction.
-Seconds ddp_end(const std::vector<Seconds>& ready, const std::vector<Seconds>& reduce);
-
-/// One FSDP unit: its computation, all-gather and reduce-scatter.
-struct FsdpUnit {
-  Seconds compute, all_gather, reduce_scatter;
-};
-/// FSDP2's forward: the all-gather of unit i+1 runs under unit i; buffers of two units are alive.
-Seconds fsdp_forward(const std::vector<FsdpUnit>& units);
-/// FSDP2's backward, units in forward order: all-gathers and reduce-scatters share one in-order queue.
-Seconds fsdp_backward(const std::vector<FsdpUnit>& units);
-/// The part of a communication that computation does not cover.
-Seconds exposed(Seconds communication, Seconds cover);
 
 // ---- programs ------------------------------------------------------------------------------------------------------
 

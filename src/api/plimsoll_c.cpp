@@ -58,7 +58,7 @@ std::string answer_export(const Json& request) {
 
 std::string answer_estimate(const Json& request) {
   const AskedRun asked = asked_run(request);
-  const Report report = estimate(asked.model, asked.cluster, asked.strategy);
+  const Report report = estimate_or_nearest(asked.model, asked.cluster, asked.strategy);
   return to_json(report, settled_keys(resolve(asked.strategy, asked.model, asked.cluster), asked.said));
 }
 
@@ -94,7 +94,7 @@ std::string answer_report(const Json& request) {
     fail("there is no format '" + format + "'", "request#/format", suggest(format, {"html", "markdown", "csv"}));
   const AskedRun asked = asked_run(request);
   const Document document = format == "html" ? document_of(view_of(asked.model, asked.cluster, asked.strategy, stage_of(request)))
-                                             : document_of(estimate(asked.model, asked.cluster, asked.strategy));
+                                             : document_of(estimate_or_nearest(asked.model, asked.cluster, asked.strategy));
   const std::string text = format == "html" ? to_html(document) : format == "csv" ? to_csv(document) : to_markdown(document);
   return Json{{"schema", "plimsoll/report/1"}, {"format", format}, {"text", text}}.dump(-1, ' ', false, Json::error_handler_t::replace) +
          "\n";

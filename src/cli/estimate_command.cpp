@@ -65,7 +65,7 @@ int run_estimate(const Arguments& arguments) {
   if (arguments.has("--view")) return print_to(arguments, other_view(arguments)), kFits;
   const Run run = run_of(arguments, "estimate");
   if (arguments.has("--against")) return print_to(arguments, against(arguments, run)), kFits;
-  const Report report = estimate(run.model, run.cluster, run.strategy);
+  const Report report = estimate_or_nearest(run.model, run.cluster, run.strategy);
   const ReportWriters writers{[&](const TextStyle& style) {
                                 const bool helps = report.verdict == Verdict::does_not_fit && style.detail != TextStyle::Detail::brief;
                                 return to_text(report, style) + (helps ? what_would_fit(arguments, run, report) : std::string());

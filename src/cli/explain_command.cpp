@@ -35,7 +35,7 @@ std::string timelines(const Model& model, const Cluster& cluster, const Strategy
 std::string recording(const std::string& format, const Model& model, const Cluster& cluster, const Strategy& strategy,
                       std::optional<std::int64_t> stage) {
   if (format == "trace") return timelines(model, cluster, strategy, stage);
-  const std::int64_t shown = stage ? *stage : estimate(model, cluster, strategy).worst_rank().stage;
+  const std::int64_t shown = stage ? *stage : estimate_or_nearest(model, cluster, strategy).worst_rank().stage;
   const PlayableRank rank = playable_rank(model, cluster, strategy, shown);
   if (format == "program") return to_program_text(rank.program);
   return to_memory_viz(record_memory(rank.program, rank.options), rank.program.labels);

@@ -1,5 +1,4 @@
-// The project on one screen: what was chosen is resolved, each distinct rank is lowered or summed, memory and time are read, a verdict
-// falls.
+// The project on one screen: what was chosen is resolved, each distinct rank is lowered, memory and time are read, a verdict falls.
 #include "plimsoll/estimate.hpp"
 
 #include <fmt/core.h>
@@ -8,6 +7,7 @@
 #include <utility>
 
 #include "estimate/model_states.hpp"
+#include "estimate/nearest_played.hpp"
 #include "estimate/notes.hpp"
 #include "estimate/played_time.hpp"
 #include "estimate/rank_groups.hpp"
@@ -15,7 +15,6 @@
 #include "estimate/read_programs.hpp"
 #include "estimate/residuals.hpp"
 #include "estimate/stages.hpp"
-#include "estimate/step_time.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/flops.hpp"
 #include "plimsoll/framework.hpp"
@@ -64,38 +63,15 @@ TimeReport time_of(const StepTime& step, Basis basis, const Model& model, const 
   return time;
 }
 
-flops::Execution execution_of(const Strategy& strategy) {
-  flops::Execution execution;
-  execution.flash = strategy.attention != AttentionKernel::eager && strategy.attention != AttentionKernel::unfused;
-  if (!execution.flash) execution.mask = flops::Mask::full;  // scores above the diagonal are computed and masked
-  switch (strategy.recompute.kind) {
-    case Recompute::Kind::full:
-      execution.recompute = flops::Execution::Recompute::full;
-      break;
-    case Recompute::Kind::selective:
-      execution.recompute = flops::Execution::Recompute::selective_core;
-      break;
-    case Recompute::Kind::operators:
-      execution.recompute = flops::Execution::Recompute::torchtitan_selective;
-      break;
-    default:
-      break;
-  }
-  return execution;
-}
-
-/// What the kernels of a step do, of all ranks together; empty where a rank has no program.
-std::optional<double> kernel_flops(const std::vector<RankReport>& ranks) {
+/// What the kernels of a step do, of all ranks together.
+double kernel_flops(const std::vector<RankReport>& ranks) {
   double flops = 0;
-  for (const RankReport& rank : ranks) {
-    if (!rank.work) return {};
-    flops += static_cast<double>(rank.count) * rank.work->flops;
-  }
+  for (const RankReport& rank : ranks) flops += static_cast<double>(rank.count) * rank.work->flops;
   return flops;
 }
 
 FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy& strategy, const std::vector<RankReport>& ranks,
-                     double tokens_per_second) {
+                     double tokens_per_second, Basis basis) {
   FlopsReport report;
   const bool adapters = strategy.lora || strategy.peft;
   const double sequence = static_cast<double>(strategy.seq_len), tokens = static_cast<double>(strategy.global_batch) * sequence;
@@ -109,17 +85,15 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
     report.conventions.push_back(
         {std::string(convention.name), per_token, flops::mfu(tokens_per_second, per_token, report.peak_flops_per_second)});
   }
-  const std::optional<double> played = kernel_flops(ranks);
-  report.hardware_basis = played ? Basis::played : Basis::closed_form;
-  report.hardware_flops_per_token =
-      played ? *played / tokens : flops::hardware(model, lengths_of(strategy), execution_of(strategy)) / sequence - frozen_gradients;
+  report.hardware_basis = basis;
+  report.hardware_flops_per_token = kernel_flops(ranks) / tokens;
   report.hfu = flops::mfu(tokens_per_second, report.hardware_flops_per_token, report.peak_flops_per_second);
   return report;
 }
 
 /// Ranks of one pipeline stage hold the same program.
 std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy,
-                                 const ProgramReader& reader, PlayedTime& time) {
+                                 Basis basis, const ProgramReader& reader, PlayedTime& time) {
   std::vector<RankReport> ranks;
   RankPrograms programs(model, strategy, cluster, reader);
   for (int stage = 0; stage < strategy.pp; ++stage) {
@@ -128,7 +102,7 @@ std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& s
     rank.count = strategy.gpus / strategy.pp;
     for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
       rank.parameters += stages[chunk].parameters(strategy);
-    rank.memory = rank_memory(programs, model, stages, stage, cluster, strategy, rank.work, time);
+    rank.memory = rank_memory(programs, stage, cluster, strategy, basis, rank.work, time);
     rank.host = std::max(rank.memory.host, host_states(chunks_of(stages, stage, strategy), strategy));
     ranks.push_back(std::move(rank));
   }
@@ -139,18 +113,18 @@ std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, 
   const Accelerator& device = cluster.accelerator;
   const ComputeRate& rate = device.rate(math_of(strategy.compute_dtype.value_or(DType::bf16)));
   const RankMemory& memory = report.worst_rank().memory;
+  const bool played = report.time.basis == Basis::played;
+  const char* how = played ? "played through the allocator" : "the uncompiled step, played through the allocator";
   std::vector<Origin> origins{
       {"model.parameters", Provenance::derived, "shapes of the model's tensors"},
-      {"memory.allocated_bytes", Provenance::derived, memory.basis == Basis::played ? "played through the allocator" : "closed form"},
-      {"memory.reserved_bytes", Provenance::derived, memory.basis == Basis::played ? "played through the allocator" : "closed form"},
+      {"memory.allocated_bytes", Provenance::derived, how},
+      {"memory.reserved_bytes", Provenance::derived, how},
       {"memory.capacity_bytes", device.memory_usable.provenance, device.memory_usable.source},
       {"memory.categories.context", device.overheads.context.provenance, device.overheads.context.source},
       {"memory.categories.communicators", device.overheads.first_communicator.provenance, device.overheads.first_communicator.source},
       {"time.step_seconds", Provenance::derived,
-       report.time.basis == Basis::played ? "played: the program on its streams, and its host"
-                                          : "closed form: roofline, collectives over the topology, pipeline schedule"},
-      {"flops.hfu", Provenance::derived,
-       report.flops.hardware_basis == Basis::played ? "products, attention and convolutions of all ranks' programs" : "closed form"},
+       played ? "played: the program on its streams, and its host" : "the uncompiled step, played on its streams with its host"},
+      {"flops.hfu", Provenance::derived, "products, attention and convolutions of all ranks' programs"},
       {fmt::format("accelerator.peak.{}", name_of(rate.type)), rate.peak.provenance, rate.peak.source},
       {fmt::format("accelerator.sustained.{}", name_of(rate.type)), rate.sustained.provenance, rate.sustained.source},
       {"accelerator.memory_bandwidth", device.memory_bandwidth.provenance, device.memory_bandwidth.source},
@@ -168,14 +142,8 @@ void refuse_what_is_not_modelled(const Model& model) {
            {}, "`plimsoll models NAME` shows its layers");
 }
 
-}  // namespace
-
-Report estimate(const Model& model, const Cluster& cluster, const Strategy& said) {
-  return estimation::estimate_and_read(model, cluster, said, {});
-}
-
-Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader) {
-  refuse_what_is_not_modelled(model);
+/// The step of what was said, whose ranks' programs stand for what `basis` says.
+Report predict(const Model& model, const Cluster& cluster, const Strategy& said, Basis basis, const ProgramReader& reader) {
   const Strategy strategy = resolve(said, model, cluster);
   const std::vector<Stage> stages = stages_of(model, strategy);
   const auto groups = group_shapes(strategy, Topology(cluster));
@@ -190,19 +158,13 @@ Report estimation::estimate_and_read(const Model& model, const Cluster& cluster,
   report.gpus = strategy.gpus;
   report.gpus_per_node = cluster.gpus_per_node;
   PlayedTime time(run_pricing(cluster, strategy, groups));
-  report.ranks = ranks_of(model, stages, cluster, strategy, reader, time);
+  report.ranks = ranks_of(model, stages, cluster, strategy, basis, reader, time);
   report.worst = worst_of(report.ranks);
   report.verdict = verdict_of(report.worst_rank().memory);
-  if (time.lacking().empty()) {
-    const Timeline timeline = time.busiest();
-    report.time = time_of(parts_of(timeline), Basis::played, model, cluster, strategy);
-    time.describe(timeline, report.time);
-  } else {
-    const StepTime step = step_time(model, stages, cluster, strategy, groups, lengths_of(strategy));
-    report.time = time_of(step, Basis::closed_form, model, cluster, strategy);
-    report.time.closed_form_because = time.lacking();
-  }
-  report.flops = flops_of(model, cluster, strategy, report.ranks, report.time.tokens_per_second_per_gpu);
+  const Timeline timeline = time.busiest();
+  report.time = time_of(parts_of(timeline), basis, model, cluster, strategy);
+  time.describe(timeline, report.time);
+  report.flops = flops_of(model, cluster, strategy, report.ranks, report.time.tokens_per_second_per_gpu, basis);
   report.notes = notes_of(report, model, strategy);
   report.provenance = provenance_of(report, cluster, strategy);
   report.releases = strategy.releases.all();
@@ -211,6 +173,56 @@ Report estimation::estimate_and_read(const Model& model, const Cluster& cluster,
   report.unread_keys = model.unread_keys;
   report.unread_keys.insert(report.unread_keys.end(), strategy.unread_keys.begin(), strategy.unread_keys.end());
   return report;
+}
+
+/// The one closed form: where no rule lowers a compiled program yet, the same step without torch.compile stands in for it, and says so.
+/// Throws Error (refused) where that step has no lowering either.
+Report predict_uncompiled(const Model& model, const Cluster& cluster, const Strategy& said, const std::string& because,
+                          const ProgramReader& reader) {
+  Strategy eager = said;
+  eager.compile = Strategy::Compile::no;
+  Report report = predict(model, cluster, eager, Basis::closed_form, reader);
+  report.time.closed_form_because = because;
+  for (RankReport& rank : report.ranks) rank.memory.closed_form_because = because;
+  report.notes.insert(report.notes.begin(), fmt::format("closed form: the step without torch.compile, played, stands in for the compiled one: "
+                                                        "{}. It usually needs more memory and time",
+                                                        because));
+  return report;
+}
+
+bool is_compiled(const Model& model, const Cluster& cluster, const Strategy& said) {
+  return resolve(said, model, cluster).compile != Strategy::Compile::no;
+}
+
+}  // namespace
+
+Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader) {
+  refuse_what_is_not_modelled(model);
+  try {
+    return predict(model, cluster, said, Basis::played, reader);
+  } catch (const Error& refusal) {
+    if (refusal.code() != ErrorCode::refused || !is_compiled(model, cluster, said)) throw;
+    try {
+      return predict_uncompiled(model, cluster, said, refusal.message(), reader);
+    } catch (const Error& other) {
+      if (other.code() == ErrorCode::internal) throw;
+    }
+    throw;
+  }
+}
+
+Report estimate(const Model& model, const Cluster& cluster, const Strategy& said) { return estimate_and_read(model, cluster, said, {}); }
+
+Report estimate_or_nearest(const Model& model, const Cluster& cluster, const Strategy& said) {
+  try {
+    return estimate(model, cluster, said);
+  } catch (const Error& refusal) {
+    if (refusal.code() != ErrorCode::refused) throw;
+    const std::string nearest = nearest_played(refusal, model, cluster, said);
+    if (nearest.empty()) throw;
+    const std::string hint = "played: the same with " + nearest;
+    throw Error(ErrorCode::refused, refusal.message(), refusal.where(), refusal.hint().empty() ? hint : refusal.hint() + "; " + hint);
+  }
 }
 
 }  // namespace plimsoll

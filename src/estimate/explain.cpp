@@ -37,10 +37,9 @@ struct Tried {
   Strategy strategy;
 };
 
-/// Step time with a change over step time without; a closed form knows nothing of what is offloaded.
-std::optional<double> slowdown_of(const SingleChange& change, const TimeReport& before, const TimeReport& after) {
-  const bool comparable = before.basis == after.basis && (after.basis == Basis::played || !change.strategy.offload.any());
-  if (!comparable) return {};
+/// Step time with a change over step time without.
+std::optional<double> slowdown_of(const TimeReport& before, const TimeReport& after) {
+  if (before.basis != after.basis) return {};
   return after.step_seconds.expected / before.step_seconds.expected;
 }
 
@@ -58,7 +57,7 @@ std::optional<Tried> compare(const Model& model, const Cluster& cluster, const S
     }
     const Bytes device(static_cast<std::int64_t>(after.device.expected));
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
-    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(change, explanation.report.time, report.time), change.fewer_bits},
+    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(explanation.report.time, report.time), change.fewer_bits},
                  change.strategy};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
@@ -160,16 +159,14 @@ PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Str
   const Strategy resolved = resolve(strategy, model, cluster);
   if (stage < 0 || stage >= resolved.pp)
     fail(fmt::format("there is no pipeline stage {}", stage), {}, fmt::format("stages are 0 to {}", resolved.pp - 1));
-  std::string reason;
-  auto program = RankPrograms(model, resolved, cluster).of_stage(static_cast<int>(stage), reason);
-  if (!program) refuse(reason + ", so there are no allocations to play");
-  const PlayMemoryOptions options = play_options(*program, cluster, resolved);
-  return {*std::move(program), options, rank_groups(resolved)};
+  StepProgram program = RankPrograms(model, resolved, cluster).of_stage(static_cast<int>(stage));
+  const PlayMemoryOptions options = play_options(program, cluster, resolved);
+  return {std::move(program), options, rank_groups(resolved)};
 }
 
 Explanation explain(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage) {
   Explanation explanation;
-  explanation.report = estimate(model, cluster, strategy);
+  explanation.report = estimate_or_nearest(model, cluster, strategy);
   explanation.rank = index_of(explanation.report, stage);
   const RankReport& rank = explanation.explained();
   if (rank.memory.basis == Basis::played)

@@ -11,19 +11,6 @@
 namespace plimsoll::estimation {
 namespace {
 
-void note_method(const Report& report, std::vector<std::string>& notes) {
-  const RankMemory& memory = report.worst_rank().memory;
-  if (memory.basis != Basis::played) {
-    notes.push_back(fmt::format("memory is a closed form, not a played step: {}", memory.closed_form_because));
-    notes.push_back("reserved bytes: a tenth of what comes and goes is assumed to be held by the allocator");
-  }
-  if (report.time.basis != Basis::played)
-    notes.push_back(fmt::format(
-        "time is a closed form (roofline of the kernels, collectives over the topology, the pipeline by its schedule; the host is never "
-        "late), not a played step: {}",
-        report.time.closed_form_because));
-}
-
 /// Whose bytes are those of buffers as they live, not those of an allocator.
 void note_compiler(const Strategy& s, std::vector<std::string>& notes) {
   if (profile_of(s).code != ModelCode::maxtext) return;
@@ -35,11 +22,8 @@ void note_offload(const Report& report, const Strategy& s, std::vector<std::stri
   if (!s.offload.any()) return;
   const RankReport& rank = report.worst_rank();
   const std::int64_t ranks = std::min(report.gpus, report.gpus_per_node);
-  const bool played = report.time.basis == Basis::played;
-  notes.push_back(fmt::format("offload: {} of host memory per GPU, {} per node of {}{}{}", to_string(rank.host),
-                              to_string(Bytes(rank.host.count * ranks)), ranks,
-                              s.offload.activations && !played ? ", and the activations, which no closed form counts there" : "",
-                              played || !(s.offload.params || s.offload.activations) ? "" : "; copies between host and device are not in the step time"));
+  notes.push_back(fmt::format("offload: {} of host memory per GPU, {} per node of {}", to_string(rank.host),
+                              to_string(Bytes(rank.host.count * ranks)), ranks));
   if (s.offload.optimizer || s.offload.params)
     notes.push_back("offload: the optimizer on the host goes at the node's memory bandwidth, shared by its ranks; fewer threads than that "
                     "takes (torchrun sets OMP_NUM_THREADS=1) make it slower");
@@ -106,8 +90,7 @@ void note_memory(const Report& report, const Strategy& s, std::vector<std::strin
 }
 
 /// Windows that overlap are unfolded image by image (slow_conv2d); patches that do not are one implicit product.
-void note_convolutions(const Report& report, const Model& model, std::vector<std::string>& notes) {
-  if (report.time.basis != Basis::played) return;
+void note_convolutions(const Model& model, std::vector<std::string>& notes) {
   const auto unfolded = [](const Operator& op) { return op.kind == OperatorKind::convolution && (op.stride != op.kernel || op.padding > 0); };
   const auto unfolds = [&](const Block& block) { return std::any_of(block.operators.begin(), block.operators.end(), unfolded); };
   if (std::any_of(model.blocks.begin(), model.blocks.end(), unfolds))
@@ -116,10 +99,9 @@ void note_convolutions(const Report& report, const Model& model, std::vector<std
 }
 
 /// Options that were given and that this run does not read: "vp, schedule: not used without a pipeline (pp above 1)".
-void note_idle_options(const Report& report, const Model& model, const Strategy& s, std::vector<std::string>& notes) {
-  const bool played = report.time.basis == Basis::played && report.worst_rank().memory.basis == Basis::played;
+void note_idle_options(const Model& model, const Strategy& s, std::vector<std::string>& notes) {
   std::vector<framework::IdleOption> grouped;
-  for (framework::IdleOption& idle : framework::idle_options(s, model, played)) {
+  for (framework::IdleOption& idle : framework::idle_options(s, model)) {
     const auto same = std::find_if(grouped.begin(), grouped.end(), [&](const auto& other) { return other.when == idle.when; });
     if (same == grouped.end())
       grouped.push_back(std::move(idle));
@@ -133,14 +115,13 @@ void note_idle_options(const Report& report, const Model& model, const Strategy&
 
 std::vector<std::string> notes_of(const Report& report, const Model& model, const Strategy& resolved) {
   std::vector<std::string> notes;
-  note_method(report, notes);
   note_compiler(resolved, notes);
   note_length(model, resolved, notes);
   note_memory(report, resolved, notes);
   note_offload(report, resolved, notes);
   note_utilisation(report, resolved, notes);
-  note_convolutions(report, model, notes);
-  note_idle_options(report, model, resolved, notes);
+  note_convolutions(model, notes);
+  note_idle_options(model, resolved, notes);
   return notes;
 }
 

@@ -46,6 +46,27 @@ void replay_graphs(Pricing& pricing, const std::string& graphs) {
 
 }  // namespace
 
+Seconds StepTime::total() const {
+  Seconds sum;
+  for (const TimePart& part : parts()) sum += part.seconds;
+  return sum;
+}
+
+std::vector<TimePart> StepTime::parts() const {
+  return {{"compute", compute},
+          {"recompute", recompute},
+          {"exposed_tensor_parallel", tensor_parallel},
+          {"exposed_context_parallel", context_parallel},
+          {"exposed_expert_parallel", expert_parallel},
+          {"exposed_data_parallel", data_parallel},
+          {"pipeline_transfers", pipeline_transfers},
+          {"bubble", bubble},
+          {"exposed_copies", copies},
+          {"host", host},
+          {"optimizer", optimizer},
+          {"host_optimizer", host_optimizer}};
+}
+
 StepTime parts_of(const Timeline& timeline) {
   StepTime step;
   step.compute = timeline.compute;
@@ -75,10 +96,6 @@ std::int64_t PlayedTime::pieces() const {
   std::int64_t sum = 0;
   for (const Score& rank : ranks_) sum += rank.pieces();
   return sum;
-}
-
-void PlayedTime::lacks(const std::string& reason) {
-  if (lacking_.empty()) lacking_ = reason;
 }
 
 Timeline PlayedTime::busiest() const {

@@ -7,13 +7,24 @@
 #include <utility>
 #include <vector>
 
-#include "estimate/step_time.hpp"
+#include "plimsoll/estimate.hpp"
 #include "plimsoll/play.hpp"
 #include "plimsoll/strategy.hpp"
 
 namespace plimsoll::estimation {
 
 /// The parts of a step on the rank that is busiest; they add up to it.
+struct StepTime {
+  Seconds compute, recompute;
+  Seconds tensor_parallel, context_parallel, expert_parallel, pipeline_transfers, data_parallel;  ///< exposed communication
+  Seconds bubble;
+  Seconds copies;  ///< exposed
+  Seconds host;    ///< nothing was issued yet
+  Seconds optimizer, host_optimizer;
+
+  Seconds total() const;
+  std::vector<TimePart> parts() const;
+};
 StepTime parts_of(const Timeline& timeline);
 
 /// The pricing of that run: its devices, groups, and the pace of its framework's host.
@@ -25,10 +36,6 @@ class PlayedTime {
   explicit PlayedTime(Pricing pricing) : pricer_(std::move(pricing)) {}
 
   void add(const StepProgram& program) { ranks_.push_back(pricer_.score(program)); }
-  /// A rank that has no program, and why: the step has none then.
-  void lacks(const std::string& reason);
-  /// Why there is no played time; empty where there is.
-  const std::string& lacking() const { return lacking_; }
   /// Pieces of work of a step of all ranks.
   std::int64_t pieces() const;
   /// The step of every rank, with all its events.
@@ -41,7 +48,6 @@ class PlayedTime {
  private:
   Pricer pricer_;
   std::vector<Score> ranks_;
-  std::string lacking_;
 };
 
 }  // namespace plimsoll::estimation

@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "estimate/closed_form_memory.hpp"
 #include "estimate/host_pace.hpp"
 #include "estimate/process_groups.hpp"
 #include "estimate/residuals.hpp"
@@ -74,9 +73,6 @@ MemoryTrace played(const StepProgram& program, const PlayMemoryOptions& options,
   return std::move(played.trace);
 }
 
-/// Free blocks that the allocator holds where no trace says how many: a tenth of what comes and goes.
-Bytes assumed_cache(const MemoryTrace& trace) { return Bytes((trace.peak_allocated - trace.persistent).count / 10); }
-
 std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const OutsideAllocator& outside, Basis basis) {
   std::vector<MemoryPart> parts;
   Bytes named;
@@ -87,24 +83,11 @@ std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const OutsideAllocato
     named += trace.at_peak[category];
   }
   if (named < trace.peak_allocated) parts.push_back({"block_rounding", trace.peak_allocated - named, basis});
-  parts.push_back({"allocator_cache", trace.peak_reserved - trace.peak_allocated, basis == Basis::played ? basis : Basis::profile});
+  parts.push_back({"allocator_cache", trace.peak_reserved - trace.peak_allocated, basis});
   parts.push_back({"context", outside.context.expected, Basis::profile});
   if (const Bytes bytes = communicators_of(outside); bytes > Bytes(0)) parts.push_back({"communicators", bytes, Basis::profile});
   std::stable_sort(parts.begin(), parts.end(), [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
   return parts;
-}
-
-/// The closed form of a step that cannot be played; where there is none either, the refusal tells both reasons.
-MemoryTrace unplayed(const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster, const Strategy& resolved,
-                     const std::string& because) {
-  try {
-    MemoryTrace trace = closed_form_memory(model, stages, stage, cluster, resolved);
-    trace.peak_reserved = trace.peak_allocated + assumed_cache(trace);
-    return trace;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::refused || because == error.message()) throw;
-    refuse(fmt::format("{} (nor has it a closed form: {})", because, error.message()), error.where(), error.hint());
-  }
 }
 
 /// The spread of reserved bytes over measured runs of this kind, and that of what lies outside the allocator.
@@ -116,17 +99,11 @@ Band device_band(Bytes reserved, const RunKind& kind, const BytesBand& outside) 
 
 }  // namespace
 
-std::optional<StepProgram> RankPrograms::of_stage(int stage, std::string& reason) {
-  try {
-    if (!source_) source_ = program::rank_source({model_, resolved_, program::target_device(cluster_)});
-    StepProgram program = source_->rank(stage, std::exchange(spare_, {}));
-    if (reader_) reader_(program);
-    return program;
-  } catch (const Error& error) {
-    if (error.code() != ErrorCode::refused) throw;
-    reason = error.message();
-    return {};
-  }
+StepProgram RankPrograms::of_stage(int stage) {
+  if (!source_) source_ = program::rank_source({model_, resolved_, program::target_device(cluster_)});
+  StepProgram program = source_->rank(stage, std::exchange(spare_, {}));
+  if (reader_) reader_(program);
+  return program;
 }
 
 PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved) {
@@ -141,25 +118,20 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   return options;
 }
 
-RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
-                       const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time) {
+RankMemory rank_memory(RankPrograms& programs, int stage, const Cluster& cluster, const Strategy& resolved, Basis basis,
+                       std::optional<StepWork>& work, PlayedTime& time) {
   RankMemory memory;
+  memory.basis = basis;
   memory.capacity = cluster.accelerator.memory_usable.value;
   const OutsideAllocator outside = outside_of(cluster, resolved);
-  MemoryTrace trace;
-  if (auto program = programs.of_stage(stage, memory.closed_form_because)) {
-    memory.basis = Basis::played;
-    work = work_of(*program);
-    time.add(*program);
-    memory.host = program->host_pinned + program->host_pageable;
-    trace = played(*program, play_options(*program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
-    // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
-    if (profile_of(resolved).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;
-    programs.give_back(std::move(*program));
-  } else {
-    time.lacks(memory.closed_form_because);
-    trace = unplayed(model, stages, stage, cluster, resolved, memory.closed_form_because);
-  }
+  StepProgram program = programs.of_stage(stage);
+  work = work_of(program);
+  time.add(program);
+  memory.host = program.host_pinned + program.host_pageable;
+  MemoryTrace trace = played(program, play_options(program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
+  // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
+  if (profile_of(resolved).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;
+  programs.give_back(std::move(program));
   memory.allocated = trace.peak_allocated;
   memory.reserved = trace.peak_reserved;
   memory.optimizer_reserved = trace.optimizer_reserved;

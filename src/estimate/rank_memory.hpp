@@ -1,15 +1,12 @@
-// Peak memory of one rank: its step played through the allocator where it can be lowered, else the closed forms.
+// Peak memory of one rank: its step played through the allocator.
 #pragma once
 
 #include <memory>
 #include <optional>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "estimate/played_time.hpp"
 #include "estimate/read_programs.hpp"
-#include "estimate/stages.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/memory.hpp"
@@ -23,8 +20,8 @@ class RankPrograms {
  public:
   RankPrograms(const Model& model, const Strategy& resolved, const Cluster& cluster, ProgramReader reader = {})
       : model_(model), resolved_(resolved), cluster_(cluster), reader_(std::move(reader)) {}
-  /// The program of a rank of that pipeline stage; empty where there is no lowering, and why.
-  std::optional<StepProgram> of_stage(int stage, std::string& reason);
+  /// The program of a rank of that pipeline stage. Throws Error (refused) where there is no lowering yet.
+  StepProgram of_stage(int stage);
   /// Gives back a program that was read: the next one is written into its memory.
   void give_back(StepProgram program) { spare_ = std::move(program); }
 
@@ -37,9 +34,9 @@ class RankPrograms {
   StepProgram spare_;
 };
 
-/// Memory of a rank of pipeline stage `stage`; its program's work and time go to `work` and `time`.
-RankMemory rank_memory(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
-                       const Strategy& resolved, std::optional<StepWork>& work, PlayedTime& time);
+/// Memory of a rank of pipeline stage `stage`, whose program stands for what `basis` says; its work and time go to `work` and `time`.
+RankMemory rank_memory(RankPrograms& programs, int stage, const Cluster& cluster, const Strategy& resolved, Basis basis,
+                       std::optional<StepWork>& work, PlayedTime& time);
 
 /// What plays a rank's program on that device: what lies outside the allocator is not the allocator's to take.
 PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved);

@@ -37,15 +37,13 @@ std::vector<RankTimeline> rank_timelines(const Model& model, const Cluster& clus
   PlayedTime time(run_pricing(cluster, strategy, group_shapes(strategy, Topology(cluster))));
   std::vector<RankTimeline> ranks;
   for (int stage = 0; stage < strategy.pp; ++stage) {
-    std::string reason;
-    auto program = programs.of_stage(stage, reason);
-    if (!program) refuse(reason + ", so there is no step to play");
-    time.add(*program);
+    StepProgram program = programs.of_stage(stage);
+    time.add(program);
     refuse_too_many(time.pieces());
     RankTimeline rank;
     rank.stage = stage;
     rank.count = strategy.gpus / strategy.pp;
-    rank.rank = {*std::move(program), {}, rank_groups(strategy)};
+    rank.rank = {std::move(program), {}, rank_groups(strategy)};
     rank.rank.options = play_options(rank.rank.program, cluster, strategy);
     ranks.push_back(std::move(rank));
   }

@@ -13,7 +13,6 @@ struct Run {
   const Model& model;
   Engine engine;
   ModelCode code;
-  bool played;
 
   bool runs(std::initializer_list<ModelCode> codes) const { return std::find(codes.begin(), codes.end(), code) != codes.end(); }
   bool under(std::initializer_list<Engine> engines) const { return std::find(engines.begin(), engines.end(), engine) != engines.end(); }
@@ -62,7 +61,7 @@ const std::vector<Rule>& rules_of_ranks() {
        [](const Run& r) { return r.megatron_core(); },
        "outside of Megatron-core"},
       {{"mtp_use_repeated_layer"}, [](const Run& r) { return r.s.megatron.mtp_num_layers > 0; }, "without mtp_num_layers"},
-      {{"moe_imbalance"}, [](const Run& r) { return r.s.ep > 1 || !r.played; }, "with all experts on each rank (ep is 1)"},
+      {{"moe_imbalance"}, [](const Run& r) { return r.s.ep > 1; }, "with all experts on each rank (ep is 1)"},
       {{"packed", "average_tokens_per_sample"},
        [](const Run& r) { return r.code == ModelCode::torchtune; },
        "outside of torchtune: every position of a sequence is taken for a token"},
@@ -81,7 +80,7 @@ const std::vector<Rule>& rules_of_engines() {
        },
        "outside of FSDP over transformers or diffusers: other frameworks wrap their layers themselves"},
       {{"fsdp.reshard_after_forward", "reshard_after_forward"},
-       [](const Run& r) { return r.engine == Engine::fsdp2 || !r.played; },
+       [](const Run& r) { return r.engine == Engine::fsdp2; },
        "outside of FSDP2"},
       {{"fsdp.strategy", "fsdp.mixed_precision"}, [](const Run& r) { return r.fsdp(); }, "outside of torch's FSDP"},
       {{"fsdp.mixed_precision"}, [](const Run& r) { return r.code != ModelCode::torchtune; }, "by torchtune"},
@@ -98,7 +97,7 @@ const std::vector<Rule>& rules_of_engines() {
        [](const Run& r) { return r.fsdp() || r.engine == Engine::torch_ddp; },
        "outside of torch's DDP and FSDP"},
       {{"fsdp.reduce_dtype", "reduce_dtype", "composer_mixed_precision"},
-       [](const Run& r) { return (r.fsdp() && r.code != ModelCode::torchtune) || r.engine == Engine::nanotron || !r.played; },
+       [](const Run& r) { return (r.fsdp() && r.code != ModelCode::torchtune) || r.engine == Engine::nanotron; },
        "outside of nanotron and of torch's FSDP by others than torchtune"},
       {{"overlap_grad_reduce", "overlap_param_gather", "align_param_gather", "defer_embedding_wgrad_compute", "wgrad_deferral_limit",
         "ddp_bucket_size", "pad_buckets_for_high_nccl_busbw", "gradient_accumulation_fusion", "masked_softmax_fusion", "rope_fusion",
@@ -123,7 +122,7 @@ const std::vector<Rule>& rules_of_engines() {
        [](const Run& r) { return r.zero(DataParallel::zero3); },
        "outside of ZeRO-3"},
       {{"deepspeed.zero_optimization.round_robin_gradients"},
-       [](const Run& r) { return r.zero(DataParallel::zero1) || r.zero(DataParallel::zero2) || !r.played; },
+       [](const Run& r) { return r.zero(DataParallel::zero1) || r.zero(DataParallel::zero2); },
        "outside of ZeRO-1 and ZeRO-2"},
       {{"deepspeed.aio.block_size"},
        [](const Run& r) { return r.s.deepspeed.offload_optimizer.nvme || r.s.deepspeed.offload_param.nvme; },
@@ -158,27 +157,26 @@ const std::vector<Rule>& rules_of_kernels() {
        "by programs of DeepSpeed, Megatron, nanotron and llm-foundry, which are those of one release"},
       {{"grad_dtype"},
        [](const Run& r) {
-         return r.megatron_core() || r.runs({ModelCode::megatron_legacy, ModelCode::nanotron}) || !r.played;
+         return r.megatron_core() || r.runs({ModelCode::megatron_legacy, ModelCode::nanotron});
        },
        "outside of Megatron and nanotron"},
       {{"master_dtype"},
-       [](const Run& r) { return (r.engine != Engine::deepspeed || !r.played) && r.code != ModelCode::torchtune; },
+       [](const Run& r) { return r.engine != Engine::deepspeed && r.code != ModelCode::torchtune; },
        "by DeepSpeed, whose optimizer keeps fp32 weights, and torchtune"},
       {{"lora.adapter_dtype"},
        [](const Run& r) {
-         return !r.runs({ModelCode::transformers, ModelCode::diffusers}) || r.engine == Engine::deepspeed || !r.played;
+         return !r.runs({ModelCode::transformers, ModelCode::diffusers}) || r.engine == Engine::deepspeed;
        },
        "by transformers, whose adapters PEFT keeps in fp32 (autocast_adapter_dtype)"},
       {{"trainable_params"}, [](const Run& r) { return r.s.peft.has_value(); }, "without a PEFT task that leaves a number open"},
       {{"bnb_4bit_quant_storage"}, [](const Run& r) { return r.s.base_weights != BaseWeights::as_trained; }, "without 4-bit weights"},
-      {{"loss_chunks"}, [](const Run& r) { return r.played; }, "by a closed form"},
       {{"moe_fused_mlp"}, [](const Run& r) { return r.s.low_precision == LowPrecision::mxfp8; }, "without mxfp8"},
       {{"allocator.garbage_collection_threshold"},
        [](const Run& r) { return r.s.allocator.per_process_memory_fraction.has_value(); },
        "without torch.cuda.set_per_process_memory_fraction, which no option says"},
       {{"state_dtype"},
        [](const Run& r) {
-         return r.runs({ModelCode::torchtitan, ModelCode::torchtune}) || r.s.megatron.precision_aware_optimizer || !r.played;
+         return r.runs({ModelCode::torchtitan, ModelCode::torchtune}) || r.s.megatron.precision_aware_optimizer;
        },
        "outside of TorchTitan, torchtune and Megatron's precision_aware_optimizer"},
       {{"optimizer_in_bwd"}, [](const Run& r) { return r.code == ModelCode::torchtune; }, "outside of torchtune"},
@@ -211,12 +209,11 @@ const std::vector<Rule>& rules_of_kernels() {
        },
        "outside of Transformer Engine and of TorchTitan's compiled blocks"},
       {{"comm_overlap"},
-       [](const Run& r) { return (r.megatron_core() && r.s.framework != "megatron-core" && r.s.framework != "megatron-lm") || !r.played; },
+       [](const Run& r) { return (r.megatron_core() && r.s.framework != "megatron-core" && r.s.framework != "megatron-lm"); },
        "outside of Megatron's launchers: collectives go as the framework issues them"},
       {{"spmd_backend", "fused_qkv", "rope_positions_given"},
        [](const Run& r) { return r.code == ModelCode::torchtitan; },
        "outside of TorchTitan"},
-      {{"allocator.*"}, [](const Run& r) { return r.played; }, "by a closed form"},
       {{"transformers", "releases.transformers"},
        [](const Run& r) { return r.code == ModelCode::transformers; },
        "outside of transformers' modules"},
@@ -261,8 +258,8 @@ const char* lacking(const Run& run, std::string_view key) {
 
 }  // namespace
 
-std::vector<IdleOption> idle_options(const Strategy& resolved, const Model& model, bool played) {
-  const Run run{resolved, model, engine_of(resolved), profile_of(resolved).code, played};
+std::vector<IdleOption> idle_options(const Strategy& resolved, const Model& model) {
+  const Run run{resolved, model, engine_of(resolved), profile_of(resolved).code};
   std::vector<std::string> given = resolved.file_keys;
   for (const auto& [spelled, value] : resolved.options)
     if (std::find(given.begin(), given.end(), spelled) == given.end()) given.push_back(spelled);

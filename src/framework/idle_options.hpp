@@ -15,7 +15,7 @@ struct IdleOption {
 };
 
 /// Those of `resolved.file_keys` and `resolved.options`, in their order, that the run has no use for; a key that acts here by its kind may still be set to what is
-/// so anyway. `played`: the estimate is a played program, not a closed form.
-std::vector<IdleOption> idle_options(const Strategy& resolved, const Model& model, bool played);
+/// so anyway.
+std::vector<IdleOption> idle_options(const Strategy& resolved, const Model& model);
 
 }  // namespace plimsoll::framework

@@ -11,9 +11,7 @@ namespace {
 
 /// "1.78 s a step, 9,187 tokens/s per GPU, MFU 36.2 %"
 std::string pace(const Report& report) {
-  const bool closed = report.time.basis == Basis::closed_form;
-  const std::string text =
-      to_string(Seconds(report.time.step_seconds.expected)) + (closed ? " a step (closed form), " : " a step, ") + rate_of(report.time);
+  const std::string text = to_string(Seconds(report.time.step_seconds.expected)) + " a step, " + rate_of(report.time);
   for (const FlopsConvention& convention : report.flops.conventions)
     if (convention.name == "megatron") return text + fmt::format(", MFU {:.1f} %", 100 * convention.mfu);
   return text + fmt::format(", HFU {:.1f} %", 100 * report.flops.hfu);
@@ -31,7 +29,8 @@ std::string spoken_verdict(Verdict verdict) { return spoken(name_of(verdict)); }
 
 std::string answer_of(const Report& report) {
   const RankReport& rank = report.worst_rank();
-  std::string line = fmt::format("{}: {} on {}, {:.1f} of {:.1f} GiB per GPU", spoken_verdict(report.verdict), report.model_name,
+  const char* basis = report.time.basis == Basis::closed_form ? "closed form: " : "";
+  std::string line = fmt::format("{}{}: {} on {}, {:.1f} of {:.1f} GiB per GPU", basis, spoken_verdict(report.verdict), report.model_name,
                                  report.cluster_name, rank.memory.device.expected / 1073741824.0, rank.memory.capacity.gib());
   const double margin = rank.memory.margin().gib();
   line += margin >= 0 ? fmt::format(", {:.1f} GiB left", margin) : fmt::format(", {:.1f} GiB too much", -margin);

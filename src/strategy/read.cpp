@@ -93,6 +93,16 @@ std::vector<std::string> siblings(const std::string& prefix) {
   return names;
 }
 
+/// Whether a key that nothing knows speaks of what is sharded or kept, and its value of doing so: beside a verdict it must not go unread.
+bool changes_who_holds_what(const std::string& key, const JsonValue& value) {
+  if (!value.is_number() && !value.is_boolean()) return false;
+  if (value.is_boolean() ? !value.boolean() : value.number(-1e18, 1e18) <= 1) return false;
+  for (const char* word : {"ulysses", "parallel", "shard", "zero", "offload", "recompute", "activation_checkpoint", "gradient_checkpoint",
+                           "partition", "replica", "pipeline", "expert", "degree", "frozen", "freeze"})
+    if (key.find(word) != std::string::npos) return true;
+  return false;
+}
+
 void read_below(Strategy& s, const JsonValue& object, const std::string& prefix, Source& source) {
   for (const std::string& name : object.keys()) {
     const std::string key = prefix + name;
@@ -111,6 +121,9 @@ void read_below(Strategy& s, const JsonValue& object, const std::string& prefix,
       if (group) value.expected("an object of its keys");
       const std::string near = nearest_name(name, siblings(prefix));
       if (!near.empty()) fail("unknown key '" + name + "'", value.where(), "did you mean '" + near + "'?");
+      if (changes_who_holds_what(key, value))
+        refuse("'" + key + "' is not modelled, and changes what is sharded or kept", value.where(),
+               "leave it out, or see `plimsoll frameworks` for what is");
       s.unread_keys.push_back(key);
     }
   }

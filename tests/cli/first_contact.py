@@ -86,9 +86,12 @@ def short_runs(checks):
     checks.check("0.0 days" not in tuned and "minutes" in tuned and "kWh" in tuned and "1 GPU (" in tuned, f"a short run: {tuned}")
     checks.check("Chinchilla" not in run("campaign", "vit-b16", "--on", "1xh100-sxm", "--micro-batch", "8", "--tokens", "20M").out, "a ViT's Chinchilla")
     checks.check("cuDNN off" in run("estimate", "resnet-18", "--on", "1xh100-sxm", "--micro-batch", "8").out, "how a ResNet's convolutions run is not said")
-    # A roofline without a host: the answer itself says so, since it may be a fraction of a step that the host issues.
-    roofline = run("estimate", "gpt2", "--on", "1xh100-sxm", "--precision", "fp8", "--seq", "128", "--quiet").out
-    checks.check("closed form" in roofline and "closed form" not in run("estimate", *GPT2, "--quiet").out, f"a closed form is not told: {roofline}")
+    # The uncompiled step in the place of a compiled one: the answer itself says so first.
+    instead = run("estimate", "bert-base-uncased", "--on", "1xh100-sxm", "--compile", "true", "--seq", "128", "--quiet").out
+    checks.check(instead.startswith("closed form: "), f"a closed form is not told: {instead}")
+    checks.check("closed form" not in run("estimate", *GPT2, "--quiet").out, "what is played is no closed form")
+    refused = run("estimate", "llama-3.1-8b", "--on", "8xh100-sxm", "--framework", "megatron-core", "--precision", "pure-bf16", "--seq", "128")
+    checks.check(refused.code == 2 and "played: the same with --precision " in refused.err, f"the nearest that is played: {refused.err}")
     compared = run("compare", "gpt2", "--on", "1xh100-sxm", "--seq", "128", "--then", "--micro-batch 4").out
     checks.check(compared.count("tokens/s per GPU") == 2, f"a longer step of more tokens has a rate: {compared}")
 

@@ -116,8 +116,7 @@ Played run(const Case& drawn, const Options& options) {
   Played result;
   result.report = estimate(model, cluster, said);
   estimation::RankPrograms programs(model, resolved, cluster);
-  std::string reason;
-  if (const auto program = programs.of_stage(0, reason)) result.work = work_of(*program);
+  if (result.played()) result.work = work_of(programs.of_stage(0));
   return result;
 }
 
@@ -151,7 +150,6 @@ TEST(Estimates, ChangeWithTheProgram) {
     }
   }
   EXPECT_GT(changed, 40);
-  EXPECT_GT(closed, 0);
 }
 
 }  // namespace

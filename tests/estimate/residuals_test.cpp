@@ -39,5 +39,15 @@ TEST(Residuals, EntriesGoFromNarrowToWide) {
   EXPECT_FALSE(before.empty());
 }
 
+// An uncompiled step needs more time and memory than the compiled one that it stands for: the bands lie below.
+TEST(Residuals, ClosedFormsHaveTheirBandBelowThem) {
+  const RunKind closed{{"basis", "closed form"}};
+  const Band time = band_of("step_seconds", closed, 100);
+  EXPECT_EQ(time.high, 100);
+  EXPECT_LT(time.low, 80);
+  const Band memory = band_of("bytes", closed, 100);
+  EXPECT_GT(100 - memory.low, memory.high - 100);
+}
+
 }  // namespace
 }  // namespace plimsoll::estimation

@@ -120,38 +120,5 @@ std::vector<Seconds> seconds(std::initializer_list<double> values) {
   return list;
 }
 
-// fold(max(t, ready) + c): 40 + 6; 10 + 4·14 = 66; 62 when the first bucket is small.
-TEST(Overlap, DdpBuckets) {
-  const auto ready = seconds({10, 20, 30, 40});
-  EXPECT_DOUBLE_EQ(ddp_end(ready, seconds({6, 6, 6, 6})).value, 46);
-  EXPECT_DOUBLE_EQ(ddp_end(ready, seconds({14, 14, 14, 14})).value, 66);
-  EXPECT_DOUBLE_EQ(ddp_end(ready, seconds({2, 14, 14, 14})).value, 62);
-}
-
-std::vector<FsdpUnit> units(std::size_t count, double compute, double gather, double scatter = 0) {
-  return std::vector<FsdpUnit>(count, {Seconds(compute), Seconds(gather), Seconds(scatter)});
-}
-
-// Only the first all-gather is exposed while a < c; with a = 12 > c = 10 every unit waits.
-TEST(Overlap, FsdpForward) {
-  EXPECT_DOUBLE_EQ(fsdp_forward(units(4, 10, 4)).value, 44);
-  EXPECT_DOUBLE_EQ(fsdp_forward(units(4, 10, 12)).value, 58);
-  EXPECT_DOUBLE_EQ(fsdp_forward(units(32, 10, 4)).value, 324);
-}
-
-// First all-gather and last reduce-scatter exposed: 4 + 80 + 8; with (20, 10, 16) and (20, 4, 30) the shared queue is the bottleneck.
-TEST(Overlap, FsdpBackward) {
-  EXPECT_DOUBLE_EQ(fsdp_backward(units(4, 20, 4, 8)).value, 92);
-  EXPECT_DOUBLE_EQ(fsdp_backward(units(4, 20, 10, 16)).value, 118);
-  EXPECT_DOUBLE_EQ(fsdp_backward(units(4, 20, 4, 30)).value, 152);
-  EXPECT_DOUBLE_EQ(fsdp_backward(units(32, 20, 4, 8)).value, 652);
-}
-
-// Tensor-parallel backward: 0.65 ms of communication over 0.5 ms of weight-gradient GEMM.
-TEST(Overlap, ExposedRemainder) {
-  EXPECT_NEAR(exposed(Seconds(0.65e-3), Seconds(0.5e-3)).value, 0.15e-3, 1e-12);
-  EXPECT_EQ(exposed(Seconds(1), Seconds(2)).value, 0);
-}
-
 }  // namespace
 }  // namespace plimsoll

@@ -101,22 +101,6 @@ TEST(PlayTime, IndependentWorkOverlaps) {
   EXPECT_NEAR(timeline.exposed_communication().value, std::max(0.0, (timeline.communication - timeline.compute).value), 1e-12);
 }
 
-// Two units of FSDP's forward: gather 0 | gather 1 beside compute 0 | compute 1. The player must agree with the recurrence.
-TEST(PlayTime, AgreesWithTheFsdpRecurrence) {
-  Builder builder;
-  builder.collective(kWork);
-  builder.wait(0, 1);
-  builder.collective(kWork);
-  builder.kernel(8 * kWork);
-  builder.wait(0, 1);
-  builder.kernel(8 * kWork);
-  const Pricing prices = pricing();
-  const Seconds gather = price(builder.program.collectives[0], prices.groups[0], prices.cluster);
-  const Seconds compute = price(builder.program.kernels[0], prices.cluster.accelerator);
-  const std::vector<FsdpUnit> units(2, {compute, gather, Seconds()});
-  EXPECT_NEAR(play_time(builder.program, prices).step.value, fsdp_forward(units).value, 1e-12);
-}
-
 // A wait holds only for what was issued before it: the second gather is not waited for.
 TEST(PlayTime, AWaitCoversWhatWasIssuedBeforeIt) {
   Builder builder;

@@ -82,7 +82,7 @@ TEST(EstimateText, TheVerdictComesFirst) {
 }
 
 TEST(EstimateText, TheAnswerTellsThatItsTimeIsAClosedForm) {
-  EXPECT_NE(to_text(small_report()).find("2.50 s a step\n(closed form), 6,554 tokens/s"), std::string::npos) << to_text(small_report());
+  EXPECT_EQ(to_text(small_report()).rfind("closed form: tight: toy on 8xtest", 0), 0u) << to_text(small_report());
 }
 
 TEST(EstimateText, ImagesAreCountedAsImages) {

@@ -1,0 +1,103 @@
+#include "estimate/nearest_played.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "estimate/rank_memory.hpp"
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll::estimation {
+namespace {
+
+/// A change: a key and what it is set to.
+struct Variation {
+  std::string key, value;
+};
+
+/// "none, full, selective" as its words; of a unit ("ranks") the least number.
+std::vector<std::string> values_of(const StrategyOption& option) {
+  if (option.values.find(", ") == std::string::npos) return {"1"};
+  std::vector<std::string> values;
+  for (std::size_t start = 0; start < option.values.size();) {
+    const std::size_t end = std::min(option.values.find(", ", start), option.values.size());
+    values.push_back(option.values.substr(start, end - start));
+    start = end + 2;
+  }
+  return values;
+}
+
+/// Those of the key that the refusal names.
+void add_named(const std::string& where, std::vector<Variation>& variations) {
+  const std::string key = where.substr(where.find_last_of("/ ") + 1);  // npos + 1 is 0
+  for (const StrategyOption& option : strategy_options())
+    if (option.key == key)
+      for (const std::string& value : values_of(option)) variations.push_back({key, value});
+}
+
+std::vector<Variation> variations_of(const Error& refusal, const Strategy& said, const Model& model) {
+  std::vector<Variation> variations;
+  add_named(refusal.where(), variations);
+  const auto add = [&](const char* key, std::initializer_list<const char*> values) {
+    for (const char* value : values) variations.push_back({key, value});
+  };
+  const FrameworkProfile* profile = said.framework.empty() ? nullptr : &find_framework(said.framework);
+  if (profile != nullptr) {
+    for (const AttentionKernel kernel : profile->attentions) variations.push_back({"attention", std::string(name_of(kernel))});
+    for (const LossKernel kernel : profile->losses) variations.push_back({"loss", std::string(name_of(kernel))});
+  } else {
+    add("attention", {"sdpa", "eager"});
+  }
+  add("precision", {"bf16", "fp16"});
+  add("recompute", {"none", "full"});
+  add("offload", {"none"});
+  add("optimizer", {"adamw"});
+  add("compile", {"false"});
+  add("sequence_parallel", {"true", "false"});
+  if (profile != nullptr)
+    for (const DataParallel kind : profile->kinds) variations.push_back({"data_parallel", std::string(name_of(kind))});
+  add("cp", {"1"});
+  add("vp", {"1"});
+  add("pp", {"1"});
+  add("ep", {"1"});
+  add("tp", {"1"});
+  add("task", {"clm"});
+  if (model.task == Model::Task::causal_lm) add("framework", {"transformers", "torchtitan", "megatron-bridge"});
+  return variations;
+}
+
+/// Throws Error where what was said cannot be changed so.
+Strategy changed(const Strategy& said, const Variation& variation) {
+  Strategy strategy = said;
+  set_option(strategy, variation.key, variation.value);
+  return strategy;
+}
+
+/// Whether its first and last ranks have programs.
+bool is_played(const Model& model, const Cluster& cluster, const Strategy& strategy) {
+  const Strategy resolved = resolve(strategy, model, cluster);
+  RankPrograms programs(model, resolved, cluster);
+  programs.give_back(programs.of_stage(0));
+  if (resolved.pp > 1) (void)programs.of_stage(resolved.pp - 1);
+  return true;
+}
+
+}  // namespace
+
+std::string nearest_played(const Error& refusal, const Model& model, const Cluster& cluster, const Strategy& said) {
+  for (const Variation& variation : variations_of(refusal, said, model)) {
+    try {
+      if (!is_played(model, cluster, changed(said, variation))) continue;
+      std::string flag = variation.key;
+      std::replace(flag.begin(), flag.end(), '_', '-');
+      return fmt::format(variation.value.find(' ') == std::string::npos ? "--{} {}" : "--{} '{}'", flag, variation.value);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::internal) throw;
+    }
+  }
+  return {};
+}
+
+}  // namespace plimsoll::estimation
