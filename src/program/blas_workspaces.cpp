@@ -8,22 +8,22 @@ constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
 /// parseChosenWorkspaceSize, CUDA: 4 MiB in 1.13 (pytorch#86167); from 2.0 on ":4096:2:16:8", and 32 MiB on Hopper (pytorch#91564); from
 /// 2.12 on also on Blackwell (pytorch#175344).
 std::int64_t cublas(const TargetDevice& device, const TorchRelease& torch) {
-  if !(torch.since(2, 0)) return 4 * kMiB;
+  if (!torch.since(2, 0)) return 4 * kMiB;
   const bool large = torch.large_blackwell_workspaces() ? device.from(90) : device.capability == 90;
   return large ? 32 * kMiB : 2 * 4096 * kKiB + 8 * 16 * kKiB;
 }
 
 /// The same, ROCm: none of the allocator's before 2.6 (pytorch#138791); 32 MiB, and 128 MiB on the MI300s and, from 2.8 on, the MI350s.
 std::int64_t hipblas(const TargetDevice& device, const TorchRelease& torch) {
-  if !(torch.since(2, 6)) return 0;
+  if (!torch.since(2, 6)) return 0;
   const bool large = device.is_gfx("gfx94") || (device.is_gfx("gfx95") && torch.since(2, 8));
   return (large ? 128 : 32) * kMiB;
 }
 
 /// _parseChosenWorkspaceSize, ROCm: 76 MiB from 2.6 on (pytorch#139300), 80 MiB from 2.15 on (pytorch#197201).
 std::int64_t hipblas_lt(const TorchRelease& torch) {
-  if !(torch.since(2, 6)) return kMiB;
-  return !(torch.since(2, 15) ? 76 : 80) * kMiB;
+  if (!torch.since(2, 6)) return kMiB;
+  return (torch.since(2, 15) ? 80 : 76) * kMiB;
 }
 
 /// Context::blasPreferredBackend with getHipblasltPreferredArchs: hipBLASLt on Instincts from 2.5 on, the MI350s from 2.8 on, and RDNA4.
