@@ -102,7 +102,7 @@ std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& s
     rank.count = strategy.gpus / strategy.pp;
     for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
       rank.parameters += stages[chunk].parameters(strategy);
-    rank.memory = rank_memory(programs, stage, cluster, strategy, basis, rank.work, time);
+    rank.memory = rank_memory(programs, model, stage, cluster, strategy, basis, rank.work, time);
     rank.host = std::max(rank.memory.host, host_states(chunks_of(stages, stage, strategy), strategy));
     ranks.push_back(std::move(rank));
   }

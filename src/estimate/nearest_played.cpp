@@ -87,12 +87,16 @@ bool is_played(const Model& model, const Cluster& cluster, const Strategy& strat
 }  // namespace
 
 std::string nearest_played(const Error& refusal, const Model& model, const Cluster& cluster, const Strategy& said) {
-  for (const Variation& variation : variations_of(refusal, said, model)) {
+  constexpr std::size_t kMostTries = 40;  // each is a resolution, and where that succeeds a program or two
+  std::vector<Variation> variations = variations_of(refusal, said, model);
+  if (variations.size() > kMostTries) variations.resize(kMostTries);
+  for (const Variation& variation : variations) {
     try {
       if (!is_played(model, cluster, changed(said, variation))) continue;
       std::string flag = variation.key;
       std::replace(flag.begin(), flag.end(), '_', '-');
-      return fmt::format(variation.value.find(' ') == std::string::npos ? "--{} {}" : "--{} '{}'", flag, variation.value);
+      const char* quote = variation.value.find(' ') == std::string::npos ? "" : "'";
+      return fmt::format("--{} {}{}{}", flag, quote, variation.value, quote);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::internal) throw;
     }

@@ -118,8 +118,8 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   return options;
 }
 
-RankMemory rank_memory(RankPrograms& programs, int stage, const Cluster& cluster, const Strategy& resolved, Basis basis,
-                       std::optional<StepWork>& work, PlayedTime& time) {
+RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, const Cluster& cluster, const Strategy& resolved,
+                       Basis basis, std::optional<StepWork>& work, PlayedTime& time) {
   RankMemory memory;
   memory.basis = basis;
   memory.capacity = cluster.accelerator.memory_usable.value;

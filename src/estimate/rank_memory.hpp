@@ -35,8 +35,8 @@ class RankPrograms {
 };
 
 /// Memory of a rank of pipeline stage `stage`, whose program stands for what `basis` says; its work and time go to `work` and `time`.
-RankMemory rank_memory(RankPrograms& programs, int stage, const Cluster& cluster, const Strategy& resolved, Basis basis,
-                       std::optional<StepWork>& work, PlayedTime& time);
+RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, const Cluster& cluster, const Strategy& resolved,
+                       Basis basis, std::optional<StepWork>& work, PlayedTime& time);
 
 /// What plays a rank's program on that device: what lies outside the allocator is not the allocator's to take.
 PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved);
