@@ -68,7 +68,7 @@ std::string explained(const std::string& format, const Arguments& arguments, con
 int run_explain(const Arguments& arguments) {
   const std::string format = format_of(arguments, {"memory_viz", "trace", "program"});
   if (format == "memory_viz" && !arguments.has("-o")) fail("a snapshot is no text", "--format memory_viz", "add -o snapshot.pickle");
-  const auto [model, cluster, strategy] = run_of(arguments, "explain", kRank);
+  const auto [model, cluster, strategy, said] = run_of(arguments, "explain", kRank);
   int code = kFits;
   print_to(arguments, is_recording(format) ? recording(format, model, cluster, strategy, stage_of(arguments, strategy))
                                            : explained(format, arguments, model, cluster, strategy, code));

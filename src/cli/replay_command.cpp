@@ -42,7 +42,7 @@ int run_replay(const Arguments& arguments) {
   const std::string format = format_of(arguments);
   const bool foreign = arguments.has("--from") || arguments.has("COMMAND");
   if (foreign && arguments.has("--row")) fail("a row states every key", "--row", "give the strategy as flags instead of --from");
-  const auto [model, cluster, strategy] = run_of(arguments, "replay", kDevice);
+  const auto [model, cluster, strategy, said] = run_of(arguments, "replay", kDevice);
   const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
   ReplayOptions options;
   if (arguments.has("--backend")) options.backend = arguments["--backend"];
