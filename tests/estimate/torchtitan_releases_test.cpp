@@ -7,6 +7,7 @@
 
 #include "framework/torchtitan.hpp"
 #include "plimsoll/estimate.hpp"
+#include "plimsoll/framework.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"

@@ -137,12 +137,12 @@ TEST_F(KernelsTest, AReductionSaysWhetherNeighboursAreReduced) {
 TEST_F(KernelsTest, ForeachIsCutByBlocksAndByTensors) {
   const std::vector<Tensor> large{tape.empty({65536 * 320 + 1}, DType::bf16)};
   const std::vector<Tensor> many(111, tape.empty({8}, DType::bf16));
-  for (const int release : {211, 215}) {
-    tape.torch = {release};
+  for (const int minor : {11, 15}) {
+    tape.torch = TorchRelease(Release(2, minor));
     const std::size_t before = launched().size();
     launch_foreach(tape, large, 1, 1);
     launch_foreach(tape, many, 1, 1);
-    EXPECT_EQ(launched().size() - before, release == 211 ? 4U : 2U);
+    EXPECT_EQ(launched().size() - before, minor == 11 ? 4U : 2U);
   }
 }
 
@@ -212,9 +212,9 @@ TEST_F(AttentionChoiceTest, CudnnComesFirstWhereItIsAllowedAndTakesSixteenBits) 
 // Llama in fp32 and Falcon's single key head under PyTorch 2.11: the expression is written out.
 TEST_F(AttentionChoiceTest, Release211WritesOutWhatLaterKernelsTake) {
   tape.cudnn_attention = true;
-  for (const int release : {211, 215}) {
-    tape.torch = {release};
-    const bool early = release == 211;
+  for (const int minor : {11, 15}) {
+    tape.torch = TorchRelease(Release(2, minor));
+    const bool early = minor == 11;
     EXPECT_EQ(choice(8, 2, DType::fp32, {}, true), early ? SdpaBackend::math : SdpaBackend::efficient);
     EXPECT_EQ(choice(8, 1, DType::fp32), early ? SdpaBackend::math : SdpaBackend::efficient);
   }

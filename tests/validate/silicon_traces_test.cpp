@@ -147,7 +147,7 @@ bool sets_a_counter(const json& left, const json& right) {
     return program::Matrix{rows, columns, batch, columns, false, DType::bf16};
   };
   program::Tape tape{program::h100()};
-  tape.torch = TorchRelease(Release(2, 11));
+  tape.torch = program::TorchRelease(Release(2, 11));
   tape.record_into(program::Tape::Part::step);
   program::gemm(tape, matrix(m, k), matrix(k, n), matrix(m, n));
   const auto& copies = tape.program().copies;
