@@ -112,6 +112,11 @@ void take_nemo_conventions(const JsonValue& json, MeasuredRow& row) {
     assume("pp_rank: 0 (the log is that of global rank zero)");
   }
   const bool mlperf = s.lora && s.lora->targets == std::vector<std::string>{"attention qkv and proj"};
+  // Its configurations of every round set NVTE_FUSED_ATTN, which containers of their own took from 24.09 on.
+  if (mlperf && s.releases.says(Package::nemo_container) && !s.releases.of(Package::nemo_container).since(24, 9)) {
+    s.releases.put(Package::nemo_container, *Release::parse("24.09"));
+    assume("releases.nemo-container: 24.09 (MLPerf's code attends by cuDNN, as containers do since)");
+  }
   if (mlperf && !says(training["lora"], "dropout")) {
     s.lora->dropout = 0.1;
     assume("lora.dropout: 0.1 (MLPerf's reference)");
