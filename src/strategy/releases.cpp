@@ -234,10 +234,13 @@ class Prose {
     if (package && !is_found(*package)) note(*package, *release);
   }
 
-  /// A release that stands alone is the framework's; where its numbers fit nothing that has no release yet, it says the first wrongly.
+  /// A release that stands alone is the framework's, behind that of another package its first one's ("NeMo 26.04 (v0.4.0)"); where its
+  /// numbers fit nothing that has no release yet, it says the first wrongly.
   std::optional<Package> own_fitting(const Release& release) const {
     std::vector<Package> open;
     std::copy_if(own_.begin(), own_.end(), std::back_inserter(open), [&](Package one) { return !is_found(one); });
+    if (!current_.empty() && (open.empty() || open.front() != own_.front())) return std::nullopt;
+    if (!current_.empty()) open.resize(1);
     if (std::optional<Package> package = fitting(open, release)) return package;
     return found_.empty() && !own_.empty() ? std::optional<Package>(own_.front()) : std::nullopt;
   }
