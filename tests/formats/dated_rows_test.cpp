@@ -18,7 +18,8 @@ std::string row_of(const std::string& date, const std::string& more) {
 // PyTorch 2.0 is of March 2023: an undated run of a source from 2022 was before it.
 TEST(DatedRows, AYearBeforePyTorch2) {
   const auto torch_of = [](const std::string& date, const std::string& more) {
-    const Releases::Entry* torch = parse_rows(row_of(date, more), "rows").at(0).strategy.releases.find(Package::torch);
+    const std::vector<MeasuredRow> rows = parse_rows(row_of(date, more), "rows");
+    const Releases::Entry* torch = rows.at(0).strategy.releases.find(Package::torch);
     return torch ? torch->release.text() : std::string();
   };
   EXPECT_EQ(torch_of("2022-2023", ""), "1.13");
