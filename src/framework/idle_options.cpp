@@ -149,12 +149,6 @@ const std::vector<Rule>& rules_of_kernels() {
        [](const Run& r) { return r.s.low_precision != LowPrecision::none; },
        "without products of 8 or 4 bits"},
       {{"fp8_params", "fp8_activations", "fp8_attention"}, [](const Run& r) { return r.megatron_core(); }, "outside of Megatron-core"},
-      {{"torch"},
-       [](const Run& r) {
-         return r.engine != Engine::deepspeed &&
-                r.runs({ModelCode::transformers, ModelCode::diffusers, ModelCode::torchtitan, ModelCode::torchtune});
-       },
-       "by programs of DeepSpeed, Megatron, nanotron and llm-foundry, which are those of one release"},
       {{"grad_dtype"},
        [](const Run& r) {
          return r.megatron_core() || r.runs({ModelCode::megatron_legacy, ModelCode::nanotron});
@@ -217,7 +211,7 @@ const std::vector<Rule>& rules_of_kernels() {
       {{"transformers", "releases.transformers"},
        [](const Run& r) { return r.code == ModelCode::transformers; },
        "outside of transformers' modules"},
-      {{"releases.torch"}, [](const Run& r) { return r.code != ModelCode::maxtext; }, "by JAX"},
+      {{"torch", "releases.torch"}, [](const Run& r) { return r.code != ModelCode::maxtext; }, "by JAX"},
       {{"lora.peft"}, [](const Run&) { return false; }, "whatever it says: no rule depends on PEFT's release"},
       {{"local_batch", "stages_per_rank", "moe.moe_router_topk", "moe_forced_balance", "rope_cache", "autograd_threads", "cp_comm",
         "optimizer_class", "lora.use_rslora", "stage_layers", "has_embedding", "has_head"},
