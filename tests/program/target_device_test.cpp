@@ -62,9 +62,12 @@ TEST(TargetDevice, NoConstantOfADeviceIsLeftInPrograms) {
   }
 }
 
+/// 207: PyTorch 2.7.
+TorchRelease pytorch(int number) { return TorchRelease(Release(number / 100, number % 100)); }
+
 // ":4096:2:16:8" is 2 · 4 MiB + 8 · 16 KiB. PyTorch 2.12 takes as much on Blackwell as on Hopper.
 TEST(BlasWorkspaces, OfCudaAreByArchitectureAndRelease) {
-  const auto bytes = [](const char* device, int torch) { return blas_workspaces(device_named(device), {torch}).blas; };
+  const auto bytes = [](const char* device, int torch) { return blas_workspaces(device_named(device), pytorch(torch)).blas; };
   constexpr std::int64_t kSmall = 8 * kMiB + 128 * 1024;
   for (const char* device : {"v100-sxm2", "t4", "a10", "a100-80gb-sxm", "l40s"}) {
     EXPECT_EQ(bytes(device, 207), kSmall) << device;
@@ -79,7 +82,7 @@ TEST(BlasWorkspaces, OfCudaAreByArchitectureAndRelease) {
 
 // hipBLASLt multiplies on Instincts, and its workspace alone is asked for; elsewhere hipBLAS's.
 TEST(BlasWorkspaces, OfRocmAreByArchitectureAndRelease) {
-  const auto of = [](const char* device, int torch) { return blas_workspaces(device_named(device), {torch}); };
+  const auto of = [](const char* device, int torch) { return blas_workspaces(device_named(device), pytorch(torch)); };
   EXPECT_EQ(of("mi300x", 206).blas_lt, 76 * kMiB);
   EXPECT_EQ(of("mi300x", 215).blas_lt, 80 * kMiB);
   EXPECT_EQ(of("mi300x", 206).blas, 128 * kMiB);
@@ -104,7 +107,7 @@ std::int64_t allocated(Tape& tape, Tape::BlasLibrary library) {
 // Two products: kept or taken anew; hipBLASLt has a handle of its own, cuBLASLt's is cuBLAS's.
 TEST(BlasWorkspaces, AreKeptOrTakenAnew) {
   const auto of = [](const char* device, int torch, Tape::BlasLibrary library) {
-    Tape tape(device_named(device), {torch});
+    Tape tape(device_named(device), pytorch(torch));
     return allocated(tape, library);
   };
   EXPECT_EQ(of("h100-sxm", 215, Tape::BlasLibrary::cublas), 2 * 32 * kMiB);
@@ -117,7 +120,7 @@ TEST(BlasWorkspaces, AreKeptOrTakenAnew) {
 
 /// What scaled_dot_product_attention takes of [2, 8, 64, head] queries with as many key heads.
 SdpaBackend choice(const char* device, int torch, DType type, std::int64_t head, bool masked = false, std::int64_t key_heads = 8) {
-  Tape tape(device_named(device), {torch});
+  Tape tape(device_named(device), pytorch(torch));
   const auto heads = [&](std::int64_t count) {
     Tensor x = tape.empty({2, count, 64, head}, type);
     x.set_requires_grad(true);
