@@ -53,7 +53,7 @@ const std::vector<Space>& spaces() {
         {"deepspeed.zero_optimization.overlap_comm", {"true", "false"}}}},
       {"torchtitan",
        {"llama-3.1-8b", "qwen3-1.7b"},
-       {{"framework", "torchtitan"}, {"releases.torchtitan", "2025-12"}, {"precision", "bf16"}},
+       {{"framework", "torchtitan"}, {"framework_version", "0.2.2"}, {"precision", "bf16"}},
        {{"micro_batch", {"1", "2"}},
         {"tp", {"1", "2"}},
         {"seq_len", {"2048", "4096"}},

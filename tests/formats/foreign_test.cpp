@@ -604,7 +604,7 @@ TEST(Foreign, DepthOfTomlIsOfItsNames) {
                              std::string list;
                              for (int i = 0; i < 200; ++i) list += "1.5, ";
                              return list;
-                           }() + "2.5]\n[f.\"g.h\".i]\nj = {k.l = 1, m = [[1.5], [2.5]]}\n";
+                           }() + "2.5]\n[f.g.h.i]\nj = {k.l = 1, m = [[1.5], [2.5]]}\n";
   const formats::Node tree = formats::parse_toml_text(text, "x.toml");
   EXPECT_EQ(tree.members.size(), 7U);
   EXPECT_EQ(tree.find("f.g.h.i.j.k.l")->text, "1");

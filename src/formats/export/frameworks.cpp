@@ -3,6 +3,7 @@
 
 #include "formats/export/writer.hpp"
 #include "formats/foreign/torchtitan_flavors.hpp"
+#include "framework/torchtitan.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -26,7 +27,7 @@ std::string schedule_of(const Writing& w) {
   refuse("torchtitan has no schedule " + w.s.pp_schedule);
 }
 
-bool release_0_3(const Writing& w) { return w.s.releases.of(Package::torchtitan).since(0, 3); }
+bool release_0_3(const Writing& w) { return framework::titan_release(w.s).is_0_3(); }
 
 /// Whether the release has the key; rows say which do not.
 bool has_key(const Writing& w, const std::string& key) {
@@ -49,6 +50,7 @@ Node torchtitan_tree(const Writing& w, const TitanFlavor& flavor) {
         tree.set(section + "." + key, Node::scalar(value.text, {},
                                                    value.text.find_first_not_of("0123456789.-") != std::string::npos &&
                                                        value.text != "true" && value.text != "false"));
+  tree.set("compile.enable", plain_node(w.s.compile == Strategy::Compile::blocks ? "true" : "false"));
   if (release_0_3(w) && w.is("async_tp", "true")) tree.set("compile.enable_async_tensor_parallel", plain_node("true"));
   tree.set("training.max_norm", plain_node(*w.s.clip_grad_norm ? "1.0" : "0.0"));
   tree.set("training.mixed_precision_param", text_node(w.s.compute_dtype == DType::fp32 ? "float32" : "bfloat16"));
@@ -84,7 +86,7 @@ std::string python_arguments(const Node& table, const std::string& margin) {
 /// A module for --module, since releases from 0.3 on take Python configurations: what objects say, then plan.toml's sections.
 std::string torchtitan_module(const Writing& w, const TitanFlavor& flavor, const Node& tree) {
   if (w.s.low_precision != LowPrecision::none)
-    refuse("8-bit products of torchtitan 0.3 are not written", "precision", "--framework-version 2025-12");
+    refuse("8-bit products of torchtitan 0.3 are not written", "precision", "--framework-version 0.2.2");
   if (w.s.optimizer_in_backward) refuse("torchtitan 0.3 has no optimizer within backward", "optimizer_in_bwd", "false");
   const std::string recompute = w.value("recompute");
   const char* ac = recompute == "none"   ? "None"

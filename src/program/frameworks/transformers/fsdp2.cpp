@@ -19,7 +19,11 @@ void reshard_in_parts(const Strategy& strategy, Fsdp2Options& options) {
     refuse("fully_shard demands that an integer reshard_after_forward divides the sharding group", "fsdp.reshard_after_forward",
            "a factor of " + std::to_string(strategy.dp_shard));
   options.reshard_after_forward = options.reshard_root = ranks > 1;
-  if (ranks > 1 && ranks < strategy.dp_shard) options.reshard_to = ranks;
+  if (ranks <= 1 || ranks == strategy.dp_shard) return;
+  if (strategy.lora || strategy.peft)
+    refuse("gathered parameters that stay in parts after forward are not modelled where some are frozen", "fsdp.reshard_after_forward",
+           "always or never");
+  options.reshard_to = ranks;
 }
 
 Fsdp2Options fsdp2_options(const Strategy& strategy) {
