@@ -21,6 +21,7 @@
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/strategy.hpp"
 #include "plimsoll/topology.hpp"
+#include "program/target_device.hpp"
 
 namespace plimsoll {
 namespace {
@@ -170,6 +171,8 @@ Report predict(const Model& model, const Cluster& cluster, const Strategy& said,
   report.releases = strategy.releases.all();
   report.assumptions = strategy.assumed;
   report.assumptions.insert(report.assumptions.end(), model.assumed.begin(), model.assumed.end());
+  if (program::is_processor(cluster.accelerator))
+    report.assumptions.push_back(fmt::format("program: that of {} (what frameworks run on a processor is not modelled)", program::kProgramOfProcessors));
   report.unread_keys = model.unread_keys;
   report.unread_keys.insert(report.unread_keys.end(), strategy.unread_keys.begin(), strategy.unread_keys.end());
   return report;

@@ -22,9 +22,18 @@ void read_architecture(const Accelerator& accelerator, TargetDevice& device) {
 
 }  // namespace
 
+bool is_processor(const Accelerator& accelerator) { return accelerator.target == "cpu"; }
+
 TargetDevice target_device(const Cluster& cluster) {
   const Accelerator& accelerator = cluster.accelerator;
   TargetDevice device;
+  if (is_processor(accelerator)) {
+    Cluster reference = cluster;
+    reference.accelerator = load_accelerator(kProgramOfProcessors);
+    device = target_device(reference);
+    device.memory = accelerator.memory_usable.value.count;
+    return device;
+  }
   read_architecture(accelerator, device);
   if (accelerator.threads_per_unit.value == 0) lacks(accelerator, "compute.threads_per_unit", "many threads a compute unit holds");
   if (accelerator.shared_memory.value.count == 0) lacks(accelerator, "compute.shared_memory", "much shared memory a block can have");

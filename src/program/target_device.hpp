@@ -28,6 +28,12 @@ struct TargetDevice {
   bool is_gfx(std::string_view family) const { return gfx.compare(0, family.size(), family) == 0; }
 };
 
+/// A processor that `plimsoll calibrate` measured: no framework's kernels are known there, so what it replays is another device's program.
+bool is_processor(const Accelerator& accelerator);
+
+/// Whose program that is.
+inline constexpr const char* kProgramOfProcessors = "h100-sxm";
+
 /// What a program needs to know of the accelerators of that cluster. Throws Error (refused): a device whose file does not say it, by the
 /// key that lacks.
 TargetDevice target_device(const Cluster& cluster);

@@ -89,7 +89,8 @@ TEST(TitanRelease, ExpertParallelMixtureRunsOutOfMemory) {
   EXPECT_EQ(report.verdict, Verdict::does_not_fit);
 }
 
-// A rank that gets half as many tokens again holds more, and is played all the same: the tokens of this rank's experts alone grow.
+// A rank that gets half as many tokens again reserves more, and is played all the same: the tokens of this rank's experts alone grow. The
+// allocated peak may stand elsewhere.
 TEST(TitanRelease, UnbalancedExpertsHoldMore) {
   for (const char* version : {"0.2.2", "0.3.0"}) {
     SCOPED_TRACE(version);
@@ -99,7 +100,7 @@ TEST(TitanRelease, UnbalancedExpertsHoldMore) {
     const Report even_report = estimated("deepseek-v2-lite", "8xh100-sxm", common);
     const Report uneven_report = estimated("deepseek-v2-lite", "8xh100-sxm", uneven);
     expect_played(uneven_report);
-    EXPECT_GT(uneven_report.worst_rank().memory.allocated, even_report.worst_rank().memory.allocated);
+    EXPECT_GT(uneven_report.worst_rank().memory.reserved, even_report.worst_rank().memory.reserved);
   }
 }
 

@@ -28,6 +28,7 @@ Report small_report() {
                        {"allocator_cache", Bytes(10LL << 30), Basis::played},
                        {"context", Bytes(2LL << 30), Basis::profile}};
   report.ranks = {rank};
+  report.time.basis = Basis::played;
   report.time.step_seconds = Band::exactly(2.5);
   report.time.tokens_per_second_per_gpu = 6553.6;
   report.time.breakdown = {{"compute", Seconds(2.0)}, {"optimizer", Seconds(0.5)}};
@@ -43,8 +44,8 @@ TEST(EstimateJson, HasExactlyTheDocumentedKeys) {
   const auto json = nlohmann::json::parse(to_json(small_report()));
   std::vector<std::string> keys;
   for (const auto& [key, value] : json.items()) keys.push_back(key);
-  const std::vector<std::string> wanted{"assumptions", "flops",  "memory", "model",       "notes",  "provenance",
-                                        "ranks",       "schema", "time",   "unread_keys", "verdict"};
+  const std::vector<std::string> wanted{"assumptions", "flops",  "memory",   "model", "notes",       "provenance", "ranks",
+                                        "releases",    "schema", "strategy", "time",  "unread_keys", "verdict"};
   EXPECT_EQ(keys, wanted);  // nlohmann's plain object sorts its keys
   EXPECT_EQ(json["schema"], "plimsoll/estimate/1");
   EXPECT_EQ(json["verdict"], "tight");
