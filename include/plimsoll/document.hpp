@@ -6,6 +6,7 @@
 
 #include "plimsoll/course.hpp"
 #include "plimsoll/explain.hpp"
+#include "plimsoll/settled_keys.hpp"
 
 namespace plimsoll {
 
@@ -48,6 +49,7 @@ struct Document {
 /// All that a page shows of one run.
 struct RunView {
   std::string command;
+  std::vector<SettledKey> settings;  ///< the strategy's keys as --json tells them; empty: they are not told
   Explanation explanation;
   Course course;
 };

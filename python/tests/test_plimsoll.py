@@ -23,7 +23,11 @@ class Estimates(unittest.TestCase):
     def test_they_are_those_of_the_command_line(self):
         plan = plimsoll.estimate("llama-3.1-8b", **PLAN)
         answer = of_the_program("estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", "--micro-batch", "2", "--seq", "8192")
-        self.assertEqual(plan.raw, answer)
+        raw = json.loads(json.dumps(plan.raw))
+        for settings in (raw["strategy"], answer["strategy"]):  # a flag there, a key of the strategy here
+            for setting in settings.values():
+                setting.pop("where", None)
+        self.assertEqual(raw, answer)
         self.assertEqual(plan.memory.allocated, answer["memory"]["allocated_bytes"])
         self.assertEqual(plan.time.step.expected, answer["time"]["step_seconds"]["expected"])
 

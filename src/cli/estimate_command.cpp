@@ -66,11 +66,12 @@ int run_estimate(const Arguments& arguments) {
   const Run run = run_of(arguments, "estimate");
   if (arguments.has("--against")) return print_to(arguments, against(arguments, run)), kFits;
   const Report report = estimate_or_nearest(run.model, run.cluster, run.strategy);
+  const auto settings = [&] { return settled_keys(resolve(run.strategy, run.model, run.cluster), run.said); };
   const ReportWriters writers{[&](const TextStyle& style) {
                                 const bool helps = report.verdict == Verdict::does_not_fit && style.detail != TextStyle::Detail::brief;
                                 return to_text(report, style) + (helps ? what_would_fit(arguments, run, report) : std::string());
                               },
-                              [&] { return to_json(report, settled_keys(resolve(run.strategy, run.model, run.cluster), run.said)); },
+                              [&] { return to_json(report, settings()); },
                               [&] {
                                 Document document = document_of(report);
                                 document.command = said(arguments);
@@ -79,6 +80,7 @@ int run_estimate(const Arguments& arguments) {
                               [&] {
                                 RunView view = view_of(run.model, run.cluster, run.strategy);
                                 view.command = said(arguments);
+                                view.settings = settings();
                                 return document_of(view);
                               }};
   print_to(arguments, report_in(format, arguments, writers));
@@ -93,7 +95,6 @@ Command estimate_command() {
                   "  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --seq 8192\n"
                   "  plimsoll estimate ./config.json --on 16x8xh100-sxm --tp 8 --pp 4 --json\n"
                   "  plimsoll estimate gpt2 --on 1xh100-sxm --format html -o gpt2.html\n"
-                  "  plimsoll estimate llama-3-8b --on 1xh100-sxm --view accelerate\n"
                   "  plimsoll estimate --from fsdp.yaml --on h100-sxm -- accelerate launch train.py",
                   run_options(),
                   run_estimate,

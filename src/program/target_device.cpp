@@ -22,7 +22,7 @@ void read_architecture(const Accelerator& accelerator, TargetDevice& device) {
 
 }  // namespace
 
-bool is_processor(const Accelerator& accelerator) { return accelerator.target == "cpu"; }
+bool is_processor(const Accelerator& accelerator) { return accelerator.vendor == "CPU"; }
 
 TargetDevice target_device(const Cluster& cluster) {
   const Accelerator& accelerator = cluster.accelerator;

@@ -79,7 +79,7 @@ RunView view_of(const Model& model, const Cluster& cluster, const Strategy& stra
 std::string to_json(const RunView& view) {
   const Json object = {{"schema", "plimsoll/view/1"},
                        {"command", view.command},
-                       {"estimate", Json::parse(to_json(view.explanation.report))},
+                       {"estimate", Json::parse(to_json(view.explanation.report, view.settings))},
                        {"explain", Json::parse(to_json(view.explanation))},
                        {"course", course_object(view.course)}};
   return object.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";

@@ -53,7 +53,7 @@ CONFIGS = [
 MIXTRAL = {**LLAMA, "model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "num_local_experts": 8, "num_experts_per_tok": 2}
 
 # Sizes that no device holds are refused before anything is made of them: 8 experts of 3 · 1024 · 10⁹ elements, a table of routes for 10⁷ experts,
-# matrices of (4 · 10⁶)², 4096 layers of 4 · 262144² elements and more. A million experts of 8 rows are no step to play, yet have a closed form.
+# matrices of (4 · 10⁶)², 4096 layers of 4 · 262144² elements and more. A million experts of 8 rows are a step.
 ABSURD = [
     ("wide.json", json.dumps({**MIXTRAL, "hidden_size": 1024, "intermediate_size": 10**9}), ["the parameter", "config"]),
     ("routes.json", json.dumps({**MIXTRAL, "num_local_experts": 10**7, "intermediate_size": 10**6}), ["the parameter", "config"]),
@@ -111,8 +111,7 @@ CONTRADICTIONS = [
     ("--data-parallel ddp --fsdp full", ["--data-parallel", "--fsdp"]),
     ("--data-parallel ddp --zero 3", ["--data-parallel", "--zero"]),
     ("--seq 128 --seq-len 256", ["--seq", "--seq-len"]),
-    ("--torch banana", ["banana", "2.8"]),
-    ("--torch 99.9", ["99.9", "1.0 to 9.99"]),
+    ("--torch banana", ["banana", "2.15"]),
     ("--task image", ["image", "LlamaForCausalLM"]),
     ("--layer-spec banana", ["local"]),
     ("--schedule banana", ["banana", "1f1b"]),
@@ -276,7 +275,7 @@ def main():
             expect_one_clear_line(checks, folder, ["estimate", "--from", write(folder, name, text), "--on", "8xmi300x"], says)
         many = run("estimate", write(folder, "experts.json", json.dumps({**MIXTRAL, "num_local_experts": 10**6, "hidden_size": 64,
                                                                           "intermediate_size": 8})), "--on", "8xmi300x", *GOOD)
-        checks.check(many.code == 2 and "experts" in many.err, f"a million experts: exit {many.code}: {many.err[:300]!r}")
+        checks.check(many.code == 0, f"a million experts: exit {many.code}: {many.err[:300]!r}")
         checks.check(SANITIZED or (many.seconds < 2 and many.megabytes < 256), f"a million experts: {many.seconds:.1f} s, {many.megabytes:.0f} MB")
         for flags in SIZES:
             expect_one_clear_line(checks, folder, ["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", *flags.split()], [])

@@ -80,7 +80,11 @@ def memory_of(process, what="VmRSS"):
 def check_answers(checks, server):
     status, text, response = server.call(REQUEST)
     printed = json.loads(run("estimate", "gpt2", "--on", "1xh100-sxm", "--micro-batch", "8", "--seq", "1024", "--json").out)
-    checks.check(status == 200 and json.loads(text) == printed, f"the estimate: {status}")
+    answer = json.loads(text)
+    for settings in (answer["strategy"], printed["strategy"]):  # a flag here, a key of the request there
+        for setting in settings.values():
+            del setting["where"]
+    checks.check(status == 200 and answer == printed, f"the estimate: {status}")
     checks.check("default-src 'self'" in response.getheader("Content-Security-Policy", ""), "no content security policy")
     checks.check(server.call("", "GET", "/api/health")[0] == 200, "health")
     for command in ("version", "models", "hardware", "options"):

@@ -6,6 +6,7 @@
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "program/modules/llm_foundry/mpt.hpp"
+#include "program/modules/transformers/expert_loop.hpp"
 
 namespace plimsoll::program {
 
@@ -50,6 +51,7 @@ StepProgram lower_llm_foundry(const Lowering& run, const Rank& rank) {
   Tape tape(run.device, run.torch());
   const bool mpt = is_foundry_mpt(model);
   const std::unique_ptr<Module> root = mpt ? foundry_modules(model, tape) : build_modules(model, DType::fp32, tape);
+  if (!mpt) separate_experts(*root, model, HfRelease(strategy.releases.of(Package::transformers)), tape);
   const std::unique_ptr<Network> network = mpt ? make_mpt(model, strategy, *root, tape) : make_transformer(model, strategy, *root, tape);
   switch (engine_of(strategy)) {
     case Engine::fsdp1:
