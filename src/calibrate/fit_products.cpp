@@ -370,7 +370,7 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
       calibration.notes.push_back(fmt::format("products of {}: no library's were timed, the constants of {} stay", type, calibration.base));
   if (products.empty()) return;
   for (const std::string& type : types_of(products)) {
-    raise_peak(device, math_named(type), std::max(matrix_rate(samples, type), best_rate(products, type)));
+    raise_peak(device, math_named(type), std::max(matrix_rate(samples, type), best_rate(standing, type)));
     add_family(device, type);
     set_sustained(device, math_named(type), best_rate(standing, type));
   }

@@ -209,7 +209,7 @@ const std::vector<Rule>& rules_of_kernels() {
        [](const Run& r) { return r.code == ModelCode::torchtitan; },
        "outside of TorchTitan"},
       {{"transformers", "releases.transformers"},
-       [](const Run& r) { return r.code == ModelCode::transformers; },
+       [](const Run& r) { return r.code == ModelCode::transformers || (r.code == ModelCode::mpt && r.model.model_type != "mpt"); },
        "outside of transformers' modules"},
       {{"torch", "releases.torch"}, [](const Run& r) { return r.code != ModelCode::maxtext; }, "by JAX"},
       {{"lora.peft"}, [](const Run&) { return false; }, "whatever it says: no rule depends on PEFT's release"},
