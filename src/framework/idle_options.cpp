@@ -86,9 +86,9 @@ const std::vector<Rule>& rules_of_engines() {
       {{"fsdp.mixed_precision"}, [](const Run& r) { return r.code != ModelCode::torchtune; }, "by torchtune"},
       {{"fsdp.use_orig_params", "fsdp.forward_prefetch", "fsdp.backward_prefetch", "fsdp.min_num_params"},
        [](const Run& r) {
-         return r.engine == Engine::fsdp1 && r.runs({ModelCode::transformers, ModelCode::diffusers});
+         return r.engine == Engine::fsdp1 && r.runs({ModelCode::transformers, ModelCode::diffusers, ModelCode::mpt});
        },
-       "outside of FSDP1 over transformers or diffusers"},
+       "outside of FSDP1 over transformers, diffusers or llm-foundry's models"},
       {{"fsdp.limit_all_gathers", "limit_all_gathers"},
        [](const Run&) { return false; },
        "whatever it says: the host is taken to wait for gathers as FSDP1's rate limiter does"},
@@ -209,7 +209,7 @@ const std::vector<Rule>& rules_of_kernels() {
        [](const Run& r) { return r.code == ModelCode::torchtitan; },
        "outside of TorchTitan"},
       {{"transformers", "releases.transformers"},
-       [](const Run& r) { return r.code == ModelCode::transformers || (r.code == ModelCode::mpt && r.model.model_type != "mpt"); },
+       [](const Run& r) { return r.code == ModelCode::transformers || (r.code == ModelCode::mpt && r.model.model_type != "mpt" && r.model.model_type != "gpt2"); },
        "outside of transformers' modules"},
       {{"torch", "releases.torch"}, [](const Run& r) { return r.code != ModelCode::maxtext; }, "by JAX"},
       {{"lora.peft"}, [](const Run&) { return false; }, "whatever it says: no rule depends on PEFT's release"},
