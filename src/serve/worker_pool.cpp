@@ -205,9 +205,11 @@ void WorkerPool::work(Worker& worker) {
     jobs_.pop_front();
     --idle_;
     lock.unlock();
-    job.done(job.request, answer(worker, job));
+    Answer found = answer(worker, job);
     lock.lock();
-    ++idle_;
+    ++idle_;  // before the answer is told: who asks again at once finds a free worker
+    lock.unlock();
+    job.done(job.request, std::move(found));
   }
 }
 

@@ -317,7 +317,6 @@ const Getter kReported[] = {
     {"torch", release_of<Package::torch>},
     {"transformers", release_of<Package::transformers>},
     {"lora.peft", release_of<Package::peft>},
-    {"framework_version", [](const Strategy& s) { return s.framework_version.empty() ? Value() : Value(s.framework_version); }},
     {"fsdp_degree", [](const Strategy& s) { return is_fsdp(s) ? number(s.fsdp_degree) : Value(); }},
     {"stage_layers", stage_layers},
     {"has_embedding", [](const Strategy& s) { return flag(s.stage_has_embedding); }},
