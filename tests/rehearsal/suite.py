@@ -259,9 +259,9 @@ OUTCOMES = (
         options=("--steps", "4", "--synthetic-data"),
     ),
     Within(
-        "speed of a step",  # of the processor: other work on the machine does not count
+        "speed of a step",  # in lengths of a loop of plain Python, 2.4 to 3.1 whether other work runs beside or not
         "BIN/python PROGRAMS/train_large.py MODELS/llama-3.1-8b",
-        {r"at least ([0-9.]+) s": 0.2, HOST_MEMORY: 2000, r"record, ([0-9.]+) an event": 100},
+        {r"steps take ([0-9.]+) loops": 3.5, HOST_MEMORY: 2000, r"record, ([0-9.]+) an event": 100},
         on="1xb300",
         options=("--steps", "10"),
     ),

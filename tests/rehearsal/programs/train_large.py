@@ -1,4 +1,5 @@
-"""A decoder of a config.json, on one device or fully sharded over the world; says what each step took on the host."""
+"""A decoder of a config.json, on one device or fully sharded over the world; says what its steps took of the processor, in lengths of a loop of
+plain Python that runs between them: what else the machine does slows both."""
 
 import os
 import sys
@@ -23,12 +24,29 @@ if world > 1:
 model.to_empty(device="cuda")
 optimizer = torch.optim.AdamW(model.parameters())
 ids = torch.zeros(1, 2048, dtype=torch.long, device="cuda")
-best = float("inf")
-for step in range(6):
-    wall, cpu = time.perf_counter(), time.process_time()
+
+
+def plain_loop():
+    table = {}
+    for i in range(1_000_000):
+        table[i & 1023] = [i]
+
+
+def of_the_processor(work):
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def step():
     model(input_ids=ids, labels=ids).loss.backward()
     optimizer.step()
     optimizer.zero_grad()
-    if step > 0:
-        best = min(best, time.process_time() - cpu)
-    print(f"step {step}: {time.perf_counter() - wall:.3f} s; of the processor at least {best:.3f} s", file=sys.stderr, flush=True)
+
+
+step()  # the first makes the optimizer's states
+steps = loops = 0.0
+for number in range(1, 10):
+    loops += of_the_processor(plain_loop)
+    steps += of_the_processor(step)
+    print(f"step {number}: steps take {steps / loops:.2f} loops of the processor, {steps / number:.3f} s", file=sys.stderr, flush=True)
