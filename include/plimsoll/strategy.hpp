@@ -167,6 +167,7 @@ struct Recompute {
   std::vector<std::string> modules;  ///< core_attn, layernorm, moe_act, mla_up_proj, mlp, moe, shared_experts
   Method method = Method::none;
   int layers = 0;                 ///< uniform: layers per chunk; block: how many layers of a stage; 0: not said
+  int of_layers = 0;              ///< that the model is said to have; 0: not said
   int every = 0;                  ///< of alternate
   std::optional<bool> reentrant;  ///< torch.utils.checkpoint's use_reentrant; resolved
 };

@@ -223,6 +223,9 @@ void check_recompute(Resolver& r) {
   if (!recompute.modules.empty() && recompute.kind != Recompute::Kind::selective)
     r.complaints.add(fmt::format("recompute_modules {} without selective recomputation", fmt::join(recompute.modules, ", ")),
                      "set recompute selective or leave them out");
+  if (recompute.of_layers > 0 && recompute.of_layers != r.model.layers)
+    r.complaints.add(fmt::format("recompute of {} layers of {}: {} has {}", recompute.layers, recompute.of_layers, r.model.name, r.model.layers),
+                     fmt::format("say full-block-N-of-{}-layers", r.model.layers));
   if (recompute.kind == Recompute::Kind::full) return;
   if (recompute.method != Recompute::Method::none)
     r.complaints.add("recompute_method without full recomputation", "set recompute full or leave it out");

@@ -115,7 +115,7 @@ std::optional<int> number_between(std::string_view text, std::string_view before
   return number;
 }
 
-/// "full-block-21-of-80-layers": the first number.
+/// "full-block-21-of-80-layers": the first number of a stage's, the second of the model's.
 bool set_full_block(Setting& x) {
   const std::string_view text = x.value.text();
   const std::size_t of = text.find("-of-");
@@ -125,6 +125,7 @@ bool set_full_block(Setting& x) {
   x.s.recompute.kind = Recompute::Kind::full;
   x.s.recompute.method = Recompute::Method::block;
   x.s.recompute.layers = *n;
+  x.s.recompute.of_layers = *layers;
   return true;
 }
 

@@ -283,6 +283,16 @@ TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
 }
 
 // MaxText shards with GSPMD, whatever FSDP is called; its remat policy is base.yml's, or that of NVIDIA's recipe of the container.
+// "full-block-21-of-80-layers" is said of a model of 80 layers.
+TEST(Resolve, RecomputedLayersAreOfTheModelThatHasThem) {
+  const auto block = [](const std::string& text) {
+    return error_of(R"({"framework": "megatron-core", "recompute": "full-block-)" + text + R"(-layers"})");
+  };
+  EXPECT_EQ(block("21-of-32"), "no error");
+  EXPECT_TRUE(contains(block("21-of-80"), "recompute of 21 layers of 80")) << block("21-of-80");
+  EXPECT_TRUE(contains(block("21-of-80"), "has 32")) << block("21-of-80");
+}
+
 TEST(Resolve, MaxtextTakesTheRematPolicyOfItsRecipe) {
   const Strategy plain = resolved(R"({"framework": "jax-maxtext"})");
   EXPECT_EQ(plain.data_parallel, DataParallel::fsdp);

@@ -54,6 +54,7 @@ TEST(ReadStrategy, ReadsTheFormsOfRecompute) {
   EXPECT_EQ(block.kind, Recompute::Kind::full);
   EXPECT_EQ(block.method, Recompute::Method::block);
   EXPECT_EQ(block.layers, 21);
+  EXPECT_EQ(block.of_layers, 80);
   const Recompute modules = read("selective:layernorm,moe_act");
   EXPECT_EQ(modules.kind, Recompute::Kind::selective);
   EXPECT_EQ(modules.modules, (std::vector<std::string>{"layernorm", "moe_act"}));
