@@ -1,4 +1,5 @@
-"""serve_load.py PLIMSOLL [SECONDS [CONNECTIONS]]: estimates of Llama-3.1-8B that `plimsoll serve` answers in a second, and how long the slowest of a hundred takes.
+"""serve_load.py PLIMSOLL [SECONDS [CONNECTIONS]]: estimates of Llama-3.1-8B that `plimsoll serve` answers in a second, and how long the slowest of a hundred takes;
+how many a second of one processor does, which others' work on the machine changes little.
 
 Two loads: `distinct`, where no request was asked before (every one is computed), and `mixed`, where people ask around a plan (64 requests, evenly drawn)."""
 import http.client
@@ -9,6 +10,8 @@ import subprocess
 import sys
 import threading
 import time
+
+from serve_soak import processor_seconds
 
 
 def request_of(number):
@@ -29,8 +32,8 @@ def ask(port, requests, ends, times):
         times.append(time.monotonic() - began)
 
 
-def load(port, name, seconds, connections):
-    times, ends = [], time.monotonic() + seconds
+def load(server, port, name, seconds, connections):
+    times, ends, spent = [], time.monotonic() + seconds, processor_seconds(server)
 
     def numbers(first):
         if name == "distinct":
@@ -44,7 +47,8 @@ def load(port, name, seconds, connections):
     for thread in threads:
         thread.join()
     times.sort()
-    print(f"{name}: {len(times) / seconds:.0f} a second, median {times[len(times) // 2] * 1e3:.1f} ms, p99 {times[len(times) * 99 // 100] * 1e3:.1f} ms")
+    spent = processor_seconds(server) - spent
+    print(f"{name}: {len(times) / seconds:.0f} a second, {len(times) / spent:.0f} in a second of one processor, median {times[len(times) // 2] * 1e3:.1f} ms, p99 {times[len(times) * 99 // 100] * 1e3:.1f} ms")
 
 
 def main(program, seconds=10, connections=4):
@@ -52,7 +56,7 @@ def main(program, seconds=10, connections=4):
     try:
         port = int(re.search(r":(\d+)/", server.stderr.readline()).group(1))
         for name in ("distinct", "mixed"):
-            load(port, name, float(seconds), int(connections))
+            load(server.pid, port, name, float(seconds), int(connections))
     finally:
         server.terminate()
         server.wait()

@@ -5,6 +5,7 @@
 namespace plimsoll::serve {
 
 std::shared_ptr<const std::string> AnswerCache::find(const std::string& request) {
+  if (request.size() > most_bytes_ / 10) return nullptr;  // which is never kept, and need not be read for it
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = by_request_.find(request);
   if (found == by_request_.end()) return nullptr;

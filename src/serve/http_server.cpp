@@ -69,24 +69,34 @@ class Connection;
 /// All connections and what they hold together.
 class Connections {
  public:
-  explicit Connections(const HttpLimits& limits) : limits(limits) {}
+  explicit Connections(const HttpLimits& given) : limits(given) {}
 
   const HttpLimits limits;
   std::list<std::shared_ptr<Connection>> all;
   std::size_t held = 0;
   bool ending = false;
 
+  /// When so many bytes more of what is large may be read: after all that were allowed before.
+  Clock::time_point turn(std::size_t bytes) {
+    const Clock::time_point mine = std::max(free_, Clock::now());
+    free_ = mine + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(static_cast<double>(bytes) / limits.bytes_per_second));
+    return mine;
+  }
+
   /// Turns away who holds the most until the rest is within the limit; what is being answered stays.
   void keep_within();
   /// Makes room for one more: cuts who has been slow for longest. False: everyone's request is being answered.
   bool make_room();
+
+ private:
+  Clock::time_point free_;  // everything allowed is read
 };
 
 /// One client: reads a request, has it answered, writes the answer, and again.
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   Connection(asio::ip::tcp::socket socket, Connections& others, const HttpHandler& handler)
-      : socket_(std::move(socket)), others_(others), handler_(handler), buffer_(2 * others.limits.header_bytes) {
+      : socket_(std::move(socket)), turn_(socket_.get_executor()), others_(others), handler_(handler), buffer_(2 * others.limits.header_bytes) {
     error_code ignored;
     socket_.set_option(asio::ip::tcp::no_delay(true), ignored);
     socket_.non_blocking(true, ignored);
@@ -116,6 +126,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
     error_code ignored;
     socket_.shutdown(asio::ip::tcp::socket::shutdown_both, ignored);
     socket_.close(ignored);
+    turn_.cancel();
     others_.all.remove_if([this](const std::shared_ptr<Connection>& each) { return each.get() == this; });
   }
 
@@ -125,7 +136,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
     hold(0);
     cut_ = std::move(why);
     error_code ignored;
-    socket_.cancel(ignored);  // the read that is under way ends, and sees it
+    socket_.cancel(ignored);  // the read that is under way, or waits for its turn, ends and sees it
+    turn_.cancel();
   }
 
   void cut_late() { cut(refusal(408, "the request took too long to come", "send it faster")); }
@@ -151,7 +163,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
     deadline_ = in_seconds(seconds);
   }
 
+  /// What is small is held whoever else holds what.
   void hold(std::size_t bytes) {
+    if (bytes <= others_.limits.small_bytes) bytes = 0;
     others_.held += bytes - held_;
     held_ = bytes;
   }
@@ -204,13 +218,22 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   void read_body() {
     if (parser_->is_done()) return have_answered();
-    http::async_read_some(socket_, buffer_, *parser_, [self = shared_from_this()](error_code problem, std::size_t) {
+    http::async_read_some(socket_, buffer_, *parser_, [self = shared_from_this()](error_code problem, std::size_t bytes) {
       if (self->is_over()) return;
       if (problem) return self->give_up(problem);
-      self->hold(self->parser_->get().body().size());
+      const std::size_t size = self->parser_->get().body().size();
+      if (size <= self->others_.limits.small_bytes) return self->read_body();
+      self->hold(size);
       self->others_.keep_within();
-      if (!self->is_over()) self->read_body();
+      if (!self->is_over()) self->in_turn(bytes, [self] { self->is_over() ? void() : self->read_body(); });
     });
+  }
+
+  /// Goes on when what it read is paid for, in time.
+  template <class Next>
+  void in_turn(std::size_t bytes, Next next) {
+    turn_.expires_at(others_.turn(bytes));
+    turn_.async_wait([next](error_code) { next(); });
   }
 
   void have_answered() {
@@ -279,11 +302,12 @@ class Connection : public std::enable_shared_from_this<Connection> {
     socket_.async_read_some(buffer_.prepare(buffer_.max_size()), [self = shared_from_this()](error_code problem, std::size_t bytes) {
       if (self->closed_) return;
       if (problem || (self->drained_ += bytes) > kMostDrained) return self->close();
-      self->drain();
+      self->in_turn(bytes, [self] { self->closed_ ? void() : self->drain(); });
     });
   }
 
   asio::ip::tcp::socket socket_;
+  asio::steady_timer turn_;
   Connections& others_;
   const HttpHandler& handler_;
   boost::beast::flat_buffer buffer_;

@@ -16,7 +16,9 @@ struct HttpLimits {
   std::size_t header_bytes = 16U << 10;
   std::size_t headers = 100;
   std::size_t body_bytes = 8U << 20;
-  std::size_t held_bytes = 24U << 20;  ///< bodies that come and answers that go, of all connections together
+  std::size_t small_bytes = 64U << 10;  ///< bodies of that size wait for nothing
+  std::size_t held_bytes = 16U << 20;   ///< larger bodies that come and answers that go, of all connections together
+  double bytes_per_second = 64 << 20;   ///< of what is larger, of all connections together: reading costs processors too
   double request_seconds = 10;         ///< from a request's first byte to its last
   double answer_seconds = 10;          ///< to take an answer
   double idle_seconds = 5;             ///< a connection may say nothing

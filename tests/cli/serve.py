@@ -77,6 +77,12 @@ def memory_of(process, what="VmRSS"):
         return int(re.search(what + r":\s+(\d+) kB", file.read()).group(1)) / 1024
 
 
+def workers_of(server):
+    """Those that run, the first started first."""
+    found = subprocess.run(["ps", "-o", "pid=", "--sort", "start_time", "--ppid", str(server.process.pid)], stdout=subprocess.PIPE, check=False).stdout
+    return [int(each) for each in found.split()]   # none, where one was ended just now
+
+
 def check_answers(checks, server):
     status, text, response = server.call(REQUEST)
     printed = json.loads(run("estimate", "gpt2", "--on", "1xh100-sxm", "--micro-batch", "8", "--seq", "1024", "--json").out)
@@ -191,15 +197,14 @@ def check_workers(checks):
     """One that is killed while idle costs nobody a request; a signal to the whole group lets the request end."""
     server = Server("--workers", "1")
     server.call({"command": "version"})
-    children = [int(each) for each in subprocess.run(["ps", "-o", "pid=", "--ppid", str(server.process.pid)], stdout=subprocess.PIPE, check=True).stdout.split()]
+    children = workers_of(server)
     for child in children:
         os.kill(child, signal.SIGKILL)
     time.sleep(0.2)
     checks.check(len(children) == 1 and server.call({"command": "version"})[0] == 200, "the next request after an idle worker was killed")
     server.end()
     server = Server("--workers", "1", "--waiting", "0", "--seconds", "150", group=True)
-    thread, results = begun(server)
-    checks.check(until(server, {"command": "version"}, 503), "the slow request never began")
+    thread, results, _ = begun(checks, server)
     os.killpg(server.process.pid, signal.SIGTERM)
     code = server.process.wait(timeout=150)
     thread.join()
@@ -218,8 +223,7 @@ def check_flat(checks):
             connection.getresponse().read()
 
     def memory():
-        found = subprocess.run(["ps", "-o", "pid=", "--ppid", str(server.process.pid)], stdout=subprocess.PIPE, check=True).stdout.split()
-        return memory_of(server.process.pid), memory_of(int(found[0]))
+        return memory_of(server.process.pid), memory_of(workers_of(server)[0])
 
     ask(300)
     before = memory()
@@ -254,32 +258,76 @@ def until(server, body, wanted, tries=600):
     return False
 
 
-def begun(server):
-    """A thread that has the slow request answered, and the list that its status comes into: a question asked meanwhile may have had the one worker."""
+def patience(worker):
+    """How far it stands back."""
+    try:
+        return os.getpriority(os.PRIO_PROCESS, worker) - os.getpriority(os.PRIO_PROCESS, 0)
+    except ProcessLookupError:   # it ended meanwhile
+        return 0
+
+
+def begun(checks, server):
+    """A thread that has the slow request answered, the list that its status comes into, and the worker that has it: one of the patient lane's, which no
+    other request has started."""
     results = []
-
-    def ask():
-        status = 503
-        while status == 503:
-            status = server.call(SLOW)[0]
-        results.append(status)
-
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=lambda: results.append(server.call(SLOW)[0]))
     thread.start()
-    return thread, results
+    for _ in range(600):
+        patient = [each for each in workers_of(server) if patience(each) > 0]
+        if patient:
+            break
+        time.sleep(0.05)
+    checks.check(len(patient) == 1, f"the slow request never began: {patient}")
+    return thread, results, patient[0]
+
+
+def check_lanes(checks):
+    """Neither long nor large requests are waited for by others: the one worker that has a long one stands still, and estimates are answered."""
+    server = Server("--workers", "1", "--waiting", "0", "--seconds", "150")
+    thread, results, patient = begun(checks, server)
+    os.kill(patient, signal.SIGSTOP)
+    checks.check(until(server, REQUEST, 200, 20), "an estimate waits for a long request")
+    large = server.call(b" " * (1 << 20))[0]
+    checks.check(large == 503, f"a large request beside a long one: {large}")
+    checks.check(until(server, {"command": "version"}, 200, 20) and not results, f"a request beside those: {results}")
+    os.kill(patient, signal.SIGCONT)
+    thread.join()
+    checks.check(results == [200], f"the long request: {results}")
+    checks.check(server.call(b" " * (1 << 20))[0] == 400, "a large request of its own")
+    server.end()
+
+
+def check_full(checks, server):
+    """Bodies that fill all the room there is cost nobody's small one."""
+    held = [socket.create_connection(("127.0.0.1", server.port)) for _ in range(5)]
+    for each in held:
+        try:
+            each.sendall(head(8 << 20) + b" " * 8_000_000)
+        except OSError:   # cut, since there were others
+            pass
+        checks.check(server.call(REQUEST)[0] == 200, "beside large requests")
+    for each in held:
+        each.close()
 
 
 def check_cache(checks):
     """Equal requests get equal answers, also where no worker is free; a kept answer makes room for newer ones."""
     server = Server("--workers", "1", "--waiting", "0", "--seconds", "150", cache=1)
     first, wrong = server.call(REQUEST), server.call({**REQUEST, "model": "gtp2"})
-    thread, _ = begun(server)
-    ask = ({"command": "version", "try": number} for number in range(10**6))
-    while server.call(next(ask))[0] != 503:
+    worker = workers_of(server)[0]
+    os.kill(worker, signal.SIGSTOP)
+    results = []
+    threads = [threading.Thread(target=lambda number=number: results.append(server.call({"command": "version", "try": number})[0])) for number in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(results) < 2:   # one has the worker that stands still, the others are turned away
         time.sleep(0.05)
     checks.check(server.call(REQUEST)[:2] == first[:2], "an equal request is not answered while the worker is busy")
     checks.check(server.call({**REQUEST, "model": "gtp2"})[:2] == wrong[:2] and wrong[0] == 400, "an equal wrong request gets another answer")
-    thread.join()
+    os.kill(worker, signal.SIGCONT)
+    for thread in threads:
+        thread.join()
+    checks.check(sorted(results) == [200, 503, 503], f"three requests for one worker that stands still: {results}")
     for micro_batch in range(1, 200):
         server.call({**REQUEST, "strategy": {"micro_batch": micro_batch, "seq_len": 1024}})
     checks.check(server.call(REQUEST)[:2] == first[:2], "a forgotten request is answered differently")
@@ -310,8 +358,7 @@ def check_limits(checks):
 
 def check_end(checks):
     server = Server("--workers", "1", "--waiting", "0", "--seconds", "150")
-    thread, results = begun(server)
-    checks.check(until(server, {"command": "version"}, 503), "the slow request never began")
+    thread, results, _ = begun(checks, server)
     code = server.end()
     thread.join()
     checks.check(code == 0 and results == [200], f"asked to end it ends with {code}, and the request begun got {results}")
@@ -327,7 +374,7 @@ def main():
         sys.exit(77)
     checks = Checks()
     server = Server()
-    for check in (check_answers, check_wrong, check_files, check_poured, check_pipelined, check_hostile_connections):
+    for check in (check_answers, check_wrong, check_files, check_poured, check_full, check_pipelined, check_hostile_connections):
         check(checks, server)
     server.end()
     check_names(checks)
@@ -335,6 +382,7 @@ def main():
     check_workers(checks)
     if not SANITIZED:   # whose quarantine grows
         check_flat(checks)
+    check_lanes(checks)
     check_cache(checks)
     check_limits(checks)
     check_end(checks)
