@@ -285,6 +285,11 @@ void set_sustained(Accelerator& device, MathType type, double reached) {
     if (rate.type == type) rate.sustained = calibrated(reached / rate.peak.value.value);
 }
 
+/// Whether the device's file says what it holds: a peak that was raised from nothing does not.
+bool has_sustained(const Accelerator& device, MathType type) {
+  return std::any_of(device.rates.begin(), device.rates.end(), [&](const ComputeRate& rate) { return rate.type == type && rate.sustained.value > 0; });
+}
+
 void keep_times(const std::vector<Sample>& products, Accelerator& device) {
   device.gemm_times.clear();
   for (const Sample& sample : products) {
@@ -369,12 +374,16 @@ void fit_gemm(const std::vector<Sample>& samples, Calibration& calibration) {
     if (std::none_of(products.begin(), products.end(), [&](const Sample& sample) { return sample.type == type; }))
       calibration.notes.push_back(fmt::format("products of {}: no library's were timed, the constants of {} stay", type, calibration.base));
   if (products.empty()) return;
+  std::vector<Sample> timed = beyond_the_host(products);
   for (const std::string& type : types_of(products)) {
     raise_peak(device, math_named(type), std::max(matrix_rate(samples, type), best_rate(standing, type)));
     add_family(device, type);
-    set_sustained(device, math_named(type), best_rate(standing, type));
+    const bool tells = std::any_of(timed.begin(), timed.end(), [&](const Sample& sample) { return sample.type == type; });
+    if (tells || !has_sustained(device, math_named(type)))
+      set_sustained(device, math_named(type), best_rate(standing, type));
+    else
+      calibration.notes.push_back(fmt::format("products of {}: all take about as long as a call, the sustained rate of {} stays", type, calibration.base));
   }
-  std::vector<Sample> timed = beyond_the_host(products);
   for (const std::string& type : better_unfitted(timed, device)) {
     std::erase_if(timed, [&](const Sample& sample) { return sample.type == type; });
     calibration.notes.push_back(
