@@ -32,11 +32,13 @@ constexpr Correction kTreeLl{1, 1, 1, 1, .9, .8, .7, .7, .7, .7, .6, .5, .4, .4,
 constexpr Correction kTreeLl128{1, 1, 1, 1, 1, .9, .8, .8, .8, .7, .6, .6, .6, .6, .6, .6, .8, .9, .9, .9, .9, 1, 1};
 constexpr Correction kTreeSimple{.9, .9, .9, .9, .9, .9, .9, .8, .7, .6, .6, .5, .5, .5, .5, .6, .7, .8, .7, .7, .8, .9, .9};
 
+/// Between two of the table's sizes what lies between them: the library's own steps are of its choice, and what a tree takes has none.
 double tree_correction(const std::string& protocol, Bytes buffer) {
   if (buffer.count < 64) return 1;
   const Correction& table = protocol == "LL" ? kTreeLl : protocol == "LL128" ? kTreeLl128 : kTreeSimple;
-  const auto size = static_cast<std::size_t>(std::log2(static_cast<double>(buffer.count) / 64));
-  return size < table.size() ? table[size] : 1;
+  const double size = std::log2(static_cast<double>(buffer.count) / 64), step = std::floor(size);
+  const auto at = [&](double index) { return index < static_cast<double>(table.size()) ? table[static_cast<std::size_t>(index)] : 1.0; };
+  return at(step) + (size - step) * (at(step + 1) - at(step));
 }
 
 std::size_t node_class(const GroupShape& group) { return group.nodes == 1 ? 0 : group.nodes == 2 ? 1 : 2; }

@@ -20,13 +20,14 @@ namespace plimsoll::drawn {
 using Options = std::vector<std::pair<std::string, std::string>>;
 
 /// Four layers, so that an estimate takes a millisecond: dense, and with four experts.
-inline Model small_model(bool experts) {
+inline Model small_model(bool experts, int layers = 4) {
   const std::string of_experts =
       R"("architectures": ["MixtralForCausalLM"], "model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 2,)";
   const std::string dense = R"("architectures": ["LlamaForCausalLM"], "model_type": "llama",)";
   return parse_model(
       "{" + (experts ? of_experts : dense) +
-          R"("hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2,
+          "\"num_hidden_layers\": " + std::to_string(layers) +
+          R"(, "hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2,
                             "vocab_size": 1000, "max_position_embeddings": 2048, "rms_norm_eps": 1e-5, "tie_word_embeddings": false,
                             "hidden_act": "silu"})",
       "config.json", experts ? "small-mixtral" : "small-llama");
