@@ -56,7 +56,8 @@ struct ForeignRun {
   Cluster cluster;
   Strategy strategy;                ///< what was said; not resolved
   std::vector<ForeignKey> keys;     ///< in order of reading
-  std::vector<std::string> unread;  ///< "args.yaml:4 logging_steps"
+  std::vector<std::string> unread;  ///< "args.yaml:4 logging_steps": they change nothing of memory or time
+  std::vector<std::string> unknown = {};  ///< keys of a script's own: nothing is known of what they change
 };
 
 /// Reads files of other programs as one run: each a path, or "FORMAT:PATH" where the format shall not be recognised by content.

@@ -345,25 +345,28 @@ void check_abilities(Resolver& r) {
   const Strategy& s = r.s;
   const FrameworkProfile& p = r.profile();
   auto lacks = [&](const std::string& what, const std::string& has) { r.complaints.add(p.name + " has no " + what, has); };
+  auto unmodelled = [&](const std::string& what, const std::string& instead) {  // which the program may well have
+    r.complaints.add(p.name + ": " + what + " is not modelled", instead);
+  };
   if (!contains(p.kinds, s.data_parallel)) lacks("data_parallel " + std::string(name_of(s.data_parallel)), "it has " + either(p.kinds));
-  if (!contains(p.attentions, s.attention)) lacks("attention " + std::string(name_of(s.attention)), "it has " + either(p.attentions));
+  if (!contains(p.attentions, s.attention)) unmodelled("attention " + std::string(name_of(s.attention)), "modelled are " + either(p.attentions));
   check_flash_attention(r);
   check_arithmetic(r);
   if (!contains(p.losses, s.loss)) lacks("loss " + std::string(name_of(s.loss)), "it has " + either(p.losses));
   if (!contains(p.low_precisions, s.low_precision)) lacks(std::string(name_of(s.low_precision)) + " products", offered(p.low_precisions));
   if (!contains(p.recomputes, s.recompute.kind))
     lacks("recompute " + std::string(strategy::name_in(strategy::recompute_names(), s.recompute.kind)), "it has " + listed(p.recomputes));
-  if (s.tp > 1 && !p.tensor) lacks("tensor parallelism", "use megatron-core, torchtitan or nanotron");
-  if (s.pp > 1 && p.schedules.empty()) lacks("pipeline parallelism", "use megatron-core, torchtitan or nanotron");
-  if (s.cp > 1 && !p.context) lacks("context parallelism", "use megatron-core or torchtitan");
+  if (s.tp > 1 && !p.tensor) unmodelled("tensor parallelism", "use megatron-core, torchtitan or nanotron");
+  if (s.pp > 1 && p.schedules.empty()) unmodelled("pipeline parallelism", "use megatron-core, torchtitan or nanotron");
+  if (s.cp > 1 && !p.context) unmodelled("context parallelism", "use megatron-core or torchtitan");
   if (s.etp > 1 && s.etp != s.tp && !p.expert) lacks("tensor parallelism of its experts' own", "leave etp out");
-  if (s.ep > 1 && !p.expert) lacks("expert parallelism", "use megatron-core or torchtitan");
-  if (s.sequence_parallel.value_or(false) && !p.sequence_parallel) lacks("sequence parallelism", "leave it out");
+  if (s.ep > 1 && !p.expert) unmodelled("expert parallelism", "use megatron-core or torchtitan");
+  if (s.sequence_parallel.value_or(false) && !p.sequence_parallel) unmodelled("sequence parallelism", "leave it out");
   if (s.peft && p.name != "transformers" && p.name != "accelerate") lacks("PEFT's ways of fine-tuning", "use transformers");
   if (s.lora && !p.adapters) lacks("adapters", "use transformers, torchtune, nemo or megatron-bridge");
   if (s.liger_kernel && p.code != ModelCode::transformers) lacks("liger_kernel", "Liger patches transformers' modules; leave it out");
   if (s.quant_storage && p.code != ModelCode::transformers) lacks("bnb_4bit_quant_storage", "it is transformers'; leave it out");
-  if (s.offload.activations && !p.offload_activations) lacks("activation offload", "use torchtune, nemo or megatron-bridge");
+  if (s.offload.activations && !p.offload_activations) unmodelled("activation offload", "use torchtune, nemo or megatron-bridge");
 }
 
 }  // namespace plimsoll::framework

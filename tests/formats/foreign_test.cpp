@@ -18,6 +18,7 @@ struct Case {
   std::vector<std::string> files;
   std::string model, on;
   Keys keys;
+  std::vector<std::string> releases = {};
 };
 
 void PrintTo(const Case& one, std::ostream* out) { *out << one.files.front(); }
@@ -28,7 +29,7 @@ TEST_P(Samples, SayWhatTheirProgramReadsInThem) {
   const Case& one = GetParam();
   std::vector<std::string> files;
   for (const std::string& file : one.files) files.push_back(sample(file));
-  const ForeignRun run = read_foreign(files, {one.model, one.on, {}});
+  const ForeignRun run = read_foreign(files, {one.model, one.on, {}, one.releases});
   for (const auto& [key, value] : one.keys) EXPECT_EQ(value_in(run, key), value) << key;
   const Strategy resolved = resolve(run.strategy, run.model, run.cluster);  // and nothing in it contradicts itself
   EXPECT_GT(resolved.gpus, 0);
@@ -221,7 +222,8 @@ const Case kSamples[] = {
     {{"axolotl/lora-fsdp-checkpointing.yaml"},
      "",
      "8xh100-sxm",
-     {{"recompute", "full"}, {"fsdp.units", "LlamaDecoderLayer"}, {"lora.r", "8"}}},
+     {{"recompute", "full"}, {"fsdp.units", "LlamaDecoderLayer"}, {"lora.r", "8"}},
+     {"axolotl=0.8"}},  // whose adapters have no kernels of their own by default
     {{"axolotl/whole-batch.yml"}, "", "8xh100-sxm", {{"grad_accum", "2"}, {"attention", "memory-efficient"}, {"precision", "fp16"}}},
     {{"llama-factory/llama3_fp8_fsdp.yaml"}, "", "8xh100-sxm", {{"precision", "fp8"}, {"fsdp.units", "LlamaDecoderLayer"}}},
     {{"deepspeed/zero3_field_names.json"},

@@ -266,7 +266,7 @@ TEST(Resolve, TorchtitanHasNoPipelineOfTiedTables) {
 }
 
 TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
-  EXPECT_TRUE(contains(error_of(R"({"framework": "transformers", "tp": 2})"), "transformers has no tensor parallelism"));
+  EXPECT_TRUE(contains(error_of(R"({"framework": "transformers", "tp": 2})"), "transformers: tensor parallelism is not modelled"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtitan", "zero": 2})"), "torchtitan has no data_parallel zero2"));
   EXPECT_TRUE(
       contains(error_of(R"({"framework": "megatron-core", "sequence_parallel": true})"), "sequence_parallel without tensor parallelism"));

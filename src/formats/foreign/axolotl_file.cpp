@@ -2,12 +2,13 @@
 #include <algorithm>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
 namespace {
 
-constexpr const char *kRelease = "axolotl 0.13", *kTrainer = "transformers 5.23";
+constexpr const char *kRelease = "axolotl 0.19", *kTrainer = "transformers 5.23";
 
 const Rows& rows() {
   static const Rows table = {
@@ -25,16 +26,18 @@ const Rows& rows() {
       {"fp8_enable_fsdp_float8_all_gather", kNothing},
       {"tf32", "tf32", "auto=-,*"},
       {"gradient_checkpointing", "recompute", "true=full,false=none,offload=!,offload_disk=!"},
-      {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant"},
+      {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant", "", nullptr,
+       "true where there are no kwargs, no rl and no unfrozen_parameters"},
       {"selective_checkpointing", kRefused, "false", nullptr, "selective checkpointing"},
       {"activation_offloading", kCode, "", nullptr, "offload: activations, by TRL"},
       {"layer_offloading", kRefused, "false", nullptr, "offload of layers"},
       {"optimizer", "optimizer",
        "adamw_torch=adamw,adamw_torch_fused=adamw,adamw_hf=adamw,adafactor=adafactor,sgd=sgd,adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-"
-       "8bit,"
+       "8bit,adamw_torch_8bit=!torchao's AdamW with states of 8 bits,adamw_torch_4bit=!torchao's AdamW with states of 4 bits,"
        "paged_adamw_8bit=paged-adamw-8bit,paged_adamw_32bit=paged-adamw,lion_8bit=lion-8bit,lion_32bit=lion-bnb,ademamix=ademamix,"
        "ademamix_8bit=ademamix-8bit,muon=!,optimi_adamw=!,ao_adamw_8bit=!,ao_adamw_4bit=!,ao_adamw_fp8=!,came_pytorch=!,q_galore_adamw8bit="
-       "!,dion=!",
+       "!,dion=!,adopt_adamw=!,adamc=!,sinkgd=!,polora=!,flash_adamw=!,flash_adam=!,flash_sgd=!,flash_sgdw=!,flash_lion=!,dist_muon=!,"
+       "lomo=!,adalomo=!,galore_adamw=!,galore_adamw_8bit=!,schedule_free_adamw=!,apollo_adamw=!,stable_adamw=!,*=!",
        "adamw_torch_fused"},
       {"optimizer", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,adamw_hf=for-loop,*=-", "adamw_torch_fused"},
       {"max_grad_norm", "clip_grad_norm", "", "1.0"},
@@ -56,7 +59,7 @@ const Rows& rows() {
       {"cut_cross_entropy", kRefused, "false", nullptr, "cut cross entropy"},
       {"chunked_cross_entropy", kRefused, "false", nullptr, "axolotl's chunked cross entropy"},
       {"tiled_mlp", kRefused, "false", nullptr, "tiled MLPs"},
-      {"plugins", kCode, "", nullptr, "LigerPlugin alone"},
+      {"plugins", kCode, "", nullptr, "LigerPlugin; SwanLabPlugin logs"},
       {"torch_compile", "compile", "auto=-,true=true,true=model,false=false"},
       {"adapter", "task", "lora=lora,qlora=qlora,*=!"},
       {"load_in_4bit", "base_weights", "true=nf4-double-quant,false=-", nullptr, "BitsAndBytesConfig with double quantization"},
@@ -68,9 +71,9 @@ const Rows& rows() {
       {"lora_target_linear", kCode, "", nullptr, "lora.target_modules: all-linear"},
       {"lora_modules_to_save", kCode},
       {"peft_use_dora", kCode},
-      {"lora_mlp_kernel", kRefused, "false", nullptr, "axolotl's kernels for adapters"},
-      {"lora_qkv_kernel", kRefused, "false", nullptr, "axolotl's kernels for adapters"},
-      {"lora_o_kernel", kRefused, "false", nullptr, "axolotl's kernels for adapters"},
+      {"lora_mlp_kernel", kCode, "", nullptr, "axolotl's kernels for adapters: refused; on by themselves since 0.9"},
+      {"lora_qkv_kernel", kCode, "", nullptr, "axolotl's kernels for adapters: refused; on by themselves since 0.9"},
+      {"lora_o_kernel", kCode, "", nullptr, "axolotl's kernels for adapters: refused; on by themselves since 0.9"},
       {"relora", kRefused, "false", nullptr, "ReLoRA"},
       {"unfrozen_parameters", kRefused, "null", nullptr, "training of some parameters alone"},
       {"rl", kRefused, "null", nullptr, "training by preferences or rewards"},
@@ -140,6 +143,33 @@ void read_adapter(Reading& reading, const Node& tree) {
     reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
 }
 
+/// axolotl's fused kernels for adapters (utils/schemas/config.py, check_auto_enable_lora_kernels): on by themselves since 0.9 where none of the
+/// switches is said, unless 8-bit weights or remote code stand against them.
+void refuse_adapter_kernels(const Reading& reading, const Node& tree) {
+  bool said = false;
+  for (const char* key : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"}) {
+    const Node* value = tree.find(key);
+    if (is_on(value)) refuse(std::string("not modelled: axolotl's kernels for adapters, found ") + key + ": true", value->where, "set it to false");
+    said = said || (value && !value->is_null());
+  }
+  const Node *adapter = tree.find("adapter"), *rl = tree.find("rl");
+  if (said || !adapter || adapter->is_null() || (rl && !rl->is_null())) return;
+  const std::optional<Release> release = reading.release_of(Package::axolotl);
+  constexpr const char* kSince = "0.9";
+  if (release && *release < *Release::parse(kSince)) return;
+  const bool int8 = adapter->text == "lora" && is_on(tree.find("load_in_8bit"));
+  if (int8 || is_on(tree.find("trust_remote_code"))) return;
+  refuse("not modelled: axolotl's kernels for adapters, which are on by themselves since axolotl 0.9", adapter->where,
+         "set lora_mlp_kernel, lora_qkv_kernel and lora_o_kernel to false, or state an older release: --release axolotl=0.8");
+}
+
+/// normalize_config: {"use_reentrant": True} where checkpointing is on and nothing else is said of it.
+void assume_reentrant(Reading& reading, const Node& tree) {
+  const Node* kwargs = tree.find("gradient_checkpointing_kwargs");
+  if (reading.is("recompute", "full") && (!kwargs || kwargs->is_null()))
+    reading.assume("recompute_reentrant", "true", "gradient_checkpointing_kwargs: {use_reentrant: true}", kRelease);
+}
+
 /// normalize_config: the whole batch of a device, cut into micro-batches.
 void read_batch(Reading& reading, const Node& tree) {
   const Node* batch = tree.find("batch_size");
@@ -151,11 +181,12 @@ void read_batch(Reading& reading, const Node& tree) {
                  "batch_size / micro_batch_size (" + batch->where + ")");
 }
 
+/// Liger's switches are rows; SwanLab, like Weights & Biases, keeps what was logged.
 void read_plugins(const Node& tree) {
   const Node* plugins = tree.find("plugins");
   if (!plugins) return;
   for (const auto& [unused, plugin] : plugins->members)
-    if (plugin.word().find("LigerPlugin") == std::string::npos)
+    if (plugin.word().find("LigerPlugin") == std::string::npos && plugin.word().find("SwanLabPlugin") == std::string::npos)
       refuse("axolotl's plugin " + plugin.word().substr(0, 100) + " is not modelled", plugin.where);
 }
 
@@ -180,8 +211,10 @@ void read_sharding(Reading& reading, const Node& tree) {
 }
 
 void read(Reading& reading, const Node& tree) {
-  read_rows(reading, rows(), tree);
+  read_rows(reading, rows(), *Schema::of("axolotl"), tree, Unknown::dropped);  // pydantic ignores what it does not know
   read_plugins(tree);
+  refuse_adapter_kernels(reading, tree);
+  assume_reentrant(reading, tree);
   read_batch(reading, tree);
   read_precision(reading, tree);
   read_adapter(reading, tree);

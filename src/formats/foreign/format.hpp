@@ -38,6 +38,9 @@ Format primus_format();
 Format nemo_format();
 Format strategy_format();
 
+/// Throws Error where a tree is of a program whose files are not read, naming it.
+void refuse_other_programs(const Node& tree, const std::string& path);
+
 /// How many of `names` (dotted paths) a tree has.
 int count_of(const Node& tree, std::initializer_list<const char*> names);
 
@@ -54,6 +57,9 @@ void read_deepspeed_reference(Reading& reading, const Node& value);
 
 /// A key of training_arguments.json as `plimsoll export` writes it for a program without Trainer.
 inline constexpr const char* kOwnLoop = "own_loop";
+
+/// TrainingArguments within the file of a program that takes no keys but its own and these.
+void read_training_arguments(Reading& reading, const Node& tree);
 
 /// What Trainer does beyond its arguments: which accumulation synchronises, and where DDP looks for unused parameters.
 void complete_trainer(Reading& reading);

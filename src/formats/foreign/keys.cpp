@@ -4,6 +4,7 @@
 #include <cctype>
 
 #include "formats/foreign/releases.hpp"
+#include "formats/foreign/schema.hpp"
 #include "formats/foreign/shell.hpp"
 #include "plimsoll/error.hpp"
 #include "units/switches.hpp"
@@ -68,8 +69,8 @@ std::string nearest_row(const Rows& rows, const std::string& path) {
 
 class RowReader {
  public:
-  RowReader(Reading& reading, const Rows& rows, std::string prefix, Unknown unknown)
-      : reading_(reading), rows_(rows), prefix_(std::move(prefix)), unknown_(unknown) {}
+  RowReader(Reading& reading, const Rows& rows, std::string prefix, Unknown unknown, const Schema* schema = nullptr)
+      : reading_(reading), rows_(rows), prefix_(std::move(prefix)), unknown_(unknown), schema_(schema) {}
 
   void read(const Node& table, const std::string& path = {}) {
     for (const auto& [name, value] : table.members) {
@@ -85,7 +86,8 @@ class RowReader {
     const bool exact = row != nullptr && !is_pattern(*row);
     if (value.is_table() && !exact && has_rows_below(key)) return read(value, key + ".");
     const bool ours = row != nullptr && row->ours != kCode && row->ours != kNothing && row->ours != kRefused;
-    if (value.is_table() && (row == nullptr || (ours && is_pattern(*row)))) return read(value, key + ".");
+    const bool whole = schema_ && row == nullptr && !schema_->has_below(key) && !has_pattern_below(key);
+    if (value.is_table() && !whole && (row == nullptr || (ours && is_pattern(*row)))) return read(value, key + ".");
     if (row == nullptr) return unknown(key, value);
     if (row->ours == kCode || value.is_null()) return;
     if (row->ours == kNothing) return reading_.leave_unread(prefix_ + key, value.where);
@@ -104,6 +106,10 @@ class RowReader {
     });
   }
 
+  bool has_pattern_below(const std::string& key) const {
+    return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row.foreign == key + ".*"; });
+  }
+
   void refuse_value(const Row& row, const std::string& key, const Node& value) {
     const std::string text = value.is_table() ? "{…}" : value.word();
     if (is_among(row, text)) return;
@@ -112,6 +118,7 @@ class RowReader {
   }
 
   void unknown(const std::string& key, const Node& value) {
+    if (schema_) return judge(reading_, *schema_, rows_, prefix_ + key, value, unknown_);
     if (unknown_ == Unknown::unread) return reading_.leave_unread(prefix_ + key, value.where);
     const std::string near = nearest_row(rows_, key);
     fail("unknown key '" + prefix_ + key + "'", value.where,
@@ -122,6 +129,7 @@ class RowReader {
   const Rows& rows_;
   std::string prefix_;
   Unknown unknown_;
+  const Schema* schema_;
 };
 
 }  // namespace
@@ -180,6 +188,12 @@ void read_rows(Reading& reading, const Rows& rows, const Node& tree, const std::
   if (tree.is_null()) return;
   if (!tree.is_table()) fail("expected a table of keys", tree.where);
   RowReader(reading, rows, prefix, unknown).read(tree);
+}
+
+void read_rows(Reading& reading, const Rows& rows, const Schema& schema, const Node& tree, Unknown unknown) {
+  if (tree.is_null()) return;
+  if (!tree.is_table()) fail("expected a table of keys", tree.where);
+  RowReader(reading, rows, {}, unknown, &schema).read(tree);
 }
 
 ProgramDefault program_default(const Reading& reading, const std::string& key, const char* otherwise, const ReadRelease& read) {

@@ -37,6 +37,8 @@ std::string to_theirs(const Row& row, const std::string& value);
 enum class Unknown : std::uint8_t {
   unread,   ///< listed
   refused,  ///< the program refuses them itself
+  dropped,  ///< the program drops them
+  own,      ///< the scripts that read such a file may have keys of their own
 };
 
 /// Reads every value of `tree` by its row; `prefix` stands before the names in messages ("fsdp_config."). Keys that are null say nothing.

@@ -1,5 +1,6 @@
 // LLaMA-Factory's YAML (llamafactory/hparams): TrainingArguments with arguments of its own.
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -92,13 +93,18 @@ void read_quantization(Reading& reading, const Node& tree) {
   reading.say("base_weights", bits->text == "8" ? "int8" : single ? "nf4" : "nf4-double-quant", "quantization_bit", bits->where);
 }
 
+/// Whether a key is LLaMA-Factory's own: of its table or its schema, or of neither program, which its own then tells.
+bool is_own(const std::string& name) {
+  if (find_row(rows(), name)) return true;
+  const Schema &own = *Schema::of("llama-factory"), &trainer = *Schema::of("transformers");
+  if (own.mark(name).kind != KeyMark::Kind::absent) return true;
+  return !find_row(training_arguments_format().rows(), name) && !trainer.has(name);
+}
+
 void read(Reading& reading, const Node& tree) {
-  read_rows(reading, rows(), [&] {
-    Node own = Node::table(tree.where);
-    for (const auto& [name, value] : tree.members)
-      if (find_row(rows(), name)) own.members.emplace_back(name, value);
-    return own;
-  }());
+  Node own = Node::table(tree.where), rest = own;
+  for (const auto& [name, value] : tree.members) (is_own(name) ? own : rest).members.emplace_back(name, value);
+  read_rows(reading, rows(), *Schema::of("llama-factory"), own);
   take_defaults(reading, rows(), kRelease);
   read_adapter(reading, tree);
   read_quantization(reading, tree);
@@ -106,10 +112,7 @@ void read(Reading& reading, const Node& tree) {
     reading.overriding([&] { reading.say("precision", "fp8", "fp8", low->where); });
   if (const Node* pure = tree.find("pure_bf16"); is_on(pure))
     reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
-  Node rest = Node::table(tree.where);
-  for (const auto& [name, value] : tree.members)
-    if (!find_row(rows(), name)) rest.members.emplace_back(name, value);
-  training_arguments_format().read(reading, rest);
+  read_training_arguments(reading, rest);
   const bool adapters = reading.is("task", "lora"), alone = reading.is("framework", "accelerate");
   if (adapters && alone && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
     reading.derive("param_dtype", reading.value("precision"), "LLaMA-Factory loads frozen weights in the type it trains in");

@@ -63,6 +63,11 @@ void Node::set(std::string_view path, Node value) {
   found->second.set(path.substr(dot + 1), std::move(value));
 }
 
+void relocate(Node& tree, const std::string& where) {
+  tree.where = where;
+  for (auto& [unused, value] : tree.members) relocate(value, where);
+}
+
 bool is_on(const Node* value) {
   if (!value || value->is_null()) return false;
   const std::optional<bool> on = value->is_scalar() ? switch_of(value->text) : std::nullopt;

@@ -38,6 +38,9 @@ struct Node {
   static Node table(std::string where);
 };
 
+/// Says of a whole tree that it stands at one place: JSON within a line.
+void relocate(Node& tree, const std::string& where);
+
 /// Whether a switch is on; absent or null: it is not. Throws Error for what is neither on nor off.
 bool is_on(const Node* value);
 

@@ -57,6 +57,7 @@ Node parse(Syntax syntax, const std::string& text, const std::string& where) {
 }
 
 const Format& recognised(const Node& tree, const std::string& path) {
+  if (tree.is_table()) refuse_other_programs(tree, path);
   const Format* best = nullptr;
   int most = 0;
   for (const Format& format : tree_formats()) {
@@ -249,6 +250,8 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* 
   run.formats = reading.formats();
   run.keys = reading.keys();
   run.unread = reading.unread();
+  run.unknown = reading.unknown();
+  run.strategy.unread_keys = run.unknown;  // the report lists them
   return run;
 }
 

@@ -26,8 +26,10 @@ class Reading {
   void derive(const std::string& key, const std::string& value, const std::string& why);
   /// What the program takes where its files say nothing; yields to both.
   void assume(const std::string& key, const std::string& value, const std::string& foreign, const ReadRelease& release);
-  /// A key that changes nothing of memory or time, or that nothing knows.
+  /// A key that changes nothing of memory or time.
   void leave_unread(const std::string& foreign, const std::string& where) { unread_.push_back(where + " " + foreign); }
+  /// A key of a script's own, of which nothing is known.
+  void leave_unknown(const std::string& foreign, const std::string& where) { unknown_.push_back(where + " " + foreign); }
 
   /// Which release of a package runs. Throws Error where two places say different ones.
   void state_release(Package package, const Release& release, const std::string& where);
@@ -53,6 +55,7 @@ class Reading {
 
   const std::vector<ForeignKey>& keys() const { return keys_; }
   const std::vector<std::string>& unread() const { return unread_; }
+  const std::vector<std::string>& unknown() const { return unknown_; }
 
   /// Arguments of a command line take precedence over the files that they stand beside: what is said while `body` runs does.
   void overriding(const std::function<void()>& body);
@@ -101,7 +104,7 @@ class Reading {
   std::vector<ForeignKey> keys_;
   std::vector<StatedRelease> releases_;
   std::vector<int> ranks_;  ///< of keys_: how strongly each is said
-  std::vector<std::string> unread_, formats_;
+  std::vector<std::string> unread_, unknown_, formats_;
   std::vector<Completion> completions_;
   std::pair<std::string, std::string> model_config_;
   std::map<std::string, std::string> files_;

@@ -5,6 +5,7 @@
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/releases.hpp"
+#include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 
@@ -56,7 +57,9 @@ std::string show_resolved(const ForeignRun& run) {
   const Strategy resolved = resolve(run.strategy, run.model, run.cluster);
   if (!resolved.assumed.empty()) text += "\ntaken where nothing was said, as of " + find_framework(resolved.framework).source + "\n";
   for (const std::string& line : resolved.assumed) text += "  " + line + "\n";
-  if (!run.unread.empty()) text += "\nunread: they change nothing of memory or time that is known here\n";
+  if (!run.unknown.empty()) text += "\nkeys of the script's own: what they change is not known here\n";
+  for (const std::string& line : run.unknown) text += "  " + line + "\n";
+  if (!run.unread.empty()) text += "\nunread: they change nothing of memory or time\n";
   for (const std::string& line : run.unread) text += "  " + line + "\n";
   return text;
 }
@@ -76,7 +79,8 @@ std::string foreign_key_table(const std::string& name) {
     const std::string absent = absent_of(format, row);
     text += fmt::format("| `{}` | {} | {} | {} | {} |\n", row.foreign, what, words, absent, row.remark);
   }
-  return text;
+  const formats::Schema* schema = formats::Schema::of(name);
+  return schema ? text + schema->page() : text;
 }
 
 }  // namespace plimsoll

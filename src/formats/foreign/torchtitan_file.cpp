@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/schema.hpp"
 #include "formats/foreign/torchtitan_flavors.hpp"
 #include "plimsoll/error.hpp"
 #include "units/text.hpp"
@@ -96,6 +97,10 @@ const Rows& rows() {
       {"loss.num_chunks", "loss_chunks", "", nullptr, "0.3"},
       {"quantize.linear.float8.enable_fsdp_float8_all_gather", kNothing, "", nullptr, "read with recipe_name"},
       {"quantize.linear.float8.recipe_name", "fp8_recipe", "tensorwise=tensorwise,rowwise=rowwise,*=!"},
+      {"quantize.linear.float8.filter_fqns", kCode, "", nullptr, "output, which stays in bf16"},
+      {"quantize.linear.mx.filter_fqns", kCode, "", nullptr, "output, which stays in bf16"},
+      {"float8.filter_fqns", kCode, "", nullptr, "before 2025-09"},
+      {"mx.filter_fqns", kCode, "", nullptr, "before 2025-09"},
       {"float8.recipe_name", "fp8_recipe", "tensorwise=tensorwise,rowwise=rowwise,*=!", nullptr, "before 2025-09"},
       {"debug.moe_force_load_balance", "moe_forced_balance", "", nullptr, "0.2"},
       {"memory_estimation.enable", kRefused, "false", nullptr, "torchtitan's own estimate"},
@@ -174,7 +179,7 @@ void say_flavor(Reading& reading, const std::string& name, std::string flavor, c
 struct NamedConfig {
   const char* name;
   const char *batch, *length, *recompute;
-  std::initializer_list<std::pair<const char*, const char*>> more;
+  std::vector<std::pair<const char*, const char*>> more;
 };
 
 const std::vector<NamedConfig>& named_configs() {
@@ -340,6 +345,16 @@ void say_float8(Reading& reading, const char* foreign, const Node& from, const N
     reading.derive("fp8_recipe", gathers_float8(tree) ? "tensorwise, fp8 all-gather" : "tensorwise", "float8 without recipe_name");
 }
 
+/// The layers' products alone are in 8 bits here.
+void refuse_other_products(const Node& tree) {
+  for (const char* key : {"quantize.linear.float8.filter_fqns", "quantize.linear.mx.filter_fqns", "float8.filter_fqns", "mx.filter_fqns"}) {
+    const Node* names = tree.find(key);
+    if (!names || names->is_null() || names->word().empty() || names->word() == "output") continue;
+    refuse("not modelled: which products are in 8 bits, found " + std::string(key) + ": " + names->word().substr(0, 60), names->where,
+           "set it to [\"output\"]");
+  }
+}
+
 void read_precision(Reading& reading, const Node& tree) {
   if (const Node* early = early_float8(tree)) return say_float8(reading, "float8.enable_float8_linear", *early, tree);
   const Node* converters = tree.find("model.converters");
@@ -348,6 +363,7 @@ void read_precision(Reading& reading, const Node& tree) {
   if (names.empty()) return;
   if (names != "float8" && names != "quantize.linear.float8" && names != "mx" && names != "quantize.linear.mx")
     refuse("model.converters " + names.substr(0, 60) + " is not modelled", converters->where, "float8 or mx");
+  refuse_other_products(tree);
   if (names.find("mx") == std::string::npos) return say_float8(reading, "model.converters", *converters, tree);
   reading.overriding([&] { reading.say("precision", "mxfp8", "model.converters", converters->where); });
 }
@@ -382,8 +398,12 @@ void assume_release(Reading& reading, const Node& tree) {
 
 void read(Reading& reading, const Node& tree) {
   reading.assume("framework", "torchtitan", "torchtitan", kToml);
-  if (!is_zero_three(tree)) assume_release(reading, tree);
-  read_rows(reading, rows(), tree);
+  if (is_zero_three(tree)) {
+    read_rows(reading, rows(), tree);
+  } else {
+    assume_release(reading, tree);
+    read_rows(reading, rows(), *Schema::of("torchtitan"), tree, Unknown::dropped);  // ConfigManager warns of them
+  }
   if (is_zero_three(tree)) take_named_config(reading, tree);
   take_defaults(reading, rows(), is_zero_three(tree) ? "torchtitan 0.3" : kToml);
   if (!reading.has("model") && !reading.has("model.hidden_size")) read_model(reading, tree);

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -139,7 +140,7 @@ void read(Reading& reading, const Node& said) {
   Node tree = said;
   resolve_references(tree);
   reading.derive("framework", "torchtune", "torchtune's recipe");
-  read_rows(reading, rows(), tree);
+  read_rows(reading, rows(), *Schema::of("torchtune"), tree, Unknown::dropped);  // a recipe takes what it knows of its file
   read_model(reading, tree);
   read_components(reading, tree);
   take_defaults(reading, rows(), kRelease);

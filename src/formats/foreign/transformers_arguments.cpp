@@ -1,6 +1,7 @@
 // Hugging Face: TrainingArguments with what scripts of transformers and TRL take beside them, a model's config.json, and PEFT's adapters.
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -189,15 +190,25 @@ void read_nested(Reading& reading, const Node& tree) {
   }
 }
 
-/// Arguments of a script's own that may say which weights are trained, or in what they lie.
-void refuse_unknown_weights(const Node& tree) {
-  for (const auto& [name, value] : tree.members) {
-    if (find_row(rows(), name) || value.is_null() || value.text == "false") continue;
-    for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit"})
-      if (name.find(part) != std::string::npos)
-        refuse("not modelled: " + name.substr(0, 60) + ", which may decide what is trained", value.where,
-               "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit");
-  }
+/// Sizes of adapters without a word on whether there are any: TRL's scripts train all weights then, those of others adapters.
+void refuse_undecided_adapters(const Node& tree) {
+  if (tree.find("use_peft") || tree.find("use_peft_lora")) return;
+  for (const char* key : {"lora_r", "lora_alpha", "lora_target_modules"})
+    if (const Node* value = tree.find(key); value && !value->is_null())
+      refuse(std::string(key) + " without use_peft does not tell whether adapters are trained, or all weights", value->where,
+             "say use_peft: true, or false");
+}
+
+/// JSON given in the place of a table, as TrainingArguments takes it (_VALID_DICT_FIELDS: json.loads of what begins with a brace).
+Node with_tables(const Node& said) {
+  Node tree = said;
+  for (auto& [name, value] : tree.members)
+    if (value.is_scalar() && value.text.rfind('{', 0) == 0) {
+      const std::string where = value.where;
+      value = parse_json_text(value.text, where + " " + name);
+      relocate(value, where);
+    }
+  return tree;
 }
 
 void read_adapter_flags(Reading& reading, const Node& tree) {
@@ -232,7 +243,9 @@ void assume_weights(Reading& said) {
   });
 }
 
-void read_arguments(Reading& reading, const Node& tree) {
+/// `unknown`: what becomes of keys that are of no dataclass of transformers or TRL.
+void read_arguments_with(Reading& reading, const Node& said, Unknown unknown) {
+  const Node tree = with_tables(said);
   for (const char* key : {"config_name", "model_name_or_path"})
     if (const Node* value = tree.find(key); value && !value->is_null() && !reading.has("model")) say_model(reading, *value, key);
   const Node* deepspeed = tree.find("deepspeed");
@@ -244,11 +257,11 @@ void read_arguments(Reading& reading, const Node& tree) {
                  : own_loop                                              ? "transformers"
                                                                          : "accelerate",
                  own_loop ? "a loop of its own" : "the Trainer", kRelease);
-  read_rows(reading, rows(), tree);
+  read_rows(reading, rows(), *Schema::of("transformers"), tree, unknown);
   read_precision(reading, tree);
   read_sharding(reading, tree);
   read_nested(reading, tree);
-  if (!reading.has_format("llama-factory")) refuse_unknown_weights(tree);  // which has named those that matter
+  refuse_undecided_adapters(tree);
   read_adapter_flags(reading, tree);
   if (const Node* value = tree.find("quantization_config"); value && value->is_table()) read_quantization(reading, *value);
   if (sharded_by_deepspeed) read_deepspeed_reference(reading, *deepspeed);
@@ -256,6 +269,8 @@ void read_arguments(Reading& reading, const Node& tree) {
   assume_weights(reading);
   complete_trainer(reading);
 }
+
+void read_arguments(Reading& reading, const Node& tree) { read_arguments_with(reading, tree, Unknown::own); }
 
 // ---- config.json ------------------------------------------------------------------------------------------------------
 
@@ -342,7 +357,7 @@ void read_peft(Reading& reading, const Node& tree) {
     std::erase_if(plain.members, [](const auto& member) {
       return member.first == "r" || member.first == "modules_to_save";  // of LoRA's table
     });
-  read_rows(reading, peft_rows(), plain);
+  read_rows(reading, peft_rows(), *Schema::of("peft"), plain, Unknown::dropped);  // PeftConfig.from_peft_type drops them
   if (const Node* targets = tree.find("target_modules"); targets && !targets->is_null())
     reading.say(lora ? "lora.target_modules" : "peft.target_modules", targets->word(), "target_modules", targets->where);
   if (lora) take_defaults(reading, peft_rows(), "PEFT 0.21");
@@ -366,6 +381,8 @@ void complete_trainer(Reading& said) {
                      "Trainer looks for unused parameters unless it recomputes activations");
   });
 }
+
+void read_training_arguments(Reading& reading, const Node& tree) { read_arguments_with(reading, tree, Unknown::refused); }
 
 Format training_arguments_format() {
   return {"transformers", "Hugging Face TrainingArguments", kRelease, rows, recognises, read_arguments};

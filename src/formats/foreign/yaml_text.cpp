@@ -3,6 +3,8 @@
 #include <yaml-cpp/exceptions.h>
 #include <yaml-cpp/parser.h>
 
+#include <cctype>
+#include <charconv>
 #include <map>
 #include <sstream>
 #include <unordered_map>
@@ -17,6 +19,33 @@ bool is_one_of(const std::string& text, std::initializer_list<const char*> words
   for (const char* word : words)
     if (text == word) return true;
   return false;
+}
+
+/// A plain scalar that YAML 1.1 reads as a whole number though JSON would not, in decimal digits (yaml/resolver.py and constructor.py of
+/// PyYAML): 2_048, 010, 0x10, 0b11. Any other text as it stands.
+std::string decimal(const std::string& value) {
+  std::size_t at = !value.empty() && (value[0] == '-' || value[0] == '+') ? 1 : 0;
+  const std::string sign = at == 1 && value[0] == '-' ? "-" : "";
+  int base = 10;
+  if (value.compare(at, 2, "0x") == 0) {
+    base = 16, at += 2;
+  } else if (value.compare(at, 2, "0b") == 0) {
+    base = 2, at += 2;
+  } else if (value.size() > at + 1 && value[at] == '0') {
+    base = 8, at += 1;
+  }
+  std::string digits;
+  for (; at < value.size(); ++at) {
+    const char c = value[at];
+    const bool digit = base == 16 ? std::isxdigit(static_cast<unsigned char>(c)) != 0 : c >= '0' && c < '0' + base;
+    if (!digit && (c != '_' || (base == 10 && digits.empty()))) return value;
+    if (digit) digits += c;
+  }
+  constexpr std::size_t kMostDigits = 62;  // of 63 bits in base 2
+  if (digits.empty() || digits.size() > kMostDigits) return value;
+  std::int64_t number = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number, base);
+  return error == std::errc() && end == digits.data() + digits.size() ? sign + std::to_string(number) : value;
 }
 
 std::size_t size_of(const Node& node) {
@@ -51,6 +80,7 @@ class TreeBuilder : public YAML::EventHandler {
     if (!quoted && is_one_of(value, {"", "~", "null", "Null", "NULL"})) node.kind = Node::Kind::null;
     if (!quoted && is_one_of(value, {"true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON"})) node.text = "true";
     if (!quoted && is_one_of(value, {"false", "False", "FALSE", "no", "No", "NO", "off", "Off", "OFF"})) node.text = "false";
+    if (!quoted) node.text = decimal(node.text);
     add(std::move(node), anchor);
   }
   void OnSequenceStart(const YAML::Mark& mark, const std::string&, YAML::anchor_t anchor, YAML::EmitterStyle::value) override {

@@ -1,0 +1,160 @@
+#include "formats/foreign/schema.hpp"
+
+#include <algorithm>
+
+#include "data/shipped_files.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/formats.hpp"
+#include "units/json_reader.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+/// "eval_*" stands for all names that begin so, another for itself and what lies below it.
+bool stands_for(const std::string& pattern, const std::string& key) {
+  if (!pattern.empty() && pattern.back() == '*') return key.compare(0, pattern.size() - 1, pattern, 0, pattern.size() - 1) == 0;
+  return key.compare(0, pattern.size(), pattern) == 0 && (key.size() == pattern.size() || key[pattern.size()] == '.');
+}
+
+std::optional<std::string> default_in(const JsonValue& keys, const std::string& name) {
+  const JsonValue value = keys[name];
+  return value.is_null() ? std::nullopt : std::optional<std::string>(value.text());
+}
+
+/// A value as it is compared and told: of a table or a list whether it holds anything.
+std::string text_of(const Node& value) {
+  if (value.is_null()) return "null";
+  if (value.is_table()) return value.members.empty() ? "" : "{…}";
+  if (value.is_list() && !value.members.empty() && !value.members.front().second.is_scalar()) return "[…]";
+  return value.word();
+}
+
+bool same_number(const std::string& a, const std::string& b) {
+  char *end_a = nullptr, *end_b = nullptr;
+  const double x = std::strtod(a.c_str(), &end_a), y = std::strtod(b.c_str(), &end_b);
+  return end_a != a.c_str() && *end_a == 0 && end_b != b.c_str() && *end_b == 0 && x == y;
+}
+
+/// Whether a value is what the program takes where nothing is said.
+bool says_nothing(const std::string& text, const std::optional<std::string>& by_default) {
+  if (text == "null" || text.empty() || text == by_default) return true;
+  if (!by_default || *by_default == "null") return text == "false";
+  return same_number(text, *by_default);
+}
+
+/// Parts of names that tell which weights are trained, or in what they lie.
+bool tells_of_weights(const std::string& key) {
+  for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit", "freez", "frozen", "trainable", "unlock", "tune_"})
+    if (key.find(part) != std::string::npos) return true;
+  return false;
+}
+
+/// A key that the program has not.
+void absent(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
+  std::vector<std::string> names = schema.keys();
+  for (const Row& row : rows) names.emplace_back(row.foreign);
+  constexpr std::size_t kSlips = 2;  // letters: beyond these another name may well be meant, unless the program takes no other
+  const std::string near = unknown == Unknown::refused ? nearest_name(key, names) : nearest_name(key, names, kSlips);
+  if (!near.empty() || unknown == Unknown::refused)
+    fail("unknown key '" + key.substr(0, 80) + "': " + schema.release() + " has none of this name", value.where,
+         near.empty() ? "leave it out" : "did you mean '" + near + "'?");
+  if (unknown == Unknown::dropped) return reading.leave_unread(key + ": " + schema.release() + " has no such key and drops it", value.where);
+  const std::string text = text_of(value);
+  if (says_nothing(text, std::nullopt)) return reading.leave_unknown(key, value.where);
+  if (tells_of_weights(key))
+    refuse("not modelled: " + key.substr(0, 60) + ", a key of the script's own which may decide what is trained", value.where,
+           "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit");
+  if (const auto ours = strategy_key_of(key))
+    refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide " + *ours, value.where,
+           "leave it out and say --set " + *ours + "=…, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+  reading.leave_unknown(key, value.where);
+}
+
+}  // namespace
+
+void judge(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
+  const KeyMark mark = schema.mark(key);
+  if (mark.kind == KeyMark::Kind::absent) return absent(reading, schema, rows, key, value, unknown);
+  const std::string text = text_of(value);
+  if (mark.kind != KeyMark::Kind::neutral && !says_nothing(text, mark.by_default))
+    refuse("not modelled: " + (mark.why.empty() ? "'" + key + "' of " + schema.release() : mark.why) + ", found " + key + ": " +
+               text.substr(0, 60),
+           value.where, mark.by_default && *mark.by_default != "null" ? "set it to " + *mark.by_default : "leave it out");
+  reading.leave_unread(key, value.where);
+}
+
+Schema::Schema(const std::string& text, const std::string& where) {
+  const JsonDocument document = JsonDocument::parse(text, where);
+  const JsonValue root = document.root();
+  release_ = root["release"].text();
+  for (const std::string& key : root["keys"].keys()) keys_[key] = default_in(root["keys"], key);
+  for (const std::string& key : root["former"].keys()) keys_[key] = std::nullopt;
+  if (const auto beside = root.find("beside"))
+    for (const std::string& key : beside->keys()) keys_[key] = std::nullopt;
+  if (const auto post = root.find("post_training")) {
+    Group read{KeyMark::Kind::not_modelled, "training by preferences or rewards", {}};
+    for (const JsonValue& key : post->elements()) {
+      keys_.emplace(key.text(), std::nullopt);
+      read.keys.push_back(key.text());
+    }
+    groups_.push_back(std::move(read));
+  }
+  for (const auto& [part, kind] : {std::pair("neutral", KeyMark::Kind::neutral), std::pair("not_modelled", KeyMark::Kind::not_modelled)})
+    for (const JsonValue& group : root[part].elements()) {
+      Group read{kind, group["why"].text(), {}};
+      for (const JsonValue& key : group["keys"].elements()) read.keys.push_back(key.text());
+      groups_.push_back(std::move(read));
+    }
+}
+
+const Schema* Schema::of(const std::string& format) {
+  static const std::map<std::string, Schema> schemas = [] {
+    const std::string front = "models/keys/", end = ".json";
+    std::map<std::string, Schema> read;
+    for (const auto* file : data::shipped_files_under(front)) {
+      const std::string path(file->path);
+      read.emplace(path.substr(front.size(), path.size() - front.size() - end.size()), Schema(std::string(file->text), path));
+    }
+    return read;
+  }();
+  const auto found = schemas.find(format);
+  return found == schemas.end() ? nullptr : &found->second;
+}
+
+KeyMark Schema::mark(const std::string& key) const {
+  KeyMark mark;
+  const auto known = keys_.find(key);
+  if (known != keys_.end()) mark = {KeyMark::Kind::unjudged, {}, known->second};
+  for (const Group& group : groups_)
+    for (const std::string& name : group.keys) {
+      const bool whole = name == key;
+      if (!whole && (!stands_for(name, key) || (known == keys_.end() && name.back() == '*'))) continue;
+      mark.kind = group.kind;
+      mark.why = group.why;
+      if (whole) return mark;  // a name goes before a pattern
+    }
+  return mark;
+}
+
+bool Schema::has_below(const std::string& key) const {
+  const auto next = keys_.upper_bound(key + ".");
+  return next != keys_.end() && next->first.compare(0, key.size() + 1, key + ".") == 0;
+}
+
+std::vector<std::string> Schema::keys() const {
+  std::vector<std::string> names;
+  for (const auto& [key, unused] : keys_) names.push_back(key);
+  return names;
+}
+
+std::string Schema::page() const {
+  std::string text = "\nThe other keys of " + release_ + " (models/keys), by what they mean:\n\n| keys | |\n| --- | --- |\n";
+  for (const Group& group : groups_) {
+    std::string names;
+    for (const std::string& key : group.keys) names += (names.empty() ? "`" : ", `") + key + "`";
+    text += "| " + names + " | " + (group.kind == KeyMark::Kind::neutral ? "nothing: " : "refused: ") + group.why + " |\n";
+  }
+  return text;
+}
+
+}  // namespace plimsoll::formats

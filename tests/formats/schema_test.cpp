@@ -1,0 +1,155 @@
+// Every key of a program's schema is accounted for: used by its reader's table, or marked in models/keys.
+#include "formats/foreign/schema.hpp"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "foreign_test.hpp"
+#include "formats/foreign/format.hpp"
+
+namespace plimsoll {
+namespace {
+
+using formats::KeyMark;
+using formats::Schema;
+
+const char* const kFormats[] = {"axolotl", "llama-factory", "peft", "torchtitan", "torchtune", "transformers"};
+
+ForeignRun read_text(const std::string& name, const std::string& text, const std::string& model = {}) {
+  const Folder folder;
+  return read_foreign({folder.write(name, text)}, {model, "8xh100-sxm", {}});
+}
+
+std::string problem_in(const std::string& name, const std::string& text, const std::string& model = {}) {
+  const Folder folder;
+  return problem_of({folder.write(name, text)}, {model, "8xh100-sxm", {}});
+}
+
+bool holds(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+TEST(Schemas, EveryKeyIsUsedOrMarked) {
+  for (const char* name : kFormats) {
+    const Schema* schema = Schema::of(name);
+    ASSERT_NE(schema, nullptr) << name;
+    EXPECT_FALSE(schema->release().empty());
+    const formats::Rows& rows = formats::find_format(name).rows();
+    const auto below_of = [&](const std::string& key) {  // rows of a table's own members account for the table
+      return std::any_of(rows.begin(), rows.end(), [&](const formats::Row& row) { return std::string(row.foreign).rfind(key + ".", 0) == 0; });
+    };
+    for (const std::string& key : schema->keys()) {
+      const bool used = formats::find_row(rows, key) != nullptr || below_of(key);
+      EXPECT_TRUE(used || schema->mark(key).kind != KeyMark::Kind::unjudged) << name << ": nobody says what '" << key << "' means";
+    }
+  }
+}
+
+TEST(Schemas, EveryMarkHasAReason) {
+  for (const char* name : kFormats)
+    for (const std::string& key : Schema::of(name)->keys()) {
+      const KeyMark mark = Schema::of(name)->mark(key);
+      if (mark.kind == KeyMark::Kind::neutral || mark.kind == KeyMark::Kind::not_modelled) {
+        EXPECT_FALSE(mark.why.empty()) << name << ": " << key;
+      }
+    }
+}
+
+// axolotl 0.19 has no `gradient_checkpoiting` and drops it: the run would not recompute, which whoever wrote it does not know.
+TEST(Schemas, AMisspeltKeyIsAnErrorWithTheNearest) {
+  const std::string base = "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 2048\nmicro_batch_size: 1\n";
+  EXPECT_TRUE(holds(problem_in("a.yml", base + "gradient_checkpoiting: true\n"), "did you mean 'gradient_checkpointing'?"));
+  EXPECT_TRUE(holds(problem_in("a.yml", base + "context_parapllel_size: 2\n"), "did you mean 'context_parallel_size'?"));
+  const std::string arguments = R"({"model_name_or_path": "gpt2", "bf16": true, "block_size": 512, "output_dir": "o", )";
+  EXPECT_TRUE(holds(problem_in("t.json", arguments + R"("per_device_train_batch_sze": 2})"), "did you mean 'per_device_train_batch_size'?"));
+  const std::string titan = "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nseq_len = 2048\n";
+  EXPECT_TRUE(holds(problem_in("t.toml", titan + "local_batchsize = 4\n"), "did you mean 'training.local_batch_size'?"));
+  EXPECT_TRUE(holds(problem_in("l.yaml", "model_name_or_path: Qwen/Qwen2.5-7B\nstage: sft\nfinetuning_type: full\ncutof_len: 1024\n"),
+                    "did you mean 'cutoff_len'?"));
+}
+
+// Neutral keys are listed as changing nothing; keys that are not modelled are refused, but not where they say what the program takes anyway.
+TEST(Schemas, MarksDecide) {
+  const std::string base = "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 2048\nmicro_batch_size: 1\n";
+  const ForeignRun run = read_text("a.yml", base + "warmup_ratio: 0.1\nflash_attn_cross_entropy: false\nlora_on_cpu: true\nanything: 7\n");
+  ASSERT_EQ(run.unread.size(), 4U);
+  EXPECT_TRUE(holds(run.unread[3], "has no such key and drops it"));
+  EXPECT_TRUE(holds(problem_in("a.yml", base + "flash_attn_cross_entropy: true\n"), "not modelled: attention by these kernels"));
+  EXPECT_TRUE(holds(problem_in("a.yml", base + "float32: true\n"), "a.yml:4: not modelled: weights or products of other types"));
+}
+
+// A script of one's own may have keys of its own. What such a key may decide is refused, by the name that other programs give it; of the
+// others nothing is known, and nothing is claimed.
+TEST(Schemas, KeysOfAScriptsOwn) {
+  const std::string base = R"({"model_name_or_path": "gpt2", "per_device_train_batch_size": 1, "bf16": true, "block_size": 512, )";
+  const ForeignRun run = read_text("t.json", base + R"("data_path": "x", "logging_steps": 5, "freeze_llm": false})");
+  EXPECT_EQ(run.unknown.size(), 2U);
+  EXPECT_EQ(run.unread.size(), 1U);
+  EXPECT_EQ(run.strategy.unread_keys, run.unknown);
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("freeze_llm": true})"), "may decide what is trained"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("tensor_parallel_size": 2})"), "may decide tp"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("lora_r": 8})"), "lora_r without use_peft"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("num_generations": 8})"), "training by preferences or rewards"));
+}
+
+// TrainingArguments reads JSON in the place of a table (_VALID_DICT_FIELDS).
+TEST(Schemas, TablesGivenAsJson) {
+  const ForeignRun run = read_text(
+      "t.json", R"J({"model_name_or_path": "gpt2", "per_device_train_batch_size": 1, "bf16": true, "block_size": 512,
+                     "gradient_checkpointing": true, "gradient_checkpointing_kwargs": "{\"use_reentrant\": true}"})J");
+  EXPECT_EQ(value_in(run, "recompute_reentrant"), "true");
+}
+
+// normalize_config of axolotl: {"use_reentrant": True} where checkpointing is on and nothing else is said of it.
+TEST(Schemas, AxolotlsOwnDefaults) {
+  const std::string base = "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 2_048\nmicro_batch_size: 010\n";
+  const ForeignRun run = read_text("a.yml", base + "gradient_checkpointing: true\n");
+  EXPECT_EQ(value_in(run, "recompute_reentrant"), "true");
+  EXPECT_EQ(value_in(run, "seq_len"), "2048");    // PyYAML's integers: underscores between digits,
+  EXPECT_EQ(value_in(run, "micro_batch"), "8");   // and a leading zero for octal
+  EXPECT_EQ(value_in(read_text("a.yml", base + "gradient_checkpointing: true\ngradient_checkpointing_kwargs: {use_reentrant: false}\n"),
+                     "recompute_reentrant"),
+            "false");
+  EXPECT_TRUE(holds(problem_in("a.yml", base + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n"), "kernels for adapters"));
+  EXPECT_EQ(value_in(read_text("a.yml", base + "adapter: lora\nlora_r: 8\nlora_target_linear: true\nlora_mlp_kernel: false\n"), "lora.r"), "8");
+}
+
+struct Foreigner {
+  const char *program, *name, *text;
+};
+
+void PrintTo(const Foreigner& one, std::ostream* out) { *out << one.program; }
+
+class OtherPrograms : public testing::TestWithParam<Foreigner> {};
+
+// Files of programs that are not read share keys with some that are; each is refused by its own name.
+TEST_P(OtherPrograms, AreRefusedByName) {
+  const std::string said = problem_in(GetParam().name, GetParam().text, "gpt2");
+  EXPECT_TRUE(holds(said, std::string("a file of ") + GetParam().program + " is not read")) << said;
+}
+
+const Foreigner kForeigners[] = {
+    {"NeMo AutoModel", "a.yaml",
+     "step_scheduler: {global_batch_size: 32}\nmodel:\n  _target_: nemo_automodel.NeMoAutoModelForCausalLM.from_pretrained\ndataset: {x: 1}\n"},
+    {"LLaMA-Factory v1", "b.yaml", "model: gpt2\nmodel_class: llm\ncutoff_len: 2048\ndist_config: {name: fsdp2}\n"},
+    {"GPT-NeoX", "c.yml", "pipe_parallel_size: 2\nmodel_parallel_size: 2\nnum_layers: 12\ntrain_micro_batch_size_per_gpu: 4\n"},
+    {"GPT-NeoX", "d.yml", "num-layers: 12\nhidden-size: 768\nzero_optimization: {stage: 1}\n"},
+    {"LitGPT", "e.yaml", "checkpoint_dir: c\nprecision: bf16-true\nlora_r: 32\nlora_alpha: 16\ntrain: {micro_batch_size: 4}\n"},
+    {"LitGPT", "f.yaml", "model_name: tiny-llama-1.1b\nprecision: bf16-mixed\ntrain: {micro_batch_size: 4, max_seq_length: 2048}\n"},
+    {"OLMo", "g.yaml", "model: {d_model: 2048, n_layers: 16}\noptimizer: {name: adamw}\nfsdp: {wrapping_strategy: by_block}\n"},
+    {"OLMo-core", "h.yaml", "model: {_CLASS_: TransformerConfig}\ntrain_module: {rank_microbatch_size: 8192}\n"},
+    {"Lightning's command line", "i.yaml", "seed_everything: 1\ntrainer: {devices: 8, num_nodes: 1}\nmodel: {class_path: m.GPT}\n"},
+    {"Megatron-Bridge", "j.yaml", "train: {global_batch_size: 64, micro_batch_size: 1}\nmodel: {tensor_model_parallel_size: 2}\n"},
+    {"open-instruct", "k.yaml", "model_name_or_path: gpt2\nwith_tracking: true\nper_device_train_batch_size: 1\n"},
+    {"nanotron", "l.yaml", "parallelism: {dp: 2, tp: 2, pp: 1}\ntokens: {micro_batch_size: 2, sequence_length: 1024}\n"},
+    {"verl", "m.yaml", "actor_rollout_ref: {model: {path: gpt2}}\ndata: {train_batch_size: 256}\n"},
+    {"Levanter", "n.yaml", "trainer: {train_batch_size: 256, mp: p=f32}\nmodel: {type: llama}\n"},
+    {"MaxText", "o.yml", "base_emb_dim: 2048\nper_device_batch_size: 8\n"},
+    {"trlX", "p.yml", "train: {seq_length: 512}\nmethod: {name: ppoconfig}\nmodel: {model_path: gpt2}\n"},
+    {"kohya's scripts", "q.toml", "pretrained_model_name_or_path = \"x\"\nnetwork_module = \"networks.lora\"\n"},
+    {"Ludwig", "r.yaml", "model_type: llm\ninput_features: []\noutput_features: []\n"},
+    {"ms-swift", "s.yaml", "model: Qwen/Qwen2.5-7B\ntuner_type: lora\nper_device_train_batch_size: 1\n"},
+};
+INSTANTIATE_TEST_SUITE_P(Schemas, OtherPrograms, testing::ValuesIn(kForeigners));
+
+}  // namespace
+}  // namespace plimsoll
