@@ -34,7 +34,9 @@ FORMATS = {
     "torchtune": {"where": ["recipes/full_finetune_distributed.py", "recipes/full_finetune_single_device.py",
                             "recipes/lora_finetune_distributed.py", "recipes/lora_finetune_single_device.py"],
                   "classes": [], "reads": "cfg"},
-    "megatron": {"where": ["megatron/training", "megatron/core", "megatron/post_training"], "classes": [], "arguments": True},
+    "primus": {"where": [], "classes": [], "beside": "megatron",
+               "files": ["primus/configs/modules/*.yaml", "primus/configs/modules/megatron/*.yaml", "primus/configs/models/megatron/*.yaml"]},
+    "megatron": {"where": ["megatron/training", "megatron/core", "megatron/post_training", "megatron"], "classes": [], "arguments": True},
 }
 
 
@@ -186,8 +188,21 @@ def keys_read(root, where, variable):
     return keys
 
 
+def keys_of_files(root, patterns):
+    """Keys of files that hold every key with its default, one a line; those of models say other values, the first file counts."""
+    keys = {}
+    for pattern in patterns:
+        for file in sorted(root.glob(pattern)):
+            for key, value in re.findall(r"^([a-z]\w*):[ \t]*([^#\n]*)", file.read_text(encoding="utf-8"), re.M | re.I):
+                if key not in ("extends", "bases", "includes"):
+                    keys.setdefault(key, value.strip().strip("'\"") or None)
+    return keys
+
+
 def read_keys(format_name, root):
     spec = FORMATS[format_name]
+    if spec.get("files"):
+        return keys_of_files(root, spec["files"])
     if spec.get("reads"):
         return keys_read(root, spec["where"], spec["reads"])
     if spec.get("arguments"):
@@ -219,7 +234,7 @@ def post_training_keys(format_name, roots, known):
 def judged(document, rows, key):
     """Whether somebody said what a key means: the reader's table, or the lists beside the keys."""
     names = list(rows)
-    for part in ("neutral", "not_modelled"):
+    for part in ("neutral", "told", "not_modelled"):
         for group in document.get(part, []):
             names += group["keys"]
     return any(n == key or (n.endswith("*") and key.startswith(n[:-1])) or n.startswith(key + ".") for n in names)
@@ -240,12 +255,17 @@ def main():
         keys.update(read_keys(arguments.format, packages))
     if not keys:
         sys.exit(f"no class of {arguments.format} lies under {arguments.packages}")
+    if beside := FORMATS[arguments.format].get("beside"):  # what another format's schema has is judged there
+        theirs = json.loads((file.parent / (beside + ".json")).read_text())
+        keys = {key: default for key, default in keys.items() if key not in theirs["keys"] and key not in theirs["former"]}
     former = {}
     for one in arguments.former:
-        release, _, folder = one.partition("=")
+        folder = one.partition("=")[2]
         for key, default in read_keys(arguments.format, pathlib.Path(folder)).items():
             if key not in keys:
-                former[key] = release
+                former[key] = default
+    if arguments.former:
+        document["former_releases"] = ", ".join(one.partition("=")[0] for one in arguments.former)
     roots = arguments.packages + [pathlib.Path(one.partition("=")[2]) for one in arguments.former]
     if post := post_training_keys(arguments.format, roots, [*keys, *former, *(arguments.rows.read_text().split() if arguments.rows else [])]):
         document["post_training"] = post

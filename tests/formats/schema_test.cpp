@@ -14,7 +14,7 @@ namespace {
 using formats::KeyMark;
 using formats::Schema;
 
-const char* const kFormats[] = {"axolotl", "llama-factory", "peft", "torchtitan", "torchtune", "transformers"};
+const char* const kFormats[] = {"axolotl", "llama-factory", "megatron", "peft", "primus", "torchtitan", "torchtune", "transformers"};
 
 ForeignRun read_text(const std::string& name, const std::string& text, const std::string& model = {}) {
   const Folder folder;
@@ -111,6 +111,32 @@ TEST(Schemas, AxolotlsOwnDefaults) {
             "false");
   EXPECT_TRUE(holds(problem_in("a.yml", base + "adapter: lora\nlora_r: 8\nlora_target_linear: true\n"), "kernels for adapters"));
   EXPECT_EQ(value_in(read_text("a.yml", base + "adapter: lora\nlora_r: 8\nlora_target_linear: true\nlora_mlp_kernel: false\n"), "lora.r"), "8");
+}
+
+// Megatron-LM's argparse refuses what it does not know; a fork's own flags are refused where their names tell of weights or of how the run is
+// laid out, and else told.
+TEST(Schemas, FlagsOfMegatron) {
+  const std::string front = "torchrun --nproc_per_node 8 pretrain_gpt.py --bf16 --num-layers 2 --hidden-size 256 --num-attention-heads 4 "
+                            "--seq-length 512 --max-position-embeddings 512 --vocab-size 1024 --micro-batch-size 1 --global-batch-size 8 ";
+  const auto said = [&](const std::string& flags) { return problem_in("m.sh", "#!/bin/bash\n" + front + flags + "\n"); };
+  EXPECT_TRUE(holds(said("--tensor-model-parallel-sizes 4"), "did you mean 'tensor_model_parallel_size'?"));
+  EXPECT_TRUE(holds(said("--ds-sequence-parallel-size 4"), "ds_sequence_parallel_size: 4"));
+  EXPECT_TRUE(holds(said("--freeze-LM"), "may decide what is trained"));
+  EXPECT_TRUE(holds(said("--my-parallel-way 2"), "may decide how the run is laid out"));
+  EXPECT_EQ(said("--my-own-flag 2 --log-interval 10 --lr 1e-4"), "read");
+}
+
+// PrimusTurboSpecProvider.core_attention is Turbo's wherever use_turbo_attention is on, whatever attention_backend says; without
+// enable_primus_turbo there is no such provider.
+TEST(Schemas, PrimusTurbo) {
+  const auto read = [](const std::string& more) {
+    return read_text("p.yaml",
+                     "work_group: a\nexp_name: b\nmodules:\n  pre_trainer:\n    framework: megatron\n    model: llama3.1_8B.yaml\n    overrides:\n"
+                     "      seq_length: 2048\n      micro_batch_size: 1\n      global_batch_size: 8\n      use_turbo_attention: true\n"
+                     "      attention_backend: auto\n" + more);
+  };
+  EXPECT_EQ(value_in(read("      enable_primus_turbo: true\n"), "attention"), "flash");
+  EXPECT_EQ(value_in(read("      enable_primus_turbo: false\n"), "attention"), "te");
 }
 
 struct Foreigner {

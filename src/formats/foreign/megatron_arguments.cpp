@@ -1,6 +1,7 @@
 // Megatron-LM's arguments (megatron/training/arguments.py), as flags of a command or as names of a YAML file: Primus and NeMo carry the
 // same.
 #include "formats/foreign/megatron_arguments.hpp"
+#include "formats/foreign/schema.hpp"
 
 #include <algorithm>
 
@@ -280,9 +281,15 @@ void read_loss(Reading& reading, const Node& tree) {
 
 }  // namespace
 
-void read_megatron(Reading& reading, const Node& tree, const ReadRelease& release) {
-  read_rows(reading, megatron_rows(), tree);
+void read_megatron(Reading& reading, const Node& tree, const ReadRelease& release, Unknown unknown) {
+  if (unknown == Unknown::unread) {
+    read_rows(reading, megatron_rows(), tree);
+  } else {
+    read_rows(reading, megatron_rows(), *Schema::of("megatron"), tree, unknown);
+  }
   take_defaults(reading, megatron_rows(), release);
+  if (const Node* without = tree.find("no_position_embedding"); is_on(without) && !reading.is("model.positions", "rope"))
+    refuse("not modelled: a model without positions", without->where, "--position-embedding-type rope");
   read_activation(reading, tree);
   derive_widths(reading, reading.is("model.mlp", "swiglu"));
   read_dropout(reading, tree);

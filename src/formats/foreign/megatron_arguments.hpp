@@ -7,6 +7,6 @@ namespace plimsoll::formats {
 
 const Rows& megatron_rows();
 /// Reads a table of arguments by their names with underscores.
-void read_megatron(Reading& reading, const Node& tree, const ReadRelease& release);
+void read_megatron(Reading& reading, const Node& tree, const ReadRelease& release, Unknown unknown = Unknown::own);
 
 }  // namespace plimsoll::formats

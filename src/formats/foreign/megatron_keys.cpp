@@ -17,6 +17,7 @@ const Rows& megatron_rows() {
       {"position_embedding_type", "model.positions", "learned_absolute=learned,rope=rope,yarn=rope,none=!,relative=!,mrope=!",
        "learned_absolute"},
       {"use_rotary_position_embeddings", "model.positions", "true=rope,false=-"},
+      {"no_position_embedding", kCode, "", nullptr, "of learned positions: refused without rope"},
       {"normalization", "model.norm", "LayerNorm=layernorm,RMSNorm=rmsnorm", "LayerNorm"},
       {"apply_layernorm_1p", kCode, "", nullptr, "model.norm: layernorm1p"},
       {"swiglu", kCode, "", nullptr, "model.mlp: swiglu"},

@@ -4,6 +4,7 @@
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/megatron_arguments.hpp"
+#include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
 #include "units/files.hpp"
 
@@ -19,13 +20,15 @@ const Rows& primus_rows() {
       {"modules.pre_trainer.model", kCode, "", nullptr, "a file of Primus' models, or the model of that name"},
       {"modules.pre_trainer.overrides.*", kCode, "", nullptr, "Megatron's or torchtitan's arguments"},
       {"modules.sft_trainer.*", kRefused, "", nullptr, "fine-tuning under Primus"},
-      {"enable_primus_turbo", kNothing},
-      {"use_turbo_attention", "attention", "true=flash,false=-", nullptr, "AITER's flash attention"},
+      {"enable_primus_turbo", kCode, "", nullptr, "whether the keys of turbo count"},
+      {"use_turbo_attention", kCode, "", nullptr, "attention: flash, AITER's; goes before attention_backend"},
       {"use_turbo_grouped_gemm", kNothing},
       {"use_turbo_grouped_mlp", kNothing},
       {"turbo_sync_free_moe_stage", kRefused, "0", nullptr, "Primus-Turbo's mixture of experts without synchronisation"},
       {"use_turbo_parallel_linear", kRefused, "false", nullptr, "Primus-Turbo's linears"},
       {"use_turbo_deepep", "moe_dispatcher", "true=deepep,false=-"},
+      {"model_type", kRefused, "gpt", nullptr, "a model that is no GPT"},
+      {"torch_compile.enable", kRefused, "false", nullptr, "torch.compile under Primus"},
   };
   return table;
 }
@@ -109,10 +112,39 @@ void read_primus_titan(Reading& reading, const Node& trainer) {
   find_format("torchtitan").read(reading, tree);
 }
 
+/// Whether a key is Primus' own rather than Megatron-LM's.
+bool is_primus_key(const std::string& name) { return find_row(primus_rows(), name) != nullptr || Schema::of("primus")->has(name); }
+
+/// Primus' own keys, taken out of `arguments`. Its turbo kernels are there where enable_primus_turbo is on
+/// (primus/backends/megatron/patches/turbo/te_spec_provider_patches.py), and PrimusTurboSpecProvider.core_attention asks for no backend.
+void read_primus_keys(Reading& reading, Node& arguments) {
+  const bool turbo = is_on(arguments.find("enable_primus_turbo"));
+  Node own = Node::table(arguments.where);
+  for (const auto& [name, value] : arguments.members) {
+    if (!is_primus_key(name)) continue;
+    if (!turbo && name.find("turbo") != std::string::npos) {
+      reading.leave_unread(name, value.where);
+    } else {
+      own.members.emplace_back(name, value);
+    }
+  }
+  read_rows(reading, primus_rows(), *Schema::of("primus"), own);
+  const Node* attention = arguments.find("use_turbo_attention");
+  const bool flash = turbo && is_on(attention);
+  if (flash) reading.say("attention", "flash", "use_turbo_attention", attention->where);
+  std::erase_if(arguments.members, [&](const auto& member) {
+    return is_primus_key(member.first) || (flash && (member.first == "attention_backend" || member.first == "use_flash_attn"));
+  });
+}
+
 void read_primus(Reading& reading, const Node& said) {
   Node tree = said;
   resolve_references(tree);
   const Node* trainer = tree.find("modules.pre_trainer");
+  const Node* modules = tree.find("modules");
+  if (!trainer && modules && modules->is_table() && !modules->members.empty())
+    refuse("not modelled: Primus' " + modules->members.front().first.substr(0, 40), modules->members.front().second.where,
+           "modules.pre_trainer is read");
   if (!trainer || !trainer->is_table()) fail("there is no modules.pre_trainer", tree.where);
   const Node* framework = trainer->find("framework");
   if (framework && framework->word() == "torchtitan") return read_primus_titan(reading, *trainer);
@@ -120,19 +152,15 @@ void read_primus(Reading& reading, const Node& said) {
     refuse("Primus over " + framework->word().substr(0, 40) + " is not read from its files", framework->where, "megatron or torchtitan");
   reading.say("framework", "primus", "modules.pre_trainer", trainer->where);
   Node arguments = trainer->find("overrides") ? *trainer->find("overrides") : Node::table(trainer->where);
-  Node turbo = Node::table(trainer->where);
-  for (const auto& [name, value] : arguments.members)
-    if (find_row(primus_rows(), name)) turbo.members.emplace_back(name, value);
-  read_rows(reading, primus_rows(), turbo);
-  std::erase_if(arguments.members, [](const auto& member) { return find_row(primus_rows(), member.first) != nullptr; });
   read_primus_model(reading, *trainer, arguments);
+  read_primus_keys(reading, arguments);
   if (!arguments.find("bf16")) arguments.set("bf16", Node::scalar("true", kPrimus));
   if (reading.has("model")) {  // the shipped model has these
     for (const auto& [key, value] :
          {std::pair{"swiglu", "true"}, {"hidden_dropout", "0"}, {"attention_dropout", "0"}, {"normalization", "RMSNorm"}})
       if (!arguments.find(key)) arguments.set(key, Node::scalar(value, kPrimus));
   }
-  read_megatron(reading, arguments, kPrimus);
+  read_megatron(reading, arguments, kPrimus, Unknown::refused);
   if (!reading.has("model")) return;
   const std::vector<ForeignKey> keys = reading.keys();
   for (const ForeignKey& key : keys)
@@ -212,7 +240,7 @@ void read_nemo(Reading& reading, const Node& said) {
     return member.first == "activation" || member.first == "bias" || member.first == "share_embeddings_and_output_weights" ||
            member.first == "fp8";
   });
-  read_megatron(reading, arguments, kNemo);
+  read_megatron(reading, arguments, kNemo, Unknown::unread);  // among NeMo's own keys
 }
 
 }  // namespace

@@ -49,6 +49,13 @@ bool tells_of_weights(const std::string& key) {
   return false;
 }
 
+/// Parts of names that tell how a run is laid out over devices, or what is kept.
+bool tells_of_layout(const std::string& key) {
+  for (const char* part : {"parallel", "recompute", "offload", "shard", "fsdp", "zero_stage", "degree"})
+    if (key.find(part) != std::string::npos) return true;
+  return false;
+}
+
 /// A key that the program has not.
 void absent(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
   std::vector<std::string> names = schema.keys();
@@ -67,6 +74,9 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   if (const auto ours = strategy_key_of(key))
     refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide " + *ours, value.where,
            "leave it out and say --set " + *ours + "=…, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+  if (tells_of_layout(key))
+    refuse("not modelled: " + key.substr(0, 60) + ", a key that " + schema.release() + " has not and that may decide how the run is laid out",
+           value.where, "leave it out and say what it means by flags, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
   reading.leave_unknown(key, value.where);
 }
 
@@ -76,10 +86,13 @@ void judge(Reading& reading, const Schema& schema, const Rows& rows, const std::
   const KeyMark mark = schema.mark(key);
   if (mark.kind == KeyMark::Kind::absent) return absent(reading, schema, rows, key, value, unknown);
   const std::string text = text_of(value);
-  if (mark.kind != KeyMark::Kind::neutral && !says_nothing(text, mark.by_default))
+  const bool decides = mark.kind == KeyMark::Kind::not_modelled || mark.kind == KeyMark::Kind::unjudged;
+  if (decides && !says_nothing(text, mark.by_default))
     refuse("not modelled: " + (mark.why.empty() ? "'" + key + "' of " + schema.release() : mark.why) + ", found " + key + ": " +
                text.substr(0, 60),
            value.where, mark.by_default && *mark.by_default != "null" ? "set it to " + *mark.by_default : "leave it out");
+  if (mark.kind == KeyMark::Kind::told && !says_nothing(text, mark.by_default))
+    return reading.leave_unknown(key + ": " + text.substr(0, 40) + " (" + mark.why + ", not modelled)", value.where);
   reading.leave_unread(key, value.where);
 }
 
@@ -88,7 +101,7 @@ Schema::Schema(const std::string& text, const std::string& where) {
   const JsonValue root = document.root();
   release_ = root["release"].text();
   for (const std::string& key : root["keys"].keys()) keys_[key] = default_in(root["keys"], key);
-  for (const std::string& key : root["former"].keys()) keys_[key] = std::nullopt;
+  for (const std::string& key : root["former"].keys()) keys_[key] = default_in(root["former"], key);
   if (const auto beside = root.find("beside"))
     for (const std::string& key : beside->keys()) keys_[key] = std::nullopt;
   if (const auto post = root.find("post_training")) {
@@ -99,8 +112,9 @@ Schema::Schema(const std::string& text, const std::string& where) {
     }
     groups_.push_back(std::move(read));
   }
-  for (const auto& [part, kind] : {std::pair("neutral", KeyMark::Kind::neutral), std::pair("not_modelled", KeyMark::Kind::not_modelled)})
-    for (const JsonValue& group : root[part].elements()) {
+  for (const auto& [part, kind] : {std::pair("neutral", KeyMark::Kind::neutral), std::pair("told", KeyMark::Kind::told),
+                                   std::pair("not_modelled", KeyMark::Kind::not_modelled)})
+    for (const JsonValue& group : root.find(part) ? root[part].elements() : std::vector<JsonValue>()) {
       Group read{kind, group["why"].text(), {}};
       for (const JsonValue& key : group["keys"].elements()) read.keys.push_back(key.text());
       groups_.push_back(std::move(read));
@@ -152,7 +166,7 @@ std::string Schema::page() const {
   for (const Group& group : groups_) {
     std::string names;
     for (const std::string& key : group.keys) names += (names.empty() ? "`" : ", `") + key + "`";
-    text += "| " + names + " | " + (group.kind == KeyMark::Kind::neutral ? "nothing: " : "refused: ") + group.why + " |\n";
+    text += "| " + names + " | " + (group.kind == KeyMark::Kind::neutral ? "nothing: " : group.kind == KeyMark::Kind::told ? "told: " : "refused: ") + group.why + " |\n";
   }
   return text;
 }

@@ -17,6 +17,7 @@ struct KeyMark {
     absent,       ///< the program has no such key
     unjudged,     ///< it has, and nobody has said what it means: refused
     neutral,      ///< it cannot change memory or time; `why`
+    told,         ///< it changes them by a little; the answer is without it and says so
     not_modelled  ///< it can: any value but the program's own default is refused; `why` names it
   };
   Kind kind = Kind::absent;

@@ -57,7 +57,7 @@ std::string show_resolved(const ForeignRun& run) {
   const Strategy resolved = resolve(run.strategy, run.model, run.cluster);
   if (!resolved.assumed.empty()) text += "\ntaken where nothing was said, as of " + find_framework(resolved.framework).source + "\n";
   for (const std::string& line : resolved.assumed) text += "  " + line + "\n";
-  if (!run.unknown.empty()) text += "\nkeys of the script's own: what they change is not known here\n";
+  if (!run.unknown.empty()) text += "\nnot read: what these keys change is not known here\n";
   for (const std::string& line : run.unknown) text += "  " + line + "\n";
   if (!run.unread.empty()) text += "\nunread: they change nothing of memory or time\n";
   for (const std::string& line : run.unread) text += "  " + line + "\n";
