@@ -189,6 +189,9 @@ void check_task(Resolver& r) {
   using Head = Model::Task;
   const Task task = r.s.task;
   const Head head = r.model.task;
+  if (head == Head::backbone && r.profile().code == ModelCode::transformers)
+    r.complaints.add("the class " + r.model.architecture + " has no head, and so no loss to train on",
+                     "name the class that is trained in the config's architectures, as LlamaForCausalLM is LlamaModel's");
   if (task == Task::automatic || head == Head::backbone) return;
   const bool images = head == Head::image_classification;
   const bool fits = task == Task::lm          ? head == Head::causal_lm || head == Head::masked_lm || head == Head::seq2seq

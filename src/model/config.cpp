@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "data/shipped_files.hpp"
 #include "plimsoll/error.hpp"
@@ -35,6 +36,13 @@ const ConfigDefaults& ConfigDefaults::shipped() {
 }
 
 std::optional<JsonValue> ConfigDefaults::model_type(std::string_view name) const { return document_.root()["model_types"].find(name); }
+
+bool ConfigDefaults::known_to_any(std::string_view key) const {
+  const JsonValue types = document_.root()["model_types"];
+  for (const std::string& type : types.keys())
+    if (const auto defaults = types[type].find("defaults"); defaults && defaults->has(key)) return true;
+  return false;
+}
 
 bool ConfigDefaults::immaterial(std::string_view key) const { return contains(immaterial_, key); }
 
@@ -91,7 +99,22 @@ JsonValue Config::required(std::string_view key) const {
   return object_[key];  // missing: the error names the key that was perhaps meant
 }
 
-std::int64_t Config::dimension(std::string_view key, std::int64_t most) const { return required(key).integer(1, most); }
+namespace {
+
+/// A whole number, also as Python's floats are written: "hidden_size": 2048.0.
+std::int64_t whole(const JsonValue& value, std::int64_t least, std::int64_t most) {
+  constexpr double kExact = 9007199254740992.0;  // 2^53
+  if (value.is_number() && !value.is_integer()) {
+    const double number = value.number(-kExact, kExact);
+    if (std::floor(number) == number && number >= static_cast<double>(least) && number <= static_cast<double>(most))
+      return static_cast<std::int64_t>(number);
+  }
+  return value.integer(least, most);
+}
+
+}  // namespace
+
+std::int64_t Config::dimension(std::string_view key, std::int64_t most) const { return whole(required(key), 1, most); }
 
 std::int64_t Config::dimension_or(std::string_view key, std::int64_t fallback, std::int64_t most) const {
   return optional_dimension(key, most).value_or(fallback);
@@ -99,16 +122,16 @@ std::int64_t Config::dimension_or(std::string_view key, std::int64_t fallback, s
 
 std::optional<std::int64_t> Config::optional_dimension(std::string_view key, std::int64_t most) const {
   const auto value = find(key);
-  return value ? std::optional(value->integer(1, most)) : std::nullopt;
+  return value ? std::optional(whole(*value, 1, most)) : std::nullopt;
 }
 
 std::int64_t Config::integer(std::string_view key, std::int64_t least, std::int64_t most) const {
-  return required(key).integer(least, most);
+  return whole(required(key), least, most);
 }
 
 std::int64_t Config::integer_or(std::string_view key, std::int64_t fallback, std::int64_t least, std::int64_t most) const {
   const auto value = find(key);
-  return value ? value->integer(least, most) : fallback;
+  return value ? whole(*value, least, most) : fallback;
 }
 
 double Config::number(std::string_view key, double least, double most) const { return required(key).number(least, most); }
@@ -188,7 +211,7 @@ std::vector<std::string> Config::unread_keys() const {
     if (ConfigDefaults::shipped().immaterial(first) || ConfigDefaults::shipped().immaterial(last)) continue;
     unread.push_back(key);
     const bool known = defaults_ && defaults_->has(first);
-    if (known || first.size() < 5 || first != key) continue;
+    if (known || first.size() < 5 || first != key || first.front() == '_' || ConfigDefaults::shipped().known_to_any(first)) continue;
     // A misspelling differs from a wanted key in one or two letters, and that key is not there itself.
     std::vector<std::string> missing;
     for (const auto& name : wanted_)

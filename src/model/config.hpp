@@ -101,6 +101,8 @@ class ConfigDefaults {
   static const ConfigDefaults& shipped();
   /// Object with "defaults" and perhaps "aliases", or nothing for an unknown model_type.
   std::optional<JsonValue> model_type(std::string_view name) const;
+  /// Whether any type's config has a key: another's key that stands in a config is no slip of the pen.
+  bool known_to_any(std::string_view key) const;
   /// Keys that have no influence on parameters, memory or time: token ids, generation, initialisation.
   bool immaterial(std::string_view key) const;
 

@@ -46,6 +46,15 @@ bool cut_tuning(std::string& name) {
 
 }  // namespace
 
+std::optional<std::string> checkpoint_dtype_of(const std::string& shipped) {
+  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
+  const JsonValue types = document.root()["dtypes"];
+  for (const char* type : {"bf16", "fp16", "fp32"})
+    for (const JsonValue& name : types[type].elements())
+      if (name.text() == shipped) return type;
+  return {};
+}
+
 std::string name_without_owner(std::string_view hub_name) { return lower(hub_name.substr(hub_name.rfind('/') + 1)); }
 
 std::optional<std::string> shipped_name_of(std::string_view hub_name) {

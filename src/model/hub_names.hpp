@@ -11,6 +11,9 @@ namespace plimsoll::model {
 /// another owner's copy or tuning, by its own name without the owner and what tells how it was tuned. Case does not matter.
 std::optional<std::string> shipped_name_of(std::string_view hub_name);
 
+/// The type in which the checkpoint of a shipped model lies on the hub ("bf16"), where that is known.
+std::optional<std::string> checkpoint_dtype_of(const std::string& shipped);
+
 /// "google/Gemma-3-27b-it" is "gemma-3-27b-it": as shipped models are named.
 std::string name_without_owner(std::string_view hub_name);
 

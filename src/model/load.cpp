@@ -16,6 +16,7 @@
 #include "plimsoll/suggestion.hpp"
 #include "units/files.hpp"
 #include "units/json_reader.hpp"
+#include "units/python_json.hpp"
 
 namespace plimsoll {
 namespace {
@@ -54,7 +55,7 @@ const Family& family_of(const JsonValue& root, const std::string& architecture) 
     if (!given || given->is_null()) continue;
     const Family* family = model::find_family(given->text());
     if (family == nullptr) refuse_type(given->text(), given->where());
-    if (!architecture.empty() && !model::is_class_of(architecture, *family))
+    if (!architecture.empty() && !model::class_meant_by(architecture, *family))
       refuse(fmt::format("the architecture \"{}\" is no class of model_type \"{}\"", architecture.substr(0, 60), given->text()),
              root.where(), fmt::format("its classes start with {}", family->class_prefix));
     return *family;
@@ -69,6 +70,8 @@ const Family& family_of(const JsonValue& root, const std::string& architecture) 
 /// Facts that the builders leave to the reader of the config: what was assumed, what was not read, sizes that no number holds.
 void finish(Model& built, const Config& config, const std::string& stated, const Family& family) {
   if (stated.empty()) built.assumed.push_back(fmt::format("the class {} (the config names no architecture)", family.default_class));
+  if (!stated.empty() && built.architecture != stated && !model::is_class_of(stated, family))
+    built.assumed.push_back(fmt::format("the class {} for '{}'", built.architecture, stated.substr(0, 60)));
   built.unread_keys = config.unread_keys();
   (void)built.parameters();  // throws when the sizes leave 63 bits
 }
@@ -78,7 +81,7 @@ enum class Source : std::uint8_t { built, checkpoint };
 
 Model read_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture,
                  Source source) {
-  const JsonDocument document = JsonDocument::parse(json, where);
+  const JsonDocument document = JsonDocument::parse(json_of_python(json), where);
   const JsonValue root = document.root();
   if (!root.is_object()) root.expected("an object: the config of a model");
   if (root.has(model::kGraphKey)) return model::read_graph(root, name);
@@ -87,7 +90,8 @@ Model read_model(const std::string& json, const std::string& where, const std::s
   const Family& family = family_of(root, stated);
   const auto type = root.find("model_type");
   const Config config(root, type && type->is_text() ? type->text() : std::string(family.model_type), name,
-                      stated.empty() ? std::string(family.default_class) : stated, source == Source::checkpoint);
+                      stated.empty() ? std::string(family.default_class) : model::class_meant_by(stated, family).value_or(stated),
+                      source == Source::checkpoint);
   try {
     Model built = family.build(config);
     finish(built, config, stated, family);
@@ -109,7 +113,8 @@ std::vector<std::string> shipped_models() {
   for (const auto* file : data::shipped_files_under(kModelsFolder)) {
     const std::string_view rest = file->path.substr(kModelsFolder.size());
     const std::size_t slash = rest.find('/');
-    if (slash != std::string_view::npos) names.emplace_back(rest.substr(0, slash));
+    if (slash != std::string_view::npos && (rest.substr(slash) == kConfigName || rest.substr(slash) == kGraphName))
+      names.emplace_back(rest.substr(0, slash));
   }
   names.erase(std::unique(names.begin(), names.end()), names.end());
   return names;

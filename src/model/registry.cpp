@@ -155,6 +155,14 @@ bool is_class_of(std::string_view architecture, const Family& family) {
   return head.empty() || starts("For") || starts("Model") || starts("LMHeadModel") || starts("Text") || starts("EncoderModel");
 }
 
+std::optional<std::string> class_meant_by(const std::string& architecture, const Family& family) {
+  if (is_class_of(architecture, family)) return architecture;
+  if (architecture == "T5WithLMHeadModel") return "T5ForConditionalGeneration";  // its name before transformers 4
+  const std::size_t head = architecture.rfind("For");
+  if (head == std::string::npos || head == 0 || find_family_of_class(architecture)) return std::nullopt;
+  return std::string(family.class_prefix) + architecture.substr(head);
+}
+
 const Family* find_family_of_class(std::string_view architecture) {
   const auto& table = families();
   const auto found = std::find_if(table.begin(), table.end(), [&](const Family& family) { return is_class_of(architecture, family); });

@@ -1,6 +1,7 @@
 // The one table of known architectures.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,10 @@ const std::vector<RefusedType>& refused_types();
 const Family* find_family(std::string_view model_type);
 /// Whether a class belongs to a family: its prefix and the name of a head ("ForCausalLM", "Model", …) behind it.
 bool is_class_of(std::string_view architecture, const Family& family);
+/// The family's class that a config's class stands for: itself, or, where a repository calls its own class otherwise ("MyLlamaForCausalLM" of
+/// type llama), the one with its head; nullopt: none is told.
+std::optional<std::string> class_meant_by(const std::string& architecture, const Family& family);
+
 /// The family that a class belongs to, or nullptr.
 const Family* find_family_of_class(std::string_view architecture);
 

@@ -7,6 +7,8 @@
 
 #include "foreign_test.hpp"
 #include "formats/foreign/format.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 
 namespace plimsoll {
 namespace {
@@ -137,6 +139,32 @@ TEST(Schemas, PrimusTurbo) {
   };
   EXPECT_EQ(value_in(read("      enable_primus_turbo: true\n"), "attention"), "flash");
   EXPECT_EQ(value_in(read("      enable_primus_turbo: false\n"), "attention"), "te");
+}
+
+// transformers 5 loads weights in the type of their checkpoint, which for a shipped model is known: meta-llama/Llama-3.1-8B's is bfloat16. Its
+// predecessors took fp32.
+TEST(Schemas, AShippedModelKnowsItsCheckpointsType) {
+  const std::string text =
+      R"({"model_name_or_path": "meta-llama/Llama-3.1-8B", "per_device_train_batch_size": 1, "bf16": true, "max_length": 512})";
+  EXPECT_EQ(value_in(read_text("t.json", text), "param_dtype"), "bf16");
+  const Folder folder;
+  const std::string file = folder.write("t.json", text);
+  EXPECT_EQ(value_in(read_foreign({file}, {{}, "8xh100-sxm", {}, {"transformers=4.46.3"}}), "param_dtype"), "fp32");
+}
+
+// A base model has no loss: it is refused by name.
+TEST(Schemas, ABaseModelsClassIsNoneToTrain) {
+  const Folder folder;
+  const ForeignRun run = read_foreign(
+      {folder.write("config.json", R"({"model_type": "llama", "architectures": ["LlamaModel"], "num_hidden_layers": 2, "hidden_size": 256,
+                                       "num_attention_heads": 4, "intermediate_size": 512, "vocab_size": 1024})")},
+      {{}, "1xh100-sxm", {}});
+  try {
+    (void)resolve(run.strategy, run.model, run.cluster);
+    FAIL() << "nothing was refused";
+  } catch (const Error& error) {
+    EXPECT_TRUE(holds(error.what(), "LlamaModel has no head")) << error.what();
+  }
 }
 
 struct Foreigner {

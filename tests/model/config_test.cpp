@@ -107,13 +107,36 @@ TEST(Config, AMisspeltKeyIsAnErrorThatNamesTheRightOne) {
   EXPECT_TRUE(mentions(error_of(R"({"model_typ": "llama"})"), "is \"model_typ\" meant to be model_type?"));
 }
 
+// What Python writes and JSON has not: a key that nobody reads may hold it, a size may not.
+TEST(Config, NumbersAsPythonWritesThem) {
+  EXPECT_EQ(llama(R"(, "time_step_limit": [0.0, Infinity], "x": -Infinity, "y": NaN)").parameters(), llama("").parameters());
+  EXPECT_EQ(llama(R"(, "hidden_size": 4096.0)").parameters(), llama("").parameters());
+  EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "hidden_size": Infinity})"), "hidden_size"));
+  EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "hidden_size": 4096.5})"), "hidden_size"));
+}
+
+// A repository's own class is the family's with that head; a class of another family is none.
+TEST(Config, ClassesOfOnesOwn) {
+  const Model own = parse_model(R"({"model_type": "llama", "architectures": ["MyLlamaForCausalLM"]})", "c", "c");
+  EXPECT_EQ(own.architecture, "LlamaForCausalLM");
+  ASSERT_FALSE(own.assumed.empty());
+  EXPECT_EQ(own.assumed.back(), "the class LlamaForCausalLM for 'MyLlamaForCausalLM'");
+  EXPECT_EQ(parse_model(R"({"model_type": "t5", "architectures": ["T5WithLMHeadModel"]})", "c", "c").architecture, "T5ForConditionalGeneration");
+}
+
+// transformers writes _num_labels beside num_labels' names; another type's key is no misspelling of this one's.
+TEST(Config, KeysThatOnlyLookMisspelt) {
+  EXPECT_EQ(parse_model(R"({"model_type": "bart", "_num_labels": 3})", "c", "c").model_type, "bart");
+  EXPECT_EQ(parse_model(R"({"model_type": "bert", "num_layers": 12})", "c", "c").model_type, "bert");
+}
+
 TEST(Config, AbsurdSizesAreRefusedWithTheirPlace) {
   EXPECT_EQ(error_of(R"({"model_type": "llama", "num_hidden_layers": 1000000000000})"),
             "config.json#/num_hidden_layers: expected an integer from 1 to 4096, found 1000000000000");
   EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "hidden_size": -4096})"), "config.json#/hidden_size"));
   EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "hidden_size": 0})"), "config.json#/hidden_size"));
   EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "hidden_size": "4096"})"), "found \"4096\""));
-  EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "hidden_size": 4096.0})"), "expected an integer"));
+  EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "hidden_size": 4096.5})"), "expected an integer"));
   EXPECT_TRUE(mentions(error_of(R"({"model_type": "llama", "hidden_size": 1073741824, "num_attention_heads": 1073741824,
       "head_dim": 1073741824, "num_key_value_heads": 1073741824})"),
                        "2^63"));

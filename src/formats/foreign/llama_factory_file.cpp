@@ -114,6 +114,8 @@ void read(Reading& reading, const Node& tree) {
     reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
   read_training_arguments(reading, rest);
   const bool adapters = reading.is("task", "lora"), alone = reading.is("framework", "accelerate");
+  if (!adapters && alone && !reading.is("precision", "pure-bf16"))
+    reading.derive("param_dtype", "fp32", "LLaMA-Factory upcasts what is trained (model/adapter.py, cast_trainable_params_to_fp32)");
   if (adapters && alone && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
     reading.derive("param_dtype", reading.value("precision"), "LLaMA-Factory loads frozen weights in the type it trains in");
 }

@@ -7,6 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "units/files.hpp"
 #include "units/json_reader.hpp"
+#include "units/python_json.hpp"
 #include "units/switches.hpp"
 
 namespace plimsoll::formats {
@@ -70,7 +71,8 @@ void relocate(Node& tree, const std::string& where) {
 
 bool is_on(const Node* value) {
   if (!value || value->is_null()) return false;
-  const std::optional<bool> on = value->is_scalar() ? switch_of(value->text) : std::nullopt;
+  std::optional<bool> on = value->is_scalar() ? switch_of(value->text) : std::nullopt;
+  if (value->is_scalar() && (value->text == "1" || value->text == "0")) on = value->text == "1";  // Python's truth of a number
   if (!on) fail(std::string("expected ") + kSwitchWords + ", found \"" + value->text.substr(0, 60) + "\"", value->where);
   return *on;
 }
@@ -203,7 +205,7 @@ Node parse_json_text(const std::string& text, const std::string& where) {
   limits.text_bytes = kMostText;
   limits.values = static_cast<std::int64_t>(kMostValues);
   limits.depth = kMostDepth;
-  return node_of(JsonDocument::parse(text, where, limits).root());
+  return node_of(JsonDocument::parse(json_of_python(text), where, limits).root());
 }
 
 void resolve_references(Node& root) {

@@ -2,6 +2,7 @@
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
+#include "model/hub_names.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -228,12 +229,14 @@ void read_adapter_flags(Reading& reading, const Node& tree) {
 
 /// Weights come in fp32, from 5.0 on in the type of their checkpoint, which a config.json tells. FSDP's shards are upcast, DeepSpeed casts.
 void assume_weights(Reading& said) {
-  said.when_model_is_known([](Reading& reading, const Model&) {
+  said.when_model_is_known([](Reading& reading, const Model& model) {
     const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("mixed_precision", "bf16") ||
                       reading.is("mixed_precision", "fp16");
     const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
     if (!half || sharded || reading.is("framework", "deepspeed")) return;
     const ProgramDefault usual = program_default(reading, "from_pretrained.dtype", nullptr, kRelease);
+    if (const auto type = model::checkpoint_dtype_of(model.name); type && !reading.has("checkpoint.dtype"))
+      reading.derive("checkpoint.dtype", *type, "the checkpoint of " + model.name + " on the hub (models/hub.json)");
     const bool of_checkpoint = usual.word == "auto" && reading.has("checkpoint.dtype");
     reading.assume("param_dtype", of_checkpoint ? reading.value("checkpoint.dtype") : "fp32",
                    usual.told + (usual.word != "auto" ? ""
