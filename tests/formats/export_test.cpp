@@ -4,6 +4,7 @@
 #include <random>
 
 #include "foreign_test.hpp"
+#include "plimsoll/estimate.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/gate.hpp"
@@ -203,6 +204,30 @@ TEST(Export, ABatchScriptStartsTheProgramsOwnLauncherOnEveryNode) {
   const ExportedRun job = export_run(plan, "k8s-pytorchjob");
   EXPECT_NE(file_of(job, "job.yaml").find("kind: PyTorchJob"), std::string::npos);
   EXPECT_NE(file_of(job, "job.yaml").find("replicas: 3"), std::string::npos);
+}
+
+// Megatron-LM has no adapters: a run that trained all weights instead would not be the plan's.
+TEST(Export, WhatIsTrainedIsNotLost) {
+  const ExportPlan plan{"qwen2.5-7b", load_model("qwen2.5-7b"), parse_cluster("8xh100-sxm"),
+                        strategy_of({{"lora.r", "16"}, {"lora.target_modules", "all-linear"}, {"micro_batch", "1"}, {"seq_len", "2048"}})};
+  try {
+    (void)export_run(plan, "megatron");
+    FAIL() << "it was written";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("megatron cannot be told of adapters"), std::string::npos) << error.what();
+  }
+}
+
+// The header's prediction is that of the files as they are read: the same report as of reading them.
+TEST(Export, PredictsWhatTheFilesSay) {
+  const ExportPlan plan{"llama-3.2-1b", load_model("llama-3.2-1b"), parse_cluster("2xrtx4090"),
+                        strategy_of({{"data_parallel", "ddp"}, {"micro_batch", "1"}, {"seq_len", "1024"}}), true};
+  const ExportedRun run = export_run(plan, "axolotl");
+  const Folder folder;
+  const ForeignRun back = read_foreign({folder.write("axolotl.yaml", file_of(run, "axolotl.yaml"))}, {"llama-3.2-1b", "2xrtx4090", {}});
+  ASSERT_TRUE(run.predicted.has_value());
+  EXPECT_EQ(run.predicted->worst_rank().memory.reserved, estimate(back.model, back.cluster, back.strategy).worst_rank().memory.reserved);
+  EXPECT_NE(file_of(run, "axolotl.yaml").find("pretraining_dataset:\n  - path: \"allenai/c4\""), std::string::npos) << file_of(run, "axolotl.yaml");
 }
 
 // Another program's strategy: what it cannot be told is said.

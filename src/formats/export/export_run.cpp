@@ -107,17 +107,30 @@ ExportedRun export_run(const ExportPlan& said, const std::string& to) {
   const ExportPlan plan = named(said);
   const Strategy first = resolve(plan.strategy, plan.model, plan.cluster);
   const Target& target = target_of(to, first);
-  ExportedRun out;
-  const Strategy strategy = said_for(plan, target, first, out.no_equal);
+  std::vector<std::string> changes;
+  const Strategy strategy = said_for(plan, target, first, changes);
   const Strategy resolved = resolve(strategy, plan.model, plan.cluster);
-  if (plan.predict) out.predicted = estimate(plan.model, plan.cluster, strategy);
-  const Writing writing{plan, resolved, plan.model_name.find('/') == std::string::npos ? hub_name(plan.model_name) : plan.model_name,
-                        comments_of(plan, resolved, out.predicted), out};
-  target.write(writing);
-  for (const auto& [name, write] : jobs())
-    if (to == name && write != nullptr) write(writing);
-  const ForeignRun back = read_exported(out, plan);
-  for (const std::string& line : differences(resolved, resolve(back.strategy, plan.model, plan.cluster))) out.no_equal.push_back(line);
+  const auto written = [&](const std::optional<Report>& predicted) {
+    ExportedRun files;
+    const Writing writing{plan, resolved, plan.model_name.find('/') == std::string::npos ? hub_name(plan.model_name) : plan.model_name,
+                          comments_of(plan, resolved, predicted), files};
+    target.write(writing);
+    for (const auto& [name, write] : jobs())
+      if (to == name && write != nullptr) write(writing);
+    return files;
+  };
+  ExportedRun out = written({});
+  const ForeignRun back = read_exported(out, plan);  // what the files say is what is predicted, not what they were meant to say
+  const Strategy said_back = resolve(back.strategy, plan.model, plan.cluster);
+  if (resolved.lora.has_value() != said_back.lora.has_value())
+    refuse(std::string(target.name) + " cannot be told of adapters: its run would train all weights", "--to", "export to accelerate, axolotl or llama-factory");
+  if (plan.predict) {
+    const Report predicted = estimate(plan.model, plan.cluster, back.strategy);
+    out = written(predicted);
+    out.predicted = predicted;
+  }
+  out.no_equal = changes;
+  for (const std::string& line : differences(resolved, said_back)) out.no_equal.push_back(line);
   return out;
 }
 

@@ -89,6 +89,13 @@ std::string yaml_of(const Node& tree, int indent) {
   for (const auto& [name, value] : tree.members) {
     if (value.is_table()) {
       text += margin + name + ":\n" + yaml_of(value, indent + 1);
+    } else if (value.is_list() && !value.members.empty() && value.members.front().second.is_table()) {
+      text += margin + name + ":\n";
+      for (const auto& [unused, one] : value.members) {  // a table's first key stands behind the dash, the others below it
+        std::string table = yaml_of(one, indent + 2);
+        table.replace(margin.size() + 2, 2, "- ");
+        text += table;
+      }
     } else {
       text += margin + name + ": " + (value.is_list() ? list_of(value) : scalar_of(value)) + "\n";
     }

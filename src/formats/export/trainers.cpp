@@ -203,8 +203,11 @@ void write_axolotl(const Writing& w) {
     tree.set("deepspeed", text_node("ds_config.json"));
     w.file("ds_config.json", json_of(deepspeed_node(w)));
   }
-  Node data = Node::table({});
-  tree.set("pretraining_dataset", text_node("allenai/c4"));
+  Node data = Node::table({}), sets = Node::table({});
+  data.set("path", text_node("allenai/c4"));
+  sets.kind = Node::Kind::list;  // axolotl/utils/schemas/config.py: a list of at least one
+  sets.members.emplace_back("", std::move(data));
+  tree.set("pretraining_dataset", std::move(sets));
   tree.set("learning_rate", plain_node("1e-5"));
   tree.set("max_steps", plain_node("100"));
   tree.set("output_dir", text_node("output"));
@@ -237,7 +240,8 @@ void write_llama_factory(const Writing& w) {
     tree.set("lora_target", text_node(w.is("lora.target_modules", "all-linear") ? "all" : w.value("lora.target_modules")));
   }
   if (is_fsdp(w)) {
-    tree.set("fsdp", plain_node("true"));
+    // LLaMA-Factory pins transformers below 5.10, where `fsdp: true` wraps nothing by itself; the words say the same in every release.
+    tree.set("fsdp", text_node(w.is("fsdp.units", "none") ? "full_shard" : "full_shard auto_wrap"));
     tree.set("fsdp_config", fsdp_node(w, {}));
   }
   if (is_deepspeed(w)) {
