@@ -78,7 +78,9 @@ std::string canonical_device(const std::string& name) {
   if (const auto reason = look_up(aliases.refused, name)) refuse("accelerator '" + name + "': " + *reason);
   if (const auto found = look_up(aliases.names, name)) return *found;
   const std::string shown = name.substr(0, 64);
-  const std::string turned = number_first(name);
+  const std::string front = name.substr(0, name.find_last_of("xX"));  // the "rt" of "rtx409" is no device
+  const bool is_device = std::find(known.begin(), known.end(), lower(front)) != known.end() || look_up(aliases.names, front).has_value();
+  const std::string turned = is_device ? number_first(name) : std::string();
   std::string near = turned.empty() ? meant(shown, known) : "write the number first: " + turned;
   for (const auto& [alias, target] : aliases.names) known.push_back(alias);
   if (near.empty()) near = meant(shown, known);

@@ -49,7 +49,7 @@ def unknown_hub_name(checks):
 
 def meant(checks):
     """Names as people type them: what was meant is named, and the first name that comes to mind is not the wrong one."""
-    for arguments, says in ((["estimate", "gpt2", "--on", "4x4090"], "'rtx4090'"), (["estimate", "gpt2", "--on", "a100x8"], "8xa100"),
+    for arguments, says in ((["estimate", "gpt2", "--on", "4xrtx409"], "'rtx4090'"), (["estimate", "gpt2", "--on", "a100x8"], "8xa100"),
                             (["hardware", "MI300"], "'mi300x'"), (["hardware", "a100-80g"], "'a100-80gb-sxm'"), (["models", "vit-l"], "'vit-l16'"),
                             (["models", "Qwen3-8"], "'qwen3-8b'"), (["help"], "'--help'"), (["version"], "'--version'"),
                             (["estimate", "gpt2", "--on", "8xh100", "--gradient-checkpointing"], "'--recompute'"),

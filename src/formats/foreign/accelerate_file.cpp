@@ -132,7 +132,7 @@ void read_deepspeed(Reading& reading, const Node& tree) {
   const Node* config = tree.find("deepspeed_config");
   if (!config || config->is_null()) return;
   const Node* file = config->find("deepspeed_config_file");
-  read_rows(reading, deepspeed_rows(), *config, "deepspeed_config.", Unknown::refused);
+  read_rows(reading, deepspeed_rows(), *config, "deepspeed_config.", Unknown::dropped);  // launch.py takes them by name
   if (file && !file->is_null()) return reading.include(file->word(), *file, "deepspeed");
   take_defaults(reading, deepspeed_rows(), kRelease);
 }

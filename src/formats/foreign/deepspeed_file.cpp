@@ -1,5 +1,7 @@
 // DeepSpeed's JSON. Its keys below `zero_optimization` are keys of ours (strategy/deepspeed_options.cpp); what is said otherwise by the
 // program around it, and "auto", which Trainer and Accelerate fill in, are resolved here (transformers/integrations/deepspeed.py).
+#include <algorithm>
+
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
 
@@ -81,6 +83,19 @@ int recognises(const Node& tree) {
          count_of(tree, {"train_batch_size", "gradient_clipping", "fp16.enabled", "bf16.enabled", "steps_per_print"});
 }
 
+/// DeepSpeedConfig takes its tables by name and drops others: one whose name is nearly a table's would be dropped with all that it says.
+void refuse_misspelt_tables(const Node& tree) {
+  constexpr std::size_t kSlips = 2;  // letters
+  std::vector<std::string> tables;
+  for (const Row& row : rows())
+    if (const std::string_view name(row.foreign); name.find('.') != std::string_view::npos) tables.emplace_back(name.substr(0, name.find('.')));
+  for (const auto& [name, value] : tree.members) {
+    if (!value.is_table() || std::find(tables.begin(), tables.end(), name) != tables.end()) continue;
+    const std::string near = nearest_name(name, tables, kSlips);
+    if (!near.empty()) fail("unknown key '" + name.substr(0, 60) + "'", value.where, "did you mean '" + near + "'?");
+  }
+}
+
 bool is_auto(const Node& node) { return node.is_scalar() && node.text == "auto"; }
 
 /// Takes all "auto" out of a tree, telling where each stood.
@@ -151,7 +166,8 @@ void read(Reading& reading, const Node& tree) {
   Node said = tree;
   std::vector<std::pair<std::string, std::string>> autos;
   take_autos(said, {}, autos);
-  read_rows(reading, rows(), said);
+  refuse_misspelt_tables(said);
+  read_rows(reading, rows(), said, {}, Unknown::dropped);  // DeepSpeedConfig takes its keys by name
   read_autocast(reading, said);
   reading.derive("framework", "deepspeed", "DeepSpeed's JSON");
   take_defaults(reading, rows(), kRelease);

@@ -160,7 +160,9 @@ void read_checkpointing(Reading& reading, const Node& config, const std::string&
 
 void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, int version, const ReadRelease& release) {
   if (!config.is_null() && !config.is_table()) fail("expected a table of FSDP's keys", config.where);
-  const Node plain = without_prefix(config);
+  Node plain = without_prefix(config);
+  for (auto& [name, unused] : plain.members)
+    if (name == "backward_prefetch_policy") name = "backward_prefetch";  // Accelerate's name before 0.25
   read_rows(reading, fsdp_rows(), plain, prefix, Unknown::refused);
   const ProgramDefault usual = program_default(reading, prefix + "version", version == 2 ? "2" : "1", release);
   if (!reading.has("data_parallel")) reading.assume("data_parallel", usual.word == "2" ? "fsdp2" : "fsdp1", usual.told, usual.release);

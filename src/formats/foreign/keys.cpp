@@ -89,6 +89,7 @@ class RowReader {
     const bool whole = schema_ && row == nullptr && !schema_->has_below(key) && !has_pattern_below(key);
     if (value.is_table() && !whole && (row == nullptr || (ours && is_pattern(*row)))) return read(value, key + ".");
     if (row == nullptr) return unknown(key, value);
+    if (row->ours != kNothing && exact) require_resolved(key, value);
     if (row->ours == kCode || value.is_null()) return;
     if (row->ours == kNothing) return reading_.leave_unread(prefix_ + key, value.where);
     if (row->ours == kRefused) return refuse_value(*row, key, value);
@@ -106,6 +107,13 @@ class RowReader {
     });
   }
 
+  /// A reference that its file does not settle may stand for a folder, and for nothing that decides.
+  void require_resolved(const std::string& key, const Node& value) const {
+    if (!is_unresolved(value) || key.ends_with("_path") || key.ends_with("_file") || key.ends_with("_dir") || key.ends_with("_model")) return;
+    fail("there is no value that " + value.text.substr(0, 80) + " of " + prefix_ + key + " could stand for", value.where,
+         "write the value into the file");
+  }
+
   bool has_pattern_below(const std::string& key) const {
     return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row.foreign == key + ".*"; });
   }
@@ -120,9 +128,24 @@ class RowReader {
   void unknown(const std::string& key, const Node& value) {
     if (schema_) return judge(reading_, *schema_, rows_, prefix_ + key, value, unknown_);
     if (unknown_ == Unknown::unread) return reading_.leave_unread(prefix_ + key, value.where);
+    if (unknown_ == Unknown::dropped) return drop(key, value);
     const std::string near = nearest_row(rows_, key);
     fail("unknown key '" + prefix_ + key + "'", value.where,
          near.empty() ? "the program refuses it itself" : "did you mean '" + near + "'?");
+  }
+
+  /// What the program takes no notice of, unless it is nearly a name that it knows.
+  void drop(const std::string& key, const Node& value) {
+    constexpr std::size_t kSlips = 2;  // letters
+    std::vector<std::string> names;
+    for (const Row& row : rows_) names.emplace_back(row.foreign);
+    std::string near = nearest_name(key, names, kSlips);
+    if (const std::size_t dot = key.find('.'); near.empty() && dot != std::string::npos) {  // a table's name
+      for (std::string& name : names) name.resize(std::min(name.find('.'), name.size()));
+      near = nearest_name(key.substr(0, dot), names, kSlips);
+    }
+    if (!near.empty()) fail("unknown key '" + prefix_ + key + "'", value.where, "did you mean '" + near + "'?");
+    reading_.leave_unread(prefix_ + key + ": the program drops it", value.where);
   }
 
   Reading& reading_;

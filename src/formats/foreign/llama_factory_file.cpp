@@ -98,7 +98,9 @@ bool is_own(const std::string& name) {
   if (find_row(rows(), name)) return true;
   const Schema &own = *Schema::of("llama-factory"), &trainer = *Schema::of("transformers");
   if (own.mark(name).kind != KeyMark::Kind::absent) return true;
-  return !find_row(training_arguments_format().rows(), name) && !trainer.has(name);
+  if (find_row(training_arguments_format().rows(), name) || trainer.has(name)) return false;
+  constexpr std::size_t kSlips = 2;  // letters: a misspelt name is of the program whose name it nearly is
+  return nearest_name(name, trainer.keys(), kSlips).empty();
 }
 
 void read(Reading& reading, const Node& tree) {

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
+#include <optional>
+#include <sstream>
 
 #include "plimsoll/error.hpp"
 #include "units/files.hpp"
@@ -63,6 +66,8 @@ void Node::set(std::string_view path, Node value) {
   if (!found->second.is_table()) found->second = Node::table(value.where);
   found->second.set(path.substr(dot + 1), std::move(value));
 }
+
+bool is_unresolved(const Node& value) { return value.is_scalar() && value.text.find("${") != std::string::npos; }
 
 void relocate(Node& tree, const std::string& where) {
   tree.where = where;
@@ -155,20 +160,51 @@ class References {
     return whole + reference.substr(dots);
   }
 
+  /// Arithmetic that NeMo's launcher and its recipes register as resolvers ("${multiply:4, ${.hidden_size}}"); nullopt: none of it, or of no
+  /// whole numbers.
+  std::optional<Node> computed(const std::string& reference, const std::string& where) {
+    const std::size_t colon = reference.find(':');
+    const std::string name = reference.substr(0, colon);
+    if (colon == std::string::npos || (name != "multiply" && name != "int_div" && name != "divide_floor" && name != "divide_ceil" && name != "sum"))
+      return std::nullopt;
+    Node arguments = Node::scalar(reference.substr(colon + 1), where);
+    resolve(arguments);
+    std::vector<std::int64_t> numbers;
+    std::istringstream text(arguments.text);
+    for (std::string part; std::getline(text, part, ',');) {
+      std::int64_t number = 0;
+      std::erase(part, ' ');
+      const char* end = part.data() + part.size();
+      const auto [stop, error] = std::from_chars(part.data(), end, number);
+      constexpr std::int64_t kMost = std::int64_t{1} << 31;
+      if (error != std::errc() || stop != end || number < 1 || number > kMost) return Node::scalar("${" + reference + "}", where, true);
+      numbers.push_back(number);
+    }
+    if (numbers.size() != 2) return Node::scalar("${" + reference + "}", where, true);
+    const std::int64_t a = numbers[0], b = numbers[1];
+    const std::int64_t value = name == "multiply" ? a * b : name == "sum" ? a + b : name == "divide_ceil" ? (a + b - 1) / b : a / b;
+    return Node::scalar(std::to_string(value), where);
+  }
+
   /// The value that a reference stands for: another value of the file, or the default of one that the environment would give.
   Node value_of(const std::string& reference, const std::string& where) {
     if (const Node* found = root_.find(from_root(reference))) return *found;
+    if (const auto number = computed(reference, where)) return *number;
     const bool environment = reference.compare(0, 7, "oc.env:") == 0;
     const std::string name = environment ? reference.substr(7) : reference;
     const std::size_t end = name.find_first_of(environment ? "," : ":");
     if (end != std::string::npos) return Node::scalar(name.substr(end + 1), where);
     if (environment) return Node{};
-    fail("there is no value '" + reference.substr(0, 80) + "' that ${…} could stand for", where);
+    return Node::scalar("${" + reference + "}", where, true);  // whoever reads it asks for it: refuse_unresolved
   }
 
   void replace_whole(Node& node, int depth) {
     Node value = value_of(node.text.substr(2, node.text.size() - 3), node.where);
     value.where = node.where;
+    if (is_unresolved(value)) {
+      node = std::move(value);
+      return;
+    }
     if (++replaced_ > kMostValues) fail("the references unfold without end", node.where);
     node = std::move(value);
     resolve(node, depth + 1);

@@ -38,6 +38,9 @@ struct Node {
   static Node table(std::string where);
 };
 
+/// Whether a value holds a reference that its file does not settle.
+bool is_unresolved(const Node& value);
+
 /// Says of a whole tree that it stands at one place: JSON within a line.
 void relocate(Node& tree, const std::string& where);
 
@@ -63,7 +66,8 @@ Node parse_yaml_text(const std::string& text, const std::string& where);
 Node parse_toml_text(const std::string& text, const std::string& where);
 
 /// Puts the values of ${path} in the place of their references, as OmegaConf does: torchtune, llm-foundry. References to an environment
-/// ("${oc.env:X}", "${X:default}") give their default. Throws Error: no such path, a circle.
+/// ("${oc.env:X}", "${X:default}") give their default; a reference to what the file has not stays as it is, for many name a folder that
+/// matters nothing. Throws Error: a circle.
 void resolve_references(Node& root);
 
 }  // namespace plimsoll::formats

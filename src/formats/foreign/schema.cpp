@@ -62,7 +62,8 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   for (const Row& row : rows) names.emplace_back(row.foreign);
   constexpr std::size_t kSlips = 2;  // letters: beyond these another name may well be meant, unless the program takes no other
   const std::string near = unknown == Unknown::refused ? nearest_name(key, names) : nearest_name(key, names, kSlips);
-  if (!near.empty() || unknown == Unknown::refused)
+  const bool of_weights = unknown == Unknown::own && tells_of_weights(key) && !tells_of_weights(near);  // lora_rank is no local_rank
+  if ((!near.empty() && !of_weights) || unknown == Unknown::refused)
     fail("unknown key '" + key.substr(0, 80) + "': " + schema.release() + " has none of this name", value.where,
          near.empty() ? "leave it out" : "did you mean '" + near + "'?");
   if (unknown == Unknown::dropped) return reading.leave_unread(key + ": " + schema.release() + " has no such key and drops it", value.where);

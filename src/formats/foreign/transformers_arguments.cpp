@@ -282,7 +282,11 @@ const Rows& no_rows() {
   return none;
 }
 
-int recognises_config(const Node& tree) { return 3 * count_of(tree, {"model_type", "architectures", "_class_name"}); }
+/// A config's sizes are called as Megatron's arguments are; programs that have a `model_type` as well name a model beside it.
+int recognises_config(const Node& tree) {
+  const bool beside = count_of(tree, {"base_model", "model_name_or_path", "modules", "trainer", "training"}) > 0;
+  return (beside ? 3 : 9) * count_of(tree, {"model_type", "architectures", "_class_name"});
+}
 
 std::string json_of(const Node& node) {
   if (node.is_null()) return "null";
