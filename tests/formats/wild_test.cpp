@@ -240,6 +240,7 @@ const Wild kWild[] = {
     tune("quantization-aware", "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n", {}, "aware of a quantization"),
     tune("tensor parallelism", "tensor_parallel_dim: 2\n", {}, "tensor parallelism is not modelled"),
     tune("a key of one's own", "my_note: x\nlog_level: INFO\n", {{"micro_batch", "2"}}),
+    tune("several datasets", "datasets: [{_component_: a}, {_component_: b}]\n", {{"micro_batch", "2"}}),
     tune("a folder that matters nothing", "output_dir: ${somewhere}/x\n", {{"micro_batch", "2"}}),
     tune("a size that is nowhere", "gradient_accumulation_steps: ${steps}\n", {}, "there is no value that ${steps}"),
     tune("a vocabulary of another size", "resize_token_embeddings: true\n", {}, "a vocabulary of another size"),
@@ -272,6 +273,8 @@ const Wild kWild[] = {
     primus("another compiler", "      torch_compile: {enable: true, backend: inductor}\n", {}, "torch.compile under Primus"),
     primus("a compiler that is off", "      torch_compile: {enable: false, backend: inductor}\n", {{"micro_batch", "1"}}),
     primus("switches as numbers", "      enable_primus_turbo: 1\n      use_turbo_attention: 1\n", {{"attention", "flash"}}),
+    primus("a switch of Megatron's as a number", "      tensor_model_parallel_size: 2\n      sequence_parallel: 1\n", {{"sequence_parallel", "true"}, {"tp", "2"}}),
+    primus("a key of its patches", "      disable_delayed_scaling_patches: true\n", {{"micro_batch", "1"}}),
     primus("values with defaults", "      enable_primus_turbo: ${TURBO:true}\n      use_turbo_attention: ${ATTENTION:true}\n", {{"attention", "flash"}}),
     {"primus, another trainer", "p.yaml", "work_group: a\nexp_name: b\nmodules:\n  post_trainer:\n    framework: megatron_bridge\n", "gpt2", {}, "Primus' post_trainer"},
 

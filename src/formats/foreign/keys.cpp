@@ -95,7 +95,7 @@ class RowReader {
     if (row->ours == kRefused) return refuse_value(*row, key, value);
     for (const Row& each : rows_)  // one key may say several things
       if (&each == row || (!is_pattern(*row) && key == each.foreign)) {
-        const std::string said = to_ours(each, value.word(), value.where);
+        const std::string said = to_ours(each, truth_of(key, value.word()), value.where);
         if (!said.empty()) reading_.say(our_key(each, key), said, prefix_ + key, value.where);
       }
   }
@@ -112,6 +112,13 @@ class RowReader {
     if (!is_unresolved(value) || key.ends_with("_path") || key.ends_with("_file") || key.ends_with("_dir") || key.ends_with("_model")) return;
     fail("there is no value that " + value.text.substr(0, 80) + " of " + prefix_ + key + " could stand for", value.where,
          "write the value into the file");
+  }
+
+  /// Python's truth of a number, for a switch: 1 of `sequence_parallel: 1`.
+  std::string truth_of(const std::string& key, const std::string& value) const {
+    if (!schema_ || (value != "1" && value != "0")) return value;
+    const std::optional<std::string> usual = schema_->mark(key).by_default;
+    return usual == "true" || usual == "false" ? (value == "1" ? "true" : "false") : value;
   }
 
   bool has_pattern_below(const std::string& key) const {

@@ -160,7 +160,7 @@ void read_primus(Reading& reading, const Node& said) {
          {std::pair{"swiglu", "true"}, {"hidden_dropout", "0"}, {"attention_dropout", "0"}, {"normalization", "RMSNorm"}})
       if (!arguments.find(key)) arguments.set(key, Node::scalar(value, kPrimus));
   }
-  read_megatron(reading, arguments, kPrimus, Unknown::refused);
+  read_megatron(reading, arguments, kPrimus, Unknown::own);  // its patches read arguments of their own
   if (!reading.has("model")) return;
   const std::vector<ForeignKey> keys = reading.keys();
   for (const ForeignKey& key : keys)

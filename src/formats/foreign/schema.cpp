@@ -56,6 +56,12 @@ bool tells_of_layout(const std::string& key) {
   return false;
 }
 
+/// "--data-parallel", as the command line calls a key of ours.
+std::string flag_of(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return "--" + key;
+}
+
 /// A key that the program has not.
 void absent(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
   std::vector<std::string> names = schema.keys();
@@ -74,7 +80,7 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
            "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit");
   if (const auto ours = strategy_key_of(key))
     refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide " + *ours, value.where,
-           "leave it out and say --set " + *ours + "=…, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+           "leave it out and say " + flag_of(*ours) + ", or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
   if (tells_of_layout(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key that " + schema.release() + " has not and that may decide how the run is laid out",
            value.where, "leave it out and say what it means by flags, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
