@@ -129,10 +129,14 @@ bool set_full_block(Setting& x) {
   return true;
 }
 
-/// none | full | selective | selective:a,b | selective-ac-op | selective-layer | every-4-layers | full-block-21-of-80-layers
+/// true | none | full | selective | selective:a,b | selective-ac-op | selective-layer | every-4-layers | full-block-21-of-80-layers
 void set_recompute(Setting& x) {
-  const std::string& text = x.value.text();
   Recompute& recompute = x.s.recompute;
+  if (const std::optional<bool> on = x.perhaps_truth()) {  // as programs call it: gradient checkpointing, or none
+    recompute.kind = *on ? Recompute::Kind::full : Recompute::Kind::none;
+    return;
+  }
+  const std::string& text = x.value.text();
   if (set_full_block(x)) return;
   if (const std::optional<int> n = number_between(text, "every-", "-layers"); n && *n >= 1) {
     recompute.kind = Recompute::Kind::alternate;
@@ -298,6 +302,10 @@ void set_sharding(Setting& x) { x.choice(x.s.fsdp.sharding, sharding_names()); }
 /// An optimizer's name; "fused-adam" (Apex's, Megatron's) and "adamw (cpu)" (DeepSpeed's) also say who steps.
 void set_optimizer(Setting& x) {
   const std::string& text = x.value.text();
+  if (text == "adamw_torch_fused") {  // transformers' name of both
+    x.put(x.s.optimizer_impl, OptimizerImpl::fused);
+    return x.put(x.s.optimizer, OptimizerKind::adamw);
+  }
   if (text == "fused-adam") {
     x.put(x.s.optimizer_impl, OptimizerImpl::fused);
     return x.put(x.s.optimizer, OptimizerKind::adam);

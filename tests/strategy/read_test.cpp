@@ -63,6 +63,20 @@ TEST(ReadStrategy, ReadsTheFormsOfRecompute) {
   EXPECT_NE(error_of(R"({"recompute": "sometimes"})").find("s.json#/recompute"), std::string::npos);
 }
 
+// What people type who know the programs' own names: transformers' optim and a switch for checkpointing.
+TEST(ReadStrategy, TakesTheProgramsOwnNames) {
+  const auto said = [](const char* key, const char* value) {
+    Strategy strategy;
+    set_option(strategy, key, value);
+    return strategy;
+  };
+  EXPECT_EQ(said("optimizer", "adamw_torch_fused").optimizer, OptimizerKind::adamw);
+  EXPECT_EQ(said("optimizer", "adamw_torch_fused").optimizer_impl, OptimizerImpl::fused);
+  EXPECT_EQ(said("optimizer", "adamw_bnb_8bit").optimizer, OptimizerKind::adamw_8bit);
+  EXPECT_EQ(said("recompute", "true").recompute.kind, Recompute::Kind::full);
+  EXPECT_EQ(said("recompute", "false").recompute.kind, Recompute::Kind::none);
+}
+
 TEST(ReadStrategy, ReadsDeepSpeedsOwnJson) {
   const Strategy s = parse_strategy(R"({"deepspeed": {"bf16": {"enabled": true}, "train_micro_batch_size_per_gpu": 2, "zero_optimization":
       {"stage": 3, "reduce_bucket_size": 5e7, "stage3_prefetch_bucket_size": "auto", "offload_optimizer": {"device": "cpu", "pin_memory": true}},
