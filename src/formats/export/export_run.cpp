@@ -123,7 +123,8 @@ ExportedRun export_run(const ExportPlan& said, const std::string& to) {
   const ForeignRun back = read_exported(out, plan);  // what the files say is what is predicted, not what they were meant to say
   const Strategy said_back = resolve(back.strategy, plan.model, plan.cluster);
   if (resolved.lora.has_value() != said_back.lora.has_value())
-    refuse(std::string(target.name) + " cannot be told of adapters: its run would train all weights", "--to", "export to accelerate, axolotl or llama-factory");
+    refuse(std::string(target.name) + " cannot be told of adapters: its run would train all weights", "--to",
+           "export to accelerate, axolotl or llama-factory");
   if (plan.predict) {
     const Report predicted = estimate(plan.model, plan.cluster, back.strategy);
     out = written(predicted);

@@ -26,7 +26,8 @@ const std::vector<OtherProgram>& other_programs() {
       // litgpt/pretrain.py, finetune/lora.py
       {"LitGPT", {{"checkpoint_dir", "train"}, {"model_name", "precision", "train"}, {"initial_checkpoint_dir", "train"}, {"train.lr_warmup_steps"}}},
       // olmo/config.py
-      {"OLMo", {{"fsdp.wrapping_strategy"}, {"model.mlp_ratio"}, {"model.max_sequence_length"}, {"tokenizer.identifier"}, {"save_interval_unsharded"}}},
+      {"OLMo",
+       {{"fsdp.wrapping_strategy"}, {"model.mlp_ratio"}, {"model.max_sequence_length"}, {"tokenizer.identifier"}, {"save_interval_unsharded"}}},
       {"OLMo-core", {{"train_module"}, {"model._CLASS_"}}},
       // lightning/pytorch/cli.py
       {"Lightning's command line", {{"model.class_path"}, {"data.class_path"}, {"trainer", "seed_everything"}}},

@@ -168,12 +168,20 @@ std::vector<std::string> Schema::keys() const {
   return names;
 }
 
+namespace {
+
+const char* meaning_of(KeyMark::Kind kind) {
+  return kind == KeyMark::Kind::neutral ? "nothing: " : kind == KeyMark::Kind::told ? "told: " : "refused: ";
+}
+
+}  // namespace
+
 std::string Schema::page() const {
   std::string text = "\nThe other keys of " + release_ + " (models/keys), by what they mean:\n\n| keys | |\n| --- | --- |\n";
   for (const Group& group : groups_) {
     std::string names;
     for (const std::string& key : group.keys) names += (names.empty() ? "`" : ", `") + key + "`";
-    text += "| " + names + " | " + (group.kind == KeyMark::Kind::neutral ? "nothing: " : group.kind == KeyMark::Kind::told ? "told: " : "refused: ") + group.why + " |\n";
+    text += "| " + names + " | " + meaning_of(group.kind) + group.why + " |\n";
   }
   return text;
 }

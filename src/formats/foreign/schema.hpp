@@ -34,7 +34,7 @@ class Schema {
 
   /// "axolotl 0.19.0".
   const std::string& release() const { return release_; }
-  /// Whether the program's supervised training has a key, or any below it.
+  /// Whether the program has a key, or any below it.
   bool has(const std::string& key) const { return mark(key).kind != KeyMark::Kind::absent || has_below(key); }
   KeyMark mark(const std::string& key) const;
   /// Whether the program has keys below this one ("fsdp_config.version").
