@@ -83,7 +83,6 @@ const Names<OptimizerKind>& optimizer_names() {
       {"adam-8bit", OptimizerKind::adam_8bit},
       {"adamw-8bit", OptimizerKind::adamw_8bit},
       {"adam8bit", OptimizerKind::adamw_8bit},
-      {"adamw-bnb-8bit", OptimizerKind::adamw_8bit},
       {"paged-adamw-8bit", OptimizerKind::paged_adamw_8bit},
       {"lion-8bit", OptimizerKind::lion_8bit},
       {"adadelta", OptimizerKind::adadelta},

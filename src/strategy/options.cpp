@@ -306,6 +306,7 @@ void set_optimizer(Setting& x) {
     x.put(x.s.optimizer_impl, OptimizerImpl::fused);
     return x.put(x.s.optimizer, OptimizerKind::adamw);
   }
+  if (text == "adamw_bnb_8bit") return x.put(x.s.optimizer, OptimizerKind::adamw_8bit);
   if (text == "fused-adam") {
     x.put(x.s.optimizer_impl, OptimizerImpl::fused);
     return x.put(x.s.optimizer, OptimizerKind::adam);
