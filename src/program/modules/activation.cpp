@@ -93,13 +93,13 @@ Tensor relu_squared(const Tensor& x) {
 
 Tensor unchanged(const Tensor& x) { return x; }
 
-struct Activation {
+struct NamedFunction {
   std::string_view name;
   Tensor (*run)(const Tensor&);
 };
 
 /// ACT2CLS, but for prelu and xielu, which have parameters, and sqrtsoftplus, a router's.
-constexpr Activation kActivations[] = {
+constexpr NamedFunction kActivations[] = {
     {"gelu", gelu},
     {"gelu_10", gelu_clipped},
     {"gelu_accurate", gelu_new},
@@ -140,7 +140,7 @@ ClampedGate clamped_gate(const Tensor& rows) {
 
 Tensor activate(std::string_view function, const Tensor& x) {
   const auto found =
-      std::find_if(std::begin(kActivations), std::end(kActivations), [&](const Activation& a) { return a.name == function; });
+      std::find_if(std::begin(kActivations), std::end(kActivations), [&](const NamedFunction& a) { return a.name == function; });
   if (found == std::end(kActivations)) refuse("activation '" + std::string(function) + "' is not modelled");
   return found->run(x);
 }
