@@ -5,7 +5,7 @@
 namespace plimsoll::serve {
 
 std::shared_ptr<const std::string> AnswerCache::find(const std::string& request) {
-  if (request.size() > most_bytes_ / 10) return nullptr;  // which is never kept, and need not be read for it
+  if (!may_keep(request.size())) return nullptr;  // and it need not be read for that
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = by_request_.find(request);
   if (found == by_request_.end()) return nullptr;
@@ -15,7 +15,7 @@ std::shared_ptr<const std::string> AnswerCache::find(const std::string& request)
 
 void AnswerCache::keep(const std::string& request, std::shared_ptr<const std::string> answer) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (by_request_.count(request) > 0 || request.size() + answer->size() > most_bytes_ / 10) return;
+  if (by_request_.count(request) > 0 || !may_keep(request.size() + answer->size())) return;
   kept_.push_front({request, std::move(answer)});
   bytes_ += kept_.front().bytes();
   by_request_.emplace(kept_.front().request, kept_.begin());

@@ -30,6 +30,8 @@ class AnswerCache {
     /// With what the list, the table and the allocator take beside the texts.
     std::size_t bytes() const { return request.size() + answer->size() + 256; }
   };
+  /// What is larger than a tenth of all is never kept.
+  bool may_keep(std::size_t bytes) const { return bytes <= most_bytes_ / 10; }
   void forget_last();
 
   std::size_t most_bytes_, bytes_ = 0;

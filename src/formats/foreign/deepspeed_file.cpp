@@ -85,7 +85,6 @@ int recognises(const Node& tree) {
 
 /// DeepSpeedConfig takes its tables by name and drops others: one whose name is nearly a table's would be dropped with all that it says.
 void refuse_misspelt_tables(const Node& tree) {
-  constexpr std::size_t kSlips = 2;  // letters
   std::vector<std::string> tables;
   for (const Row& row : rows())
     if (const std::string_view name(row.foreign); name.find('.') != std::string_view::npos) tables.emplace_back(name.substr(0, name.find('.')));
@@ -167,7 +166,7 @@ void read(Reading& reading, const Node& tree) {
   std::vector<std::pair<std::string, std::string>> autos;
   take_autos(said, {}, autos);
   refuse_misspelt_tables(said);
-  read_rows(reading, rows(), said, {}, Unknown::dropped);  // DeepSpeedConfig takes its keys by name
+  read_rows(reading, rows(), said);
   read_autocast(reading, said);
   reading.derive("framework", "deepspeed", "DeepSpeed's JSON");
   take_defaults(reading, rows(), kRelease);

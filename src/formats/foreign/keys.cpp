@@ -61,10 +61,10 @@ std::string our_key(const Row& row, const std::string& path) {
   return ours.substr(0, ours.size() - 1) + path.substr(std::string_view(row.foreign).size() - 1);
 }
 
-std::string nearest_row(const Rows& rows, const std::string& path) {
+std::vector<std::string> names_of(const Rows& rows) {
   std::vector<std::string> names;
   for (const Row& row : rows) names.emplace_back(row.foreign);
-  return nearest_name(path, names);
+  return names;
 }
 
 class RowReader {
@@ -136,21 +136,14 @@ class RowReader {
     if (schema_) return judge(reading_, *schema_, rows_, prefix_ + key, value, unknown_);
     if (unknown_ == Unknown::unread) return reading_.leave_unread(prefix_ + key, value.where);
     if (unknown_ == Unknown::dropped) return drop(key, value);
-    const std::string near = nearest_row(rows_, key);
+    const std::string near = nearest_name(key, names_of(rows_));
     fail("unknown key '" + prefix_ + key + "'", value.where,
          near.empty() ? "the program refuses it itself" : "did you mean '" + near + "'?");
   }
 
   /// What the program takes no notice of, unless it is nearly a name that it knows.
   void drop(const std::string& key, const Node& value) {
-    constexpr std::size_t kSlips = 2;  // letters
-    std::vector<std::string> names;
-    for (const Row& row : rows_) names.emplace_back(row.foreign);
-    std::string near = nearest_name(key, names, kSlips);
-    if (const std::size_t dot = key.find('.'); near.empty() && dot != std::string::npos) {  // a table's name
-      for (std::string& name : names) name.resize(std::min(name.find('.'), name.size()));
-      near = nearest_name(key.substr(0, dot), names, kSlips);
-    }
+    const std::string near = nearest_name(key, names_of(rows_), kSlips);
     if (!near.empty()) fail("unknown key '" + prefix_ + key + "'", value.where, "did you mean '" + near + "'?");
     reading_.leave_unread(prefix_ + key + ": the program drops it", value.where);
   }

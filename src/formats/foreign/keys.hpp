@@ -41,6 +41,9 @@ enum class Unknown : std::uint8_t {
   own,      ///< the scripts that read such a file may have keys of their own
 };
 
+/// Letters in which a slip of the pen differs from a name; beyond these another name may well be meant.
+inline constexpr std::size_t kSlips = 2;
+
 /// Reads every value of `tree` by its row; `prefix` stands before the names in messages ("fsdp_config."). Keys that are null say nothing.
 /// Defaults are not taken here.
 void read_rows(Reading& reading, const Rows& rows, const Node& tree, const std::string& prefix = {}, Unknown unknown = Unknown::unread);

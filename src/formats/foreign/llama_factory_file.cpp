@@ -99,8 +99,7 @@ bool is_own(const std::string& name) {
   const Schema &own = *Schema::of("llama-factory"), &trainer = *Schema::of("transformers");
   if (own.mark(name).kind != KeyMark::Kind::absent) return true;
   if (find_row(training_arguments_format().rows(), name) || trainer.has(name)) return false;
-  constexpr std::size_t kSlips = 2;  // letters: a misspelt name is of the program whose name it nearly is
-  return nearest_name(name, trainer.keys(), kSlips).empty();
+  return nearest_name(name, trainer.keys(), kSlips).empty();  // a misspelt name is of the program whose name it nearly is
 }
 
 void read(Reading& reading, const Node& tree) {

@@ -195,7 +195,7 @@ class References {
     const std::size_t end = name.find_first_of(environment ? "," : ":");
     if (end != std::string::npos) return Node::scalar(name.substr(end + 1), where);
     if (environment) return Node{};
-    return Node::scalar("${" + reference + "}", where, true);  // whoever reads it asks for it: refuse_unresolved
+    return Node::scalar("${" + reference + "}", where, true);  // RowReader::require_resolved refuses it where it decides
   }
 
   void replace_whole(Node& node, int depth) {

@@ -66,7 +66,6 @@ std::string flag_of(std::string key) {
 void absent(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
   std::vector<std::string> names = schema.keys();
   for (const Row& row : rows) names.emplace_back(row.foreign);
-  constexpr std::size_t kSlips = 2;  // letters: beyond these another name may well be meant, unless the program takes no other
   const std::string near = unknown == Unknown::refused ? nearest_name(key, names) : nearest_name(key, names, kSlips);
   const bool of_weights = unknown == Unknown::own && tells_of_weights(key) && !tells_of_weights(near);  // lora_rank is no local_rank
   if ((!near.empty() && !of_weights) || unknown == Unknown::refused)
