@@ -80,8 +80,9 @@ void take_torch(Resolver& r) {
     const int day = entry->release.date();
     const bool of_main_branch = entry->release.is_dated() || !facts_of(own).dates.empty();  // whose authors run nightlies
     const Release torch = of_main_branch ? main_branch_on(Package::torch, day) : release_out_on(Package::torch, day);
-    s.releases.put(Package::torch, torch, Releases::Origin::assumed, "of the time of " + named(own, entry->release));
-    return r.assume("torch: " + torch.text() + " (of the time of " + named(own, entry->release) + ")");
+    const std::string time = "of the time of " + named(own, entry->release);  // putting another moves the entries
+    s.releases.put(Package::torch, torch, Releases::Origin::assumed, time);
+    return r.assume("torch: " + torch.text() + " (" + time + ")");
   }
   const Release newest = facts_of(Package::torch).newest;
   s.releases.put(Package::torch, newest, Releases::Origin::assumed, "the newest that was read");
@@ -90,12 +91,13 @@ void take_torch(Resolver& r) {
 
 /// DeepSpeed and Accelerate where transformers' release is said and theirs are not: those that were out when it came out.
 void take_of_transformers_time(Resolver& r) {
-  const Releases::Entry* transformers = r.s.releases.find(Package::transformers);
-  if (!transformers || transformers->release.date() == 0 || transformers->release == facts_of(Package::transformers).newest) return;
+  if (!r.s.releases.find(Package::transformers)) return;
+  const Release transformers = r.s.releases.of(Package::transformers);
+  if (transformers.date() == 0 || transformers == facts_of(Package::transformers).newest) return;
   for (const Package own : packages_of(r.s.framework)) {
     if ((own != Package::deepspeed && own != Package::accelerate) || r.s.releases.find(own)) continue;
-    const std::string time = named(Package::transformers, transformers->release);
-    const Release release = release_out_on(own, transformers->release.date());
+    const std::string time = named(Package::transformers, transformers);
+    const Release release = release_out_on(own, transformers.date());
     r.assume(std::string(name_of(own)) + ": " + release.text() + " (of the time of " + time + ")");
     r.s.releases.put(own, release, Releases::Origin::assumed, "of the time of " + time);
   }
