@@ -199,7 +199,7 @@ def changes_without(program, source):
 # other, takes the next one's band. Memory is one quantity: what the allocator gave out, kept and what the device showed.
 NARROWING = {
     TIME: [("basis", "host", "network", "framework"), ("basis", "host", "network", "place"), ("basis", "host", "place"), ("basis", "host"), ("basis",), ()],
-    MEMORY: [("basis", "training", "place"), ("basis", "training"), ("basis",), ()],
+    MEMORY: [("basis", "software", "training", "place"), ("basis", "software", "training"), ("basis", "software"), ("basis",), ()],
 }
 FEWEST_SOURCES, FEWEST_ROWS = 4, 12
 MOST_OF_A_SOURCE = 40  # errors that tell a source's spread: quantiles, where it has more rows

@@ -82,6 +82,7 @@ class Operands {
 enum class Arithmetic : std::uint8_t {
   native,  ///< that of the operands' type; fp32 without tensor cores
   tf32,    ///< fp32 operands, rounded to 19 bits
+  simt,    ///< 16-bit operands without tensor cores: by fp32 units
 };
 
 /// Scales of 8- and 4-bit operands.
@@ -102,7 +103,7 @@ struct Product {
   Epilogue epilogue = Epilogue::none;
   bool accumulates = false;  ///< adds to D (beta = 1)
   bool grouped = false;      ///< `batch` products of one launch whose n (tokens) are those of an even split, each with its own A
-  std::int16_t alignment = 16;  ///< bytes of which addresses and leading dimensions are multiples: 16, 8, 4, 2 or 1
+  std::int16_t alignment = 16;  ///< bytes of which addresses, leading dimensions and distances of a batch are multiples: 16, 8, 4, 2 or 1
 
   bool operator==(const Product&) const = default;
 };

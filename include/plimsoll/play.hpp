@@ -75,6 +75,7 @@ struct Pricing {
   HostPace host;
   std::vector<std::string> replayed;       ///< CUDA graphs replay what has one of these in its label: the host issues nothing of it
   double second_wave = 0;                  ///< share of a product's time that its last blocks take where a collective held their units
+  bool blocking = false;                   ///< the host waits for each launch to end
   std::array<Seconds, kGroups> meeting{};  ///< host's time at each collective, send and receive of a group whose hosts wait for each other
 };
 

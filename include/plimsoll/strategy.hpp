@@ -431,6 +431,7 @@ struct Strategy {
   bool cudnn = true;          ///< convolutions by cuDNN, on AMD by MIOpen (torch.backends.cudnn.enabled), else by ATen's own kernels
   bool liger_kernel = false;  ///< Liger's modules in the place of transformers' (TrainingArguments.use_liger_kernel)
   AllocatorSettings allocator;
+  bool launch_blocking = false;  ///< the host waits for each launch to end (CUDA_LAUNCH_BLOCKING=1, HIP_LAUNCH_BLOCKING=1)
 
   // ---- what resolve() and the readers say about it ---------------------------------------------------------------------
   std::vector<std::string> assumed;                          ///< every default taken, in words

@@ -201,6 +201,7 @@ Seconds price(const Product& product, const Accelerator& device, const Surroundi
 
 MathType math_of(const Product& product) {
   if (product.arithmetic == Arithmetic::tf32) return MathType::tf32;
+  if (product.arithmetic == Arithmetic::simt) return MathType::fp32;
   if (product.scaling == Scaling::nvfp4) return MathType::fp4;
   return math_of(size_of(product.a) < size_of(product.b) ? product.b : product.a);
 }

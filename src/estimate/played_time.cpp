@@ -87,6 +87,7 @@ StepTime parts_of(const Timeline& timeline) {
 Pricing run_pricing(const Cluster& cluster, const Strategy& resolved, const std::array<GroupShape, kGroups>& groups) {
   const ModelCode code = profile_of(resolved).code;
   Pricing pricing = pricing_of(cluster, groups, name_of(code));
+  pricing.blocking = resolved.launch_blocking;
   if (code == ModelCode::nanotron) set_nanotron_pace(pricing, resolved);
   if (code == ModelCode::megatron_te) replay_graphs(pricing, resolved.cuda_graph);
   return pricing;

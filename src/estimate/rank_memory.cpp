@@ -109,8 +109,10 @@ StepProgram RankPrograms::of_stage(int stage) {
 PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved) {
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
-  if (profile_of(resolved).code == ModelCode::nanotron) set_launches_behind(options, program, cluster, resolved);
-  if (profile_of(resolved).code == ModelCode::megatron_legacy) options.delayed_free = DelayedFree::next_wait;
+  if (!resolved.launch_blocking) {  // a host that waits for each launch is never ahead of its device
+    if (profile_of(resolved).code == ModelCode::nanotron) set_launches_behind(options, program, cluster, resolved);
+    if (profile_of(resolved).code == ModelCode::megatron_legacy) options.delayed_free = DelayedFree::next_wait;
+  }
   const bool takes_oldest = resolved.releases.of(Package::torch).since(2, 12);
   if (!takes_oldest && !cluster.accelerator.is_amd()) options.segments = SegmentOrder::by_address;
   options.total = cluster.accelerator.memory_usable.value;

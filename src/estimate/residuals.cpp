@@ -68,6 +68,13 @@ bool is_mixture(const Model& model) {
   return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
 }
 
+/// Whether the run's PyTorch is of a time whose frameworks' rules were read line by line; of older ones the names of releases tell less than what
+/// ran. A framework without PyTorch is of today.
+bool is_of_today(const Strategy& s) {
+  const Releases::Entry* torch = s.releases.find(Package::torch);
+  return torch == nullptr || torch->release.since(2, 4);
+}
+
 }  // namespace
 
 RunKind memory_kind(const Model& model, const Cluster& cluster, const Strategy& resolved, Basis basis) {
@@ -77,6 +84,7 @@ RunKind memory_kind(const Model& model, const Cluster& cluster, const Strategy& 
           {"network", is_mixture(model) ? "mixture" : "dense"},
           {"device", timed ? "measured" : "published"},
           {"arithmetic", arithmetic_of(resolved)},
+          {"software", is_of_today(resolved) ? "of today" : "older"},
           {"training", resolved.lora || resolved.peft ? "adapters" : "whole"},
           {"basis", std::string(name_of(basis))}};
 }

@@ -26,28 +26,28 @@ Since read_since(const char* part) {
   return since;
 }
 
-/// Whether a release has what a model type's classes got with one; types that are not named always had it.
-bool has(const Since& since, const std::string& model_type, const Release& release) {
-  const auto found = since.find(model_type);
-  return found == since.end() || !(release.with_date(0) < found->second);
-}
-
 }  // namespace
 
 bool has_sdpa(const std::string& model_type, const Release& release) {
   static const std::set<std::string> without = {"bloom",   "codegen", "deberta", "deberta-v2", "gemma2",    "gpt_neo",
                                                 "gpt_oss", "gptj",    "mpnet",   "mpt",        "vaultgemma"};
   static const Since since = read_since("sdpa");
-  return without.count(model_type) == 0 && has(since, model_type, release);
+  const auto found = since.find(model_type);
+  return without.count(model_type) == 0 && !(release.with_date(0) < (found == since.end() ? Release(4, 36) : found->second));
 }
 
 bool checkpoints_reentrantly(const Strategy& s) { return !s.releases.of(Package::transformers).since(5, 0); }
 
-void check_classes(const Strategy& s, const Model& model) {
+Release classes_came_with(const std::string& model_type) {
   static const Since since = read_since("classes");
-  const Release release = s.releases.of(Package::transformers);
-  if (has(since, model.model_type, release)) return;
-  const std::string first = since.at(model.model_type).text();
+  const auto found = since.find(model_type);
+  return found == since.end() ? facts_of(Package::transformers).oldest : found->second;
+}
+
+void check_classes(const Strategy& s, const Model& model) {
+  const Release release = s.releases.of(Package::transformers), came = classes_came_with(model.model_type);
+  if (!(release.with_date(0) < came)) return;
+  const std::string first = came.text();
   fail("transformers " + release.text() + " has no " + model.model_type + ", whose classes came with " + first, "releases.transformers",
        first + " or later");
 }

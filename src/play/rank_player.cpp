@@ -72,6 +72,7 @@ bool RankPlayer::play() {
 }
 
 inline bool RankPlayer::play(const Item& item) {
+  if (!await_open(item)) return false;
   switch (item.what) {
     case What::kernel:
     case What::copy:
@@ -92,6 +93,20 @@ inline bool RankPlayer::play(const Item& item) {
       return true;
     case What::synchronize:
       return synchronize(item);
+  }
+  return true;
+}
+
+/// Where each launch is waited for (Pricing::blocking): the host goes on when what is open has ended, but for transfers that join it, which are
+/// launched with it.
+bool RankPlayer::await_open(const Item& item) {
+  if (!pricing_.blocking) return true;
+  for (std::size_t id = 0; id < streams_.size(); ++id) {
+    Stream& stream = streams_[id];
+    const bool joins = id == item.stream && !stream.closed && (item.what == What::send || item.what == What::receive);
+    if (stream.open.empty() || joins) continue;
+    if (!settle(static_cast<StreamId>(id))) return false;
+    if (stream.last.time > host_.time) host_ = stream.last;
   }
   return true;
 }
@@ -128,6 +143,7 @@ inline bool RankPlayer::run(const Item& item) {
   stream.last = after(start, end, item.cause);
   launch(start.time);
   occupy(item.stream, item, start.time, end);
+  if (pricing_.blocking && stream.last.time > host_.time) host_ = stream.last;
   return true;
 }
 

@@ -110,6 +110,7 @@ class RankPlayer {
   void skip_repeats(double times);
   void end_step();
 
+  bool await_open(const Item& item);
   void issue(const Item& item);
   void launch(double start);
   Moment ready(const Stream& stream) const;

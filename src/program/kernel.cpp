@@ -135,6 +135,7 @@ std::string described(const Product& p) {
   if (p.batch > 1) text += fmt::format(" x {}", p.batch);
   text += fmt::format(", {} {}", p.transpose_a ? 'T' : 'N', p.transpose_b ? 'T' : 'N');
   if (p.arithmetic == Arithmetic::tf32) text += ", tf32";
+  if (p.arithmetic == Arithmetic::simt) text += ", without tensor cores";
   if (p.result != p.a) text += fmt::format(", to {}", name_of(p.result));
   if (p.epilogue != Epilogue::none) text += ", with an epilogue";
   if (p.accumulates) text += ", added";

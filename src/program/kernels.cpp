@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <numeric>
 
 #include "plimsoll/error.hpp"
 
@@ -12,8 +13,15 @@ namespace {
 /// The largest power of two up to 16 bytes that divides every distance.
 std::int16_t alignment_of(std::initializer_list<const Matrix*> matrices) {
   std::int64_t bits = 16;
-  for (const Matrix* matrix : matrices) bits |= matrix->leading * size_of(matrix->type);
+  for (const Matrix* matrix : matrices) bits |= (matrix->leading | matrix->pitch) * size_of(matrix->type);
   return static_cast<std::int16_t>(bits & -bits);
+}
+
+/// Before CUDA 12 cuBLAS multiplied batches of 16-bit matrices whose addresses are no multiples of 16 bytes without tensor cores: in BigScience's
+/// runs on A100 (PyTorch 1.11) heads of 108 and 150 elements cost a step of GPT-200B as much as attention at half of fp32's peak does
+/// (tr11-176B-ml/chronicles-prequel.md, NHEADS comparison).
+bool leaves_tensor_cores(const Tape& tape, const Product& p) {
+  return !tape.torch.has_cuda_12() && !tape.device.amd() && p.batch > 1 && p.alignment < 16 && size_of(p.a) == 2;
 }
 
 Product product_of(const Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {
@@ -32,6 +40,7 @@ Product product_of(const Tape& tape, const Matrix& a, const Matrix& b, const Mat
   product.epilogue = options.epilogue;
   product.accumulates = options.accumulates;
   product.alignment = alignment_of({&a, &b, &out});
+  if (leaves_tensor_cores(tape, product)) product.arithmetic = Arithmetic::simt;
   return product;
 }
 
@@ -199,7 +208,10 @@ Matrix matrix(const Tensor& x) {
   Matrix m;
   m.rows = x.size(-2);
   m.columns = x.size(-1);
-  for (int i = 0; i < x.rank() - 2; ++i) m.batch *= x.size(i);
+  for (int i = 0; i < x.rank() - 2; ++i) {
+    m.batch *= x.size(i);
+    if (x.size(i) > 1) m.pitch = std::gcd(m.pitch, x.strides()[i]);
+  }
   m.transposed = x.strides()[-1] != 1 && x.strides()[-2] == 1;
   m.leading = std::max(x.strides()[m.transposed ? -1 : -2], m.transposed ? m.rows : m.columns);
   m.type = x.dtype();

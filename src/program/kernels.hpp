@@ -18,9 +18,10 @@ struct Matrix {
   std::int64_t leading = 0;  ///< elements from one row (transposed: column) to the next
   bool transposed = false;   ///< neighbours in memory are of one column
   DType type = DType::bf16;
+  std::int64_t pitch = 0;  ///< of a batch: elements of whose multiples its matrices lie apart; 0: of any
 
   /// The same memory with rows and columns exchanged: x.t().
-  Matrix t() const { return {columns, rows, batch, leading, !transposed, type}; }
+  Matrix t() const { return {columns, rows, batch, leading, !transposed, type, pitch}; }
 };
 /// The last two dimensions of x, as its strides have them; the dimensions before them are a batch.
 Matrix matrix(const Tensor& x);

@@ -15,6 +15,8 @@ class TorchRelease {
   explicit TorchRelease(const Release& release) : release_(release) {}
 
   bool since(int major, int minor) const { return release_.since(major, minor); }
+  /// Wheels are built for CUDA 12.
+  bool has_cuda_12() const { return release_.since(2, 1); }
   /// Wheels are built for CUDA 13, whose cuBLAS has other kernels (nvjet).
   bool has_cuda_13() const { return release_.since(2, 9); }
 

@@ -621,6 +621,7 @@ const std::vector<Entry>& kernel_entries() {
        }},
       {"moe.moe_aux_loss_coeff", "", "", [](Setting& x) { x.s.moe.aux_loss_coeff = x.value.number(0, 1e6); }},
       {"moe.moe_router_topk", "experts", "", nullptr},
+      {"launch_blocking", "true, false", "the host waits for each launch to end (CUDA_LAUNCH_BLOCKING=1)", [](Setting& x) { x.flag(x.s.launch_blocking); }},
       {"allocator.expandable_segments", "true, false", "PYTORCH_CUDA_ALLOC_CONF",
        [](Setting& x) { x.flag(x.s.allocator.expandable_segments); }},
       {"allocator.max_split_size_mb", "MiB", "", set_max_split},
