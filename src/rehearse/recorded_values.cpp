@@ -46,7 +46,8 @@ std::optional<Kernel> convolution(const std::string& name, DType type, const std
   return Kernel{c};
 }
 
-/// Queries [b, h, s, d], then keys; of a graph whose masks are known the values' last dimension and 1 + causal + 2 masked + 4 dropout.
+/// Queries [b, h, s, d], then keys; of a graph whose masks are known the values' last dimension, 1 + causal + 2 masked + 4 dropout, and
+/// 1 + the window.
 Attention attention_of(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
   Attention a;
   a.library = AttentionLibrary::cudnn;
@@ -58,6 +59,7 @@ Attention attention_of(bool backward, DType type, const std::vector<std::int64_t
   const std::int64_t flags = sizes[9] - 1;
   a.value_dim = sizes[8];
   a.causal = (flags & 1) != 0, a.masked = (flags & 2) != 0, a.dropout = (flags & 4) != 0;
+  if (sizes.size() > 10) a.window = sizes[10] - 1;
   return a;
 }
 
@@ -65,7 +67,7 @@ Attention attention_of(bool backward, DType type, const std::vector<std::int64_t
 /// type and, where query heads share a key head, the sums over them. Their tiles share a counter, which is set before.
 LibraryWork attention(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
   constexpr std::int64_t kTileCounter = 4;
-  if (sizes.size() != 8 && sizes.size() != 10) return {};
+  if (sizes.size() != 8 && sizes.size() != 10 && sizes.size() != 11) return {};
   const Attention a = attention_of(backward, type, sizes);
   if (sizes.size() == 8) {  // whether a mask is causal is not recorded: all pairs are counted, and no more than that is said
     const Kernel whole{a};

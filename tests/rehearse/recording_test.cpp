@@ -254,9 +254,9 @@ TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
 /// dK and dV over shared heads. Each call sets its kernels' counter first.
 TEST(Recording, AttentionOfALibraryIsItsKernels) {
   RecordWriter writer;
-  const std::int64_t numbers[] = {2, 8, 512, 64, 2, 2, 512, 64, 32, 1 + 1};
+  const std::int64_t numbers[] = {2, 8, 512, 64, 2, 2, 512, 64, 32, 1 + 1, 1 + 128};
   record::LibraryCall call{};
-  call.count = 10;
+  call.count = 11;
   call.type = record::Type::bf16;
   const std::string_view tail(reinterpret_cast<const char*>(numbers), sizeof numbers);
   call.name = writer.name("cudnn.attention_forward query dimensions, …");
@@ -277,6 +277,7 @@ TEST(Recording, AttentionOfALibraryIsItsKernels) {
   EXPECT_FALSE(first.masked || first.dropout);
   EXPECT_EQ(first.kv_heads, 2);
   EXPECT_EQ(first.value_dim, 32);
+  EXPECT_EQ(first.window, 128);
 }
 
 /// The sixth device of a node: its copies are on the stream of its kernels, not on a stream of the first.

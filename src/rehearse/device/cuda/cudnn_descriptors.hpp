@@ -22,14 +22,17 @@ enum Kind {
   kPointwise = 13,
   kMatmul = 19,
   kReduction = 22,
+  kReshape = 31,
   kRandom = 33,
   kAttentionForward = 41,
   kAttentionBackward = 43,
+  kBandMask = 44,
 };
 
 // cudnnBackendAttributeName_t
 enum Name {
-  kMode = 0,  // of a pointwise operation's own descriptor
+  kMode = 0,  // of a pointwise operation's own descriptor, and the axis along which it counts
+  kAxis = 9,
   kHeuristicGraph = 201,
   kHeuristicResults = 202,
   kConfigurationEngine = 300,
@@ -47,12 +50,19 @@ enum Name {
   kConvFilterX = 716,
   kConvFilterY = 717,
   kPointwiseMode = 750,
+  kPointwiseX = 751,
+  kPointwiseB = 752,
   kPointwiseY = 753,
   kGraphOperations = 801,
   kGraphEngines = 802,
   kTensorType = 901,
   kTensorDimensions = 902,
   kTensorStrides = 903,
+  kTensorId = 906,
+  kTensorByValue = 908,
+  kTensorConstant = 910,
+  kPackIds = 1000,
+  kPackPointers = 1001,
   kEngineGraph = 1300,
   kEngineIndex = 1301,
   kMatmulA = 1520,
@@ -60,10 +70,18 @@ enum Name {
   kMatmulC = 1522,
   kReductionX = 1610,
   kReductionY = 1611,
+  kReshapeY = 2201,
   kAttentionForwardQ = 2800,
   kAttentionForwardK = 2801,
+  kAttentionForwardV = 2802,
+  kAttentionForwardSubgraph = 2811,
+  kAttentionForwardDropout = 2818,
   kAttentionBackwardQ = 2851,
   kAttentionBackwardK = 2852,
+  kAttentionBackwardV = 2853,
+  kAttentionBackwardSubgraph = 2867,
+  kBandMaskLeft = 3003,
+  kBandMaskY = 3006,
 };
 
 /// Bytes of an element by cudnnBackendAttributeType_t.

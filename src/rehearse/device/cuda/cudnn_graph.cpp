@@ -113,11 +113,11 @@ PLIMSOLL_DEVICE_API int cudnnGetExecutionPlanWorkspaceSize(Handle, Descriptor* p
   *bytes = plan == nullptr ? 0 : static_cast<std::size_t>(workspace_bytes(*plan->it));
   return kDnnSuccess;
 }
-PLIMSOLL_DEVICE_API int cudnnBackendExecute(Handle handle, const Descriptor* plan, const Descriptor*) {
+PLIMSOLL_DEVICE_API int cudnnBackendExecute(Handle handle, const Descriptor* plan, const Descriptor* pack) {
   const Shared graph = graph_of(*plan->it);
   Stream* stream = stream_of(dnn(handle).stream);
-  if (graph == nullptr || stream == nullptr) return kDnnBadParameter;
-  const Work work = work_of(*graph);
+  if (graph == nullptr || stream == nullptr || pack == nullptr) return kDnnBadParameter;
+  const Work work = work_of(*graph, *pack->it);
   library_call(work.name.c_str(), *stream, work.numbers.data(), static_cast<std::uint32_t>(work.numbers.size()), work.type,
                static_cast<std::uint64_t>(workspace_of(*graph)));
   return kDnnSuccess;
