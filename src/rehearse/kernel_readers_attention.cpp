@@ -1,5 +1,6 @@
 // Fused attention: FlashAttention-2 (flash.h: Flash_fwd_params) and PyTorch's memory-efficient kernels (mem_eff_attention/kernel_*.h: Params).
 #include <charconv>
+#include <vector>
 
 #include "rehearse/kernel_readers.hpp"
 #include "rehearse/signature.hpp"
@@ -38,12 +39,11 @@ std::optional<Attention::Part> flash_part(std::string_view name) {
   return {};
 }
 
-/// Template flags of the kernels, behind their traits: forward <traits, dropout, causal, …>, backward <traits, dropout, causal, …>.
+/// Template flags of the kernels, behind their traits: forward <traits, dropout, causal, …>, backward <traits, dropout, causal, …>. The traits
+/// stand in a namespace or not, by release; a kernel whose first argument they are not has no such flags.
 bool flash_flag(std::string_view name, std::size_t i) {
-  const std::size_t at = name.find("_kernel<Flash");
-  if (at == std::string_view::npos) return false;
-  const auto arguments = template_arguments(name.substr(at), "_kernel<");
-  return i < arguments.size() && arguments[i] == "true";
+  const auto arguments = template_arguments(name, "_kernel<");
+  return i < arguments.size() && contains(arguments[0], "_kernel_traits<") && arguments[i] == "true";
 }
 
 /// Flash_fwd_params: three addresses, nine strides, h, h_k, their ratio; o and p addresses and strides; b, seqlen_q, seqlen_k, …, d.
@@ -94,10 +94,21 @@ std::optional<Kernel> flash(std::string_view name, const Launch& launch) {
 
 // ---- memory-efficient ------------------------------------------------------------------------------------------------
 
-/// Where the sizes stand in the structure of a direction; they moved up by four bytes when sliding windows came (PyTorch 2.4).
+/// Where the sizes stand in the structure of a direction; they moved up by four bytes when sliding windows came (PyTorch 2.4). `strides`: from
+/// where the rows of queries, keys and values are as far apart as three numbers of eight bytes say; 0 where they have four.
 struct Layout {
-  std::size_t head_dim, value_dim, queries, keys, mask, bias;
+  std::size_t head_dim, value_dim, queries, keys, mask, bias, strides = 0;
 };
+
+/// Whether there are such strides: what stands in their place in the other layouts has two numbers in one.
+bool has_long_strides(std::string_view parameters, std::size_t from) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 31;
+  for (std::size_t i = 0; i < 3; ++i) {
+    const auto stride = long_at(parameters, from + 8 * i);
+    if (!stride || *stride < 1 || *stride > kMost) return false;
+  }
+  return true;
+}
 
 std::optional<Kernel> with_layout(Attention attention, const Layout& at, const Launch& launch) {
   const std::string_view parameters = launch.arguments.bytes(0);
@@ -105,6 +116,7 @@ std::optional<Kernel> with_layout(Attention attention, const Layout& at, const L
   const auto queries = word_at(parameters, at.queries), keys = word_at(parameters, at.keys), mask = word_at(parameters, at.mask);
   const auto bias = long_at(parameters, at.bias);
   if (!head_dim || !value_dim || !queries || !keys || !mask || !bias) return {};
+  if (at.strides > 0 && !has_long_strides(parameters, at.strides)) return {};
   attention.head_dim = *head_dim;
   attention.value_dim = *value_dim;
   attention.queries = *queries;
@@ -125,10 +137,13 @@ std::optional<Kernel> memory_efficient(std::string_view name, const Launch& laun
   attention.library = AttentionLibrary::memory_efficient;
   attention.part = backward ? Attention::Part::backward : Attention::Part::forward;
   attention.type = first_type(name);
-  const Layout windowed = backward ? Layout{144, 148, 152, 156, 168, 24} : Layout{96, 100, 104, 108, 116, 24};
+  const Layout windowed = backward ? Layout{144, 148, 152, 156, 164, 24} : Layout{96, 100, 104, 108, 116, 24};
+  const Layout split{144, 148, 152, 156, 168, 24, 176};  // of the backward pass, since the splits of keys are told in it
   const Layout earlier = backward ? Layout{140, 144, 148, 152, 160, 24} : Layout{92, 96, 100, 104, 112, 24};
   const auto blocks = template_arguments(name, "AttentionKernel<");
-  for (const Layout& layout : {windowed, earlier}) {
+  std::vector<Layout> layouts{windowed, earlier};
+  if (backward) layouts.insert(layouts.begin(), split);
+  for (const Layout& layout : layouts) {
     auto kernel = with_layout(attention, layout, launch);
     if (!kernel) continue;
     const Attention& found = *kernel->attention();

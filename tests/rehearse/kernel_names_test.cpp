@@ -190,6 +190,17 @@ TEST(KernelArguments, FlashAttentionHasItsOwnSizes) {
   EXPECT_TRUE(attention->causal);
 }
 
+/// PyTorch 2.6 has the traits in a namespace: whether it is causal stands behind them all the same.
+TEST(KernelArguments, FlashAttentionHasItsFlagsBehindTheTraits) {
+  std::string within = kFlashForward;
+  within.insert(within.find("kernel<") + 7, "pytorch_flash::");
+  Structure parameters(216);
+  parameters.at(96, {32, 8, 4}).at(176, {2, 4096, 4000, 0, 64});
+  const Kernel kernel = classify(within, launch(32, 2, 32, 128), Kept().value(0, parameters.bytes())).kernel;
+  ASSERT_NE(kernel.attention(), nullptr);
+  EXPECT_TRUE(kernel.attention()->causal);
+}
+
 /// Bytes that say no batch are no parameters of this kernel: its sizes are those of the grid, 32 blocks of 128 queries.
 TEST(KernelArguments, FlashAttentionWithoutABatchIsReadOffItsGrid) {
   Structure parameters(216);
@@ -217,6 +228,26 @@ TEST(KernelArguments, MemoryEfficientAttentionIsReadInBothLayouts) {
     EXPECT_EQ(attention->batch, 8);
     EXPECT_TRUE(attention->causal);
     EXPECT_TRUE(attention->masked);
+  }
+}
+
+/// AttentionBackwardKernel::Params of PyTorch 2.15 and 2.6: heads of 80, 1536 queries, a bias and no causal mask. The first has the splits of
+/// keys behind the heads and strides of eight bytes; the second strides of four, among them that of a gradient that is not asked for, -1.
+TEST(KernelArguments, BackwardMemoryEfficientAttentionIsReadInBothLayouts) {
+  const std::string name =
+      "fmha_cutlassB_bf16_aligned_128x128_k128_seqaligned_sm80(PyTorchMemEffAttention::AttentionBackwardKernel<cutlass::arch::Sm80, "
+      "cutlass::bfloat16_t, true, false, true, 128, 128, 128, true>::Params)";
+  for (const bool causal : {false, true}) {
+    Structure now(216), earlier(216);
+    now.at(24, {1}).at(144, {80, 80, 1536, 1536, 12, 1, causal, 0, 80, 0, 80, 0, 80, 0});
+    earlier.at(24, {1}).at(144, {80, 80, 1536, 1536, 12, causal, 80, 80, 80, 1536, 960, -1});
+    for (const Structure& parameters : {now, earlier}) {
+      const Kernel kernel = classify(name, launch(12, 12, 1, 512), Kept().value(0, parameters.bytes())).kernel;
+      ASSERT_NE(kernel.attention(), nullptr);
+      EXPECT_EQ(kernel.attention()->part, Attention::Part::backward);
+      EXPECT_EQ(kernel.attention()->queries, 1536);
+      EXPECT_EQ(kernel.attention()->causal, causal);
+    }
   }
 }
 
