@@ -46,6 +46,23 @@ std::optional<Kernel> convolution(const std::string& name, DType type, const std
   return Kernel{c};
 }
 
+/// Batch normalization of [n, c, …]: a channel's numbers are read for their statistics and once more to be normalized, backward beside their
+/// gradients (bn_fw_tr_1C11 and bn_bw_1C11 take a block of threads a channel); with given statistics once.
+std::optional<Kernel> batch_normalization(const std::string& name, DType type, const std::vector<std::int64_t>& sizes) {
+  if (sizes.size() < 2) return {};
+  double all = 1;
+  for (const std::int64_t size : sizes) all *= static_cast<double>(size);
+  const auto elements = static_cast<std::int64_t>(std::min(all, 1e15));
+  const Operand image{elements, type};
+  if (name == "cudnn.batch_normalization_inference")
+    return Kernel{Pointwise{Pointwise::Form::fused, elements, Operands({image}, {image})}};
+  const bool backward = name == "cudnn.batch_normalization_backward";
+  Operands operands({image, image}, {image});
+  if (backward) operands = Operands({image, image, image, image}, {image});
+  return Kernel{RowWise{backward ? RowWise::Function::group_norm_backward : RowWise::Function::group_norm, sizes[1],
+                        std::max<std::int64_t>(1, elements / sizes[1]), operands}};
+}
+
 /// Queries [b, h, s, d], then keys; of a graph whose masks are known the values' last dimension, 1 + causal + 2 masked + 4 dropout, and
 /// 1 + the window.
 Attention attention_of(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
@@ -166,6 +183,10 @@ LibraryWork library_work(const std::string& name, DType type, std::string_view n
   const std::vector<std::int64_t> sizes = sizes_in(numbers, count);
   if (name.find("cudnn.convolution") == 0) {
     const auto kernel = convolution(name, type, sizes);
+    return kernel ? LibraryWork{0, {*kernel}} : LibraryWork{};
+  }
+  if (name.find("cudnn.batch_normalization") == 0) {
+    const auto kernel = batch_normalization(name, type, sizes);
     return kernel ? LibraryWork{0, {*kernel}} : LibraryWork{};
   }
   if (name.find("cudnn.attention") == 0) return attention(name == "cudnn.attention_backward", type, sizes);

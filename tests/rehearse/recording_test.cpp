@@ -250,6 +250,25 @@ TEST(Recording, ConvolutionsOfALibraryHaveTheirFlops) {
   EXPECT_EQ(recording.kernel_names[0], "cudnn.convolution_forward");
 }
 
+/// 256 images of 64 × 112 × 112 in fp32, 822,083,584 bytes: forward they are read twice and written once, backward beside their gradients.
+TEST(Recording, BatchNormalizationMovesItsImages) {
+  RecordWriter writer;
+  const std::int64_t numbers[] = {256, 64, 112, 112};
+  record::LibraryCall call{};
+  call.count = 4;
+  call.type = record::Type::f32;
+  const std::string_view tail(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  for (const char* name : {"cudnn.batch_normalization_forward dimensions", "cudnn.batch_normalization_backward dimensions"}) {
+    call.name = writer.name(name);
+    writer.phase("forward").write(record::Kind::library_call, call, tail);
+  }
+  const Recording recording = read(writer.step_end());
+  ASSERT_EQ(recording.program.kernels.size(), 2u);
+  EXPECT_EQ(recording.program.kernels[0].bytes(), 3 * 822'083'584LL);
+  EXPECT_EQ(recording.program.kernels[1].bytes(), 5 * 822'083'584LL);
+  EXPECT_TRUE(recording.bytes_known[0] && recording.bytes_known[1]);
+}
+
 /// Causal attention of 8 heads that share 2 key heads: forward one kernel; backward the row sums, the gradients, dQ's cast, and the sums of
 /// dK and dV over shared heads. Each call sets its kernels' counter first.
 TEST(Recording, AttentionOfALibraryIsItsKernels) {

@@ -1,7 +1,7 @@
 // cuDNN's handle, the descriptors of its older functions, and batch normalization. Recurrent networks say that they are not supported.
 #include <cstring>
 
-#include "cudnn_handle.hpp"
+#include "cudnn_descriptors.hpp"
 
 using namespace plimsoll::device;
 using namespace plimsoll::device::cuda;
@@ -12,23 +12,23 @@ constexpr std::size_t kVersion = 92800;  // the newest whose names are known her
 constexpr int kMostDimensions = 8;
 
 /// Any descriptor of the older functions: what is told about a tensor is kept, the rest is not needed.
-struct Descriptor {
+struct OldDescriptor {
   int type = 0, count = 0;
   int dimensions[kMostDimensions] = {}, strides[kMostDimensions] = {};
 };
 
 int make(Handle* descriptor) {
-  *descriptor = new Descriptor;
+  *descriptor = new OldDescriptor;
   return kDnnSuccess;
 }
 int destroy(Handle descriptor) {
-  delete static_cast<Descriptor*>(descriptor);
+  delete static_cast<OldDescriptor*>(descriptor);
   return kDnnSuccess;
 }
 
 int describe(Handle handle, int type, int count, const int* dimensions, const int* strides) {
   if (count < 1 || count > kMostDimensions) return kDnnBadParameter;
-  auto& d = *static_cast<Descriptor*>(handle);
+  auto& d = *static_cast<OldDescriptor*>(handle);
   d.type = type;
   d.count = count;
   std::memcpy(d.dimensions, dimensions, static_cast<std::size_t>(count) * sizeof(int));
@@ -45,10 +45,10 @@ int none(std::size_t* bytes) {
 int normalization(Handle handle, const char* name, Handle image) {
   Stream* stream = stream_of(dnn(handle).stream);
   if (stream == nullptr || image == nullptr) return kDnnBadParameter;
-  const auto& d = *static_cast<Descriptor*>(image);
+  const auto& d = *static_cast<OldDescriptor*>(image);
   std::int64_t numbers[kMostDimensions];
   for (int i = 0; i < d.count; ++i) numbers[i] = d.dimensions[i];
-  library_call(name, *stream, numbers, static_cast<std::uint32_t>(d.count), record::Type::unknown, 0);
+  library_call(name, *stream, numbers, static_cast<std::uint32_t>(d.count), type_of_code(d.type), 0);
   return kDnnSuccess;
 }
 
@@ -104,7 +104,7 @@ PLIMSOLL_DEVICE_API int cudnnSetTensorNdDescriptor(Handle tensor, int type, int 
   return describe(tensor, type, count, dimensions, strides);
 }
 PLIMSOLL_DEVICE_API int cudnnGetTensorNdDescriptor(Handle tensor, int wanted, int* type, int* count, int* dimensions, int* strides) {
-  const auto& d = *static_cast<Descriptor*>(tensor);
+  const auto& d = *static_cast<OldDescriptor*>(tensor);
   *type = d.type;
   *count = d.count;
   const auto bytes = static_cast<std::size_t>(wanted < d.count ? wanted : d.count) * sizeof(int);

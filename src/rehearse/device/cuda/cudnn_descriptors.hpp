@@ -148,10 +148,9 @@ inline std::vector<std::int64_t> dimensions(const Shared& tensor) {
 }
 
 /// cudnnDataType_t
-inline record::Type type_of(const Shared& tensor) {
+inline record::Type type_of_code(int code) {
   using record::Type;
-  const auto code = tensor == nullptr ? std::vector<int>{} : tensor->get<int>(kTensorType);
-  switch (code.empty() ? -1 : code[0]) {
+  switch (code) {
     case 0:
       return Type::f32;
     case 1:
@@ -171,6 +170,10 @@ inline record::Type type_of(const Shared& tensor) {
     default:
       return Type::unknown;
   }
+}
+inline record::Type type_of(const Shared& tensor) {
+  const auto code = tensor == nullptr ? std::vector<int>{} : tensor->get<int>(kTensorType);
+  return type_of_code(code.empty() ? -1 : code[0]);
 }
 
 }  // namespace plimsoll::device::cuda
