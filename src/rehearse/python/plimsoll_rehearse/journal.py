@@ -181,7 +181,10 @@ def end(reason):
         return
     _ended = True
     for function in _before_end:
-        function()
+        try:
+            function()
+        except Exception as mishap:  # of what is told about the program: its own end and its failure are told all the same
+            note(f"what {function.__name__} tells is missing: {type(mishap).__name__}: {mishap}")
     _summary["ended"] = reason
     text = _text()
     device.mark(device.TEXT, 0, "summary " + text)

@@ -42,7 +42,8 @@ def note_largest_model():
         return
     largest, most = None, 0
     for each in gc.get_objects():
-        if issubclass(type(each), torch.nn.Module):  # not isinstance, which asks the object
+        # Not isinstance, which asks the object; and one whose construction failed has no tables of parameters and children.
+        if issubclass(type(each), torch.nn.Module) and "_modules" in getattr(each, "__dict__", ()):
             count = sum(parameter.numel() for parameter in each.parameters())
             if count > most:
                 largest, most = each, count

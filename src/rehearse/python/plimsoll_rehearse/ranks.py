@@ -150,9 +150,9 @@ def everywhere(c10d, **functions):
 
 
 def gather_own_objects(c10d):
-    """Objects of peers: every rank is taken to say what this one says."""
+    """Objects of peers: every rank is taken to say what this one says. Parameters have torch's own names, by which some callers give them."""
 
-    def all_gather_object(object_list, obj, group=None):
+    def all_gather_object(object_list, obj, group=None, weights_only=False):
         journal.replaced("all_gather_object: every rank says what this one says")
         for index in range(len(object_list)):
             object_list[index] = obj
@@ -166,9 +166,9 @@ def gather_own_objects(c10d):
             journal.summary("needs_peers", True)
             journal.read(f"objects broadcast by rank {src}, which stay None, at {journal.user_line()}")
 
-    def scatter_object_list(output, inputs=None, *arguments, **options):
-        if inputs:
-            output[0] = inputs[0]
+    def scatter_object_list(scatter_object_output_list, scatter_object_input_list=None, *arguments, **options):
+        if scatter_object_input_list:
+            scatter_object_output_list[0] = scatter_object_input_list[0]
         else:
             journal.summary("needs_peers", True)
             journal.read(f"objects scattered by another rank, which stay None, at {journal.user_line()}")
@@ -193,6 +193,22 @@ def gather_own_objects(c10d):
         broadcast_object_list=broadcast_object_list,
         scatter_object_list=scatter_object_list,
     )
+
+
+@after("torch.distributed.checkpoint.default_planner")
+def trust_checkpoint_plans(module):
+    """A checkpoint's planner asks whether the parts of all ranks make up whole tensors; here every rank's part is taken to be this one's."""
+    original = module._validate_global_plan
+
+    @functools.wraps(original)
+    def _validate_global_plan(*arguments, **options):
+        found = original(*arguments, **options)
+        if together.TOGETHER or found in (True, []):
+            return found
+        journal.replaced("the check of a checkpoint's plan: other ranks' parts are taken to be like this one's")
+        return True if isinstance(found, bool) else []  # by release: whether it is well, or what is not
+
+    module._validate_global_plan = _validate_global_plan
 
 
 def exchange_known_values(c10d, known):

@@ -43,20 +43,20 @@ def share_objects(c10d, everywhere):
     def global_rank(rank, group, group_rank, ranks):
         return ranks[group_rank] if group_rank is not None else rank
 
-    def all_gather_object(object_list, obj, group=None):
+    def all_gather_object(object_list, obj, group=None, weights_only=False):
         ranks = ranks_of(group)
         name = key("gather", *ranks)
         put(f"{name}/{c10d.get_rank()}", obj)
         for index, rank in enumerate(ranks):
             object_list[index] = take(f"{name}/{rank}")
 
-    def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None):
+    def gather_object(obj, object_gather_list=None, dst=None, group=None, group_dst=None, weights_only=False):
         everyone = [None] * len(ranks_of(group))
         all_gather_object(everyone, obj, group)
         if object_gather_list is not None:
             object_gather_list[:] = everyone
 
-    def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None):
+    def broadcast_object_list(object_list, src=None, group=None, device=None, group_src=None, weights_only=False):
         ranks = ranks_of(group)
         source = global_rank(ranks[0] if src is None else src, group, group_src, ranks)
         name = key("broadcast", *ranks)
@@ -64,19 +64,21 @@ def share_objects(c10d, everywhere):
             put(name, list(object_list))
         object_list[:] = take(name)
 
-    def scatter_object_list(output, inputs=None, src=None, group=None, group_src=None):
+    def scatter_object_list(
+        scatter_object_output_list, scatter_object_input_list=None, src=None, group=None, group_src=None, weights_only=False
+    ):
         ranks = ranks_of(group)
         source = global_rank(ranks[0] if src is None else src, group, group_src, ranks)
         name = key("scatter", *ranks)
         if c10d.get_rank() == source:
-            put(name, list(inputs))
-        output[0] = take(name)[ranks.index(c10d.get_rank())]
+            put(name, list(scatter_object_input_list))
+        scatter_object_output_list[0] = take(name)[ranks.index(c10d.get_rank())]
 
-    def send_object_list(object_list, dst=None, group=None, device=None, group_dst=None, use_batch=False):
+    def send_object_list(object_list, dst=None, group=None, device=None, group_dst=None, use_batch=False, weights_only=False):
         target = global_rank(dst, group, group_dst, ranks_of(group))
         put(key("send", c10d.get_rank(), target), list(object_list))
 
-    def recv_object_list(object_list, src=None, group=None, device=None, group_src=None, use_batch=False):
+    def recv_object_list(object_list, src=None, group=None, device=None, group_src=None, use_batch=False, weights_only=False):
         source = global_rank(src, group, group_src, ranks_of(group))
         object_list[:] = take(key("send", source, c10d.get_rank()))
         return source

@@ -141,18 +141,33 @@ def made_up_tokenizer():
     )
 
 
+def knows_words(tokenizer):
+    """Whether it tells words apart. Where no files are found, transformers 5 makes a tokenizer of the class that the config names, with its
+    special tokens alone: every text becomes nothing, or the same again and again."""
+    try:
+        ids = set(tokenizer("the ship leaves port", add_special_tokens=False)["input_ids"])
+    except Exception:  # of another modality, or it wants other arguments: not for us to judge
+        return True
+    return len(ids - set(tokenizer.all_special_ids)) > 1
+
+
 @after("transformers.models.auto.tokenization_auto")
 def make_up_tokenizers(module):
-    if os.environ.get("PLIMSOLL_REHEARSE_SYNTHETIC") != "1":
-        return
+    synthetic = os.environ.get("PLIMSOLL_REHEARSE_SYNTHETIC") == "1"
     original = module.AutoTokenizer.from_pretrained.__func__
 
     @functools.wraps(original)
     def from_pretrained(cls, name, *arguments, **options):
         try:
-            return original(cls, name, *arguments, **options)
-        except Exception:  # whatever keeps it from being read: no network, no cache, no such name
-            journal.replaced(f"the tokenizer {name}: a handful of words")
-            return made_up_tokenizer()
+            found = original(cls, name, *arguments, **options)
+            if os.path.isdir(str(name)) or knows_words(found):
+                return found
+            missing = OSError(f"{name} has no tokenizer here whose words are known: --synthetic-data makes one up")
+        except Exception as error:  # whatever keeps it from being read: no network, no cache, no such name
+            missing = error
+        if not synthetic:
+            raise missing
+        journal.replaced(f"the tokenizer {name}: a handful of words")
+        return made_up_tokenizer()
 
     module.AutoTokenizer.from_pretrained = classmethod(from_pretrained)

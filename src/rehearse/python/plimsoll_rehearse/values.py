@@ -49,6 +49,11 @@ def host_view(tensor):
     return torch.empty(0, dtype=tensor.dtype, device="cpu").set_(bytes_, tensor.storage_offset(), tensor.shape, tensor.stride())
 
 
+def unexpanded(tensor):
+    """Its elements that are there once: of an expanded tensor those that it was expanded from."""
+    return tensor[tuple(slice(0, 1) if step == 0 else slice(None) for step in tensor.stride())] if 0 in tensor.stride() else tensor
+
+
 def extent(tensor):
     """Bytes from its first element to the end of its last."""
     if tensor.numel() == 0:
@@ -164,6 +169,13 @@ class Values:
         if known == NONE and not tensor.is_contiguous():
             known = min(device.known(*place) for place in places(tensor))
         return known
+
+    def count_expanded(self, tensor):
+        """How many are not zero of what is a small known tensor, expanded: a mask of rows over all their elements. None where it is not known."""
+        once = unexpanded(tensor)
+        if self.knowledge(once) == NONE:
+            return None
+        return int(self._torch.count_nonzero(host_view(once))) * (tensor.numel() // max(1, once.numel()))
 
     def note(self, tensor, knowledge):
         if tensor.is_cuda:
@@ -313,7 +325,8 @@ class Values:
 
     def assume(self, tensor):
         """From here on an unknown tensor has values: those that the user gave, else finite, positive ones that differ from zero."""
-        self.set(tensor, self._choices.pattern(tensor), ASSUMED)
+        once = unexpanded(tensor)
+        self.set(once, self._choices.pattern(once), ASSUMED)
 
     def _before__local_scalar_dense(self, tensor):
         self.read(tensor, "item")
