@@ -218,8 +218,8 @@ void take_classes_of_later(MeasuredRow& row) {
   const Releases::Entry* said = releases.find(Package::transformers);
   const Release first = framework::classes_came_with(row.model->model_type);
   if (!said || !(said->release.with_date(0) < first)) return;
-  row.assumed.push_back("training.releases.transformers: " + first.text() + ", whose " + row.model->model_type + " stands for the model's own code (the run had " +
-                        said->release.text() + ")");
+  row.assumed.push_back("training.releases.transformers: " + first.text() + ", whose " + row.model->model_type +
+                        " stands for the model's own code (the run had " + said->release.text() + ")");
   releases.put(Package::transformers, first);
 }
 

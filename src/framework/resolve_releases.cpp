@@ -103,11 +103,13 @@ void take_of_transformers_time(Resolver& r) {
   }
 }
 
-/// Of transformers' classes before the attention interface of 4.48, rotary tables and masks are not told apart.
+/// Of transformers' classes before the attention interface of 4.48, rotary tables and masks are not told apart; those before 4.36, which brought
+/// scaled dot-product attention, are 4.36's with attention in single steps.
 void tell_older_classes(Resolver& r) {
   const Release transformers = r.s.releases.of(Package::transformers);
-  if (r.profile().code == ModelCode::transformers && !transformers.since(4, 48))
-    r.assume("transformers " + transformers.text() + ": rotary tables and masks are made as in 4.48, whose classes were read for them");
+  if (r.profile().code != ModelCode::transformers || transformers.since(4, 48)) return;
+  const std::string rest = transformers.since(4, 36) ? "" : ", and all else as in 4.36 with eager attention";
+  r.assume("transformers " + transformers.text() + ": rotary tables and masks are made as in 4.48, whose classes were read for them" + rest);
 }
 
 /// What else runs is the newest.

@@ -106,9 +106,14 @@ bool RankPlayer::await_open(const Item& item) {
     const bool joins = id == item.stream && !stream.closed && (item.what == What::send || item.what == What::receive);
     if (stream.open.empty() || joins) continue;
     if (!settle(static_cast<StreamId>(id))) return false;
-    if (stream.last.time > host_.time) host_ = stream.last;
+    await_launch(stream);
   }
   return true;
+}
+
+/// The host of a blocking run wakes when what it launched last on the stream has ended.
+void RankPlayer::await_launch(const Stream& stream) {
+  if (stream.last.time > host_.time) host_ = after(stream.last, stream.last.time + pricing_.host.wakes.value, Cause::host);
 }
 
 /// The host issues the item: it is at most a full queue ahead of the device.
@@ -143,7 +148,7 @@ inline bool RankPlayer::run(const Item& item) {
   stream.last = after(start, end, item.cause);
   launch(start.time);
   occupy(item.stream, item, start.time, end);
-  if (pricing_.blocking && stream.last.time > host_.time) host_ = stream.last;
+  if (pricing_.blocking) await_launch(stream);
   return true;
 }
 

@@ -111,6 +111,7 @@ class RankPlayer {
   void end_step();
 
   bool await_open(const Item& item);
+  void await_launch(const Stream& stream);
   void issue(const Item& item);
   void launch(double start);
   Moment ready(const Stream& stream) const;

@@ -70,6 +70,24 @@ TEST(PlayTime, HostsThatMeetDelayWhatTheyIssue) {
   EXPECT_NEAR(timeline.step.value, 4 * 4e-3 + last + timeline.compute.value, 1e-9);
 }
 
+// CUDA_LAUNCH_BLOCKING=1: a gather and a kernel that need nothing of each other run one after the other, and the host issues what follows when
+// it has waked from each.
+TEST(PlayTime, AHostThatWaitsForEachLaunchRunsNothingBesideAnything) {
+  Builder builder;
+  builder.collective(kWork);
+  builder.kernel(kWork);
+  builder.wait(0, 1);
+  Pricing one = pricing();
+  one.host.wakes = Seconds(1e-5);
+  const Timeline beside = play_time(builder.program, one);
+  EXPECT_LT(beside.step.value, 0.95 * (beside.compute + beside.communication).value);
+  one.blocking = true;
+  const Timeline blocking = play_time(builder.program, one);
+  // The communication stream's first event is of nothing yet. Between the two lies one waking; the last ends the step.
+  EXPECT_NEAR(blocking.step.value, (blocking.compute + blocking.communication).value + 1e-5, 1.5e-5);
+  EXPECT_NEAR(blocking.exposed_communication().value, blocking.communication.value, 1e-12);
+}
+
 // Of what a CUDA graph replays the host does nothing: four kernels of 1 ms of Python each take 4 ms, two of them captured 2 ms.
 TEST(PlayTime, TheHostIssuesNothingOfWhatAGraphReplays) {
   Builder builder;

@@ -353,6 +353,7 @@ const Getter kReported[] = {
     {"peft.encoder_hidden_size", [](const Strategy& s) { return s.peft ? number(s.peft->encoder_hidden_size) : Value(); }},
     {"bnb_4bit_quant_storage", [](const Strategy& s) { return type(s.quant_storage); }},
     {"cudnn_attention", [](const Strategy& s) { return flag(s.cudnn_attention); }},
+    {"launch_blocking", [](const Strategy& s) { return flag(s.launch_blocking); }},
     {"cudnn", [](const Strategy& s) { return flag(s.cudnn); }},
     {"cuda_graph", [](const Strategy& s) { return Value(s.cuda_graph.empty() ? "false" : s.cuda_graph); }},
     {"comm_overlap", [](const Strategy& s) { return flag(s.comm_overlap); }},
