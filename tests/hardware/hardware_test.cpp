@@ -86,6 +86,44 @@ TEST(Hardware, EveryDeviceIsConsistent) {
   }
 }
 
+// Names that people type and those that nvidia-smi and torch.cuda.get_device_name give.
+TEST(Hardware, DevicesThatPeopleOwnAreFoundByTheirNames) {
+  const std::vector<std::pair<const char*, const char*>> names = {
+      {"4090", "rtx4090"},           {"3080", "rtx3080"},      {"2080ti", "rtx2080ti"},        {"rtx 4080", "rtx4080"},
+      {"RTX-5080", "rtx5080"},       {"a5000", "rtxa5000"},    {"NVIDIA A40", "a40"},          {"NVIDIA A10G", "a10g"},
+      {"NVIDIA H800", "h800"},       {"A800-80GB", "a800"},    {"AMD Instinct MI210", "mi210"}, {"NVIDIA GH200 480GB", "gh200"},
+      {"rtx-pro-6000", "rtxpro6000"}, {"2080-ti", "rtx2080ti"}, {"NVIDIA RTX A6000", "rtxa6000"}};
+  for (const auto& [said, name] : names) EXPECT_EQ(load_accelerator(said).name, name) << said;
+  const Cluster two = parse_cluster("2x4090");
+  EXPECT_EQ(two.accelerator.name, "rtx4090");
+  EXPECT_EQ(two.gpus(), 2);
+}
+
+// Products added up in fp32: units · operations of one in a clock · boost clock, 512 on a GeForce (and AWS's A10G), 1,024 on the boards for
+// work, by the whitepapers of Turing, GA102, Ada and RTX Blackwell; sheets print three digits or four.
+TEST(Hardware, PeaksOfBoardsAreTheirUnitsTimesTheirClock) {
+  const std::vector<std::pair<const char*, double>> boards = {{"rtx2080ti", 512}, {"rtx3080", 512}, {"rtx3090", 512},  {"a10g", 512},
+                                                              {"rtx4080", 512},   {"rtx4090", 512}, {"rtx5080", 512},  {"rtx5090", 512},
+                                                              {"a40", 1024},      {"rtxa5000", 1024}, {"rtxa6000", 1024}, {"rtxpro6000", 1024}};
+  for (const auto& [name, operations] : boards) {
+    const Accelerator board = load_accelerator(name);
+    const double peak = board.compute_units * operations * board.clock.value.value;
+    EXPECT_NEAR(board.peak(MathType::fp16).value / peak, 1, 0.003) << name;
+  }
+}
+
+// Export rules took NVLink (and fp64 of an H800) from the same silicon: the devices are their siblings, their nodes are slower.
+TEST(Hardware, DevicesForExportDifferInTheirLinks) {
+  for (const auto& [name, sibling] : {std::pair{"a800", "a100-80gb-sxm"}, std::pair{"h800", "h100-sxm"}}) {
+    const Accelerator cut = load_accelerator(name), whole = load_accelerator(sibling);
+    EXPECT_EQ(cut.peak(MathType::bf16), whole.peak(MathType::bf16)) << name;
+    EXPECT_EQ(cut.memory_bandwidth.value, whole.memory_bandwidth.value) << name;
+    EXPECT_EQ(parse_cluster(cut.node).node.gpu_link.bandwidth.value.value, 200e9) << name;
+    EXPECT_GT(parse_cluster(whole.node).node.gpu_link.bandwidth.value.value, 200e9) << sibling;
+  }
+  EXPECT_LT(load_accelerator("h800").peak(MathType::fp64).value, 2e12);
+}
+
 // One GCD of an MI250X is one device: half of the module's 383 TFLOP/s, 3,276.8 GB/s and 128 GiB.
 TEST(Hardware, OneDieOfAnMi250x) {
   const Accelerator device = load_accelerator("mi250x");

@@ -361,13 +361,23 @@ const std::vector<std::pair<std::string, std::string>>& undrawn_keys() {
   return keys;
 }
 
+/// Named, so that a device that is added changes no strategy that was drawn before.
+const Texts& drawn_devices() {
+  static const Texts devices = {
+      "a10", "a100-40gb", "a100-80gb-pcie", "a100-80gb-sxm", "a30", "b200", "b300", "gb200", "gb300", "h100-nvl", "h100-pcie", "h100-sxm",
+      "h100-sxm-96gb-hbm2e-500w", "h20", "h200", "h200-nvl", "l4", "l40", "l40s", "mi250", "mi250x", "mi300a", "mi300x", "mi308x",
+      "mi325x", "mi350x", "mi355x", "rtx3090", "rtx4090", "rtx5090", "rtx6000-ada", "rtxa6000", "t4", "v100-sxm2", "v100-sxm2-16gb",
+      "w7900"};
+  return devices;
+}
+
 Drawn drawn(int number) {
   const Chance chance(number);
   Texts names;
   for (const FrameworkProfile& framework : frameworks())
     if (framework.refused.empty()) names.push_back(framework.name);
   const FrameworkProfile& framework = find_framework(chance.pick("framework", names));
-  Drawn drawn{number, chance.pick("model", models_of(framework.code)), chance.pick("device", shipped_accelerators()), {}};
+  Drawn drawn{number, chance.pick("model", models_of(framework.code)), chance.pick("device", drawn_devices()), {}};
   const Accelerator device = load_accelerator(drawn.cluster);
   const std::string gpus = chance.pick("gpus", std::vector<Weighted>{{"1", 5}, {"2", 2}, {"4", 2}, {"8", 4}});
   if (gpus != "1") drawn.cluster = gpus + "x" + drawn.cluster;
