@@ -1,6 +1,9 @@
 #include "model/hub_names.hpp"
 
 #include <array>
+#include <map>
+#include <utility>
+#include <vector>
 
 #include "data/shipped_files.hpp"
 #include "units/json_reader.hpp"
@@ -9,7 +12,33 @@
 namespace plimsoll::model {
 namespace {
 
-constexpr const char* kTable = "models/hub.json";
+/// models/hub.json.
+struct Table {
+  std::vector<std::pair<std::string, std::string>> shipped_by_hub;  ///< a name on the hub, in lower case, and that of the shipped model
+  std::map<std::string, std::string> first_hub_name;                ///< of a shipped model, as the hub writes it
+  std::map<std::string, CheckpointDtype> dtypes;
+};
+
+Table read_table() {
+  constexpr const char* kTable = "models/hub.json";
+  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
+  Table table;
+  const JsonValue names = document.root()["names"];
+  for (const std::string& shipped : names.keys()) {
+    table.first_hub_name[shipped] = names[shipped].at(0).text();
+    for (const JsonValue& hub : names[shipped].elements()) table.shipped_by_hub.emplace_back(lower(hub.text()), shipped);
+  }
+  for (const JsonValue& group : document.root()["dtypes"].elements())
+    for (const JsonValue& model : group["models"].elements())
+      table.dtypes[model.text()] = {group["type"].text(), group["told_by"].text()};
+  return table;
+}
+
+/// Read once; nothing changes it, so that any thread may ask.
+const Table& table() {
+  static const Table read = read_table();
+  return read;
+}
 
 bool is_shipped(const std::string& name) {
   return data::find_shipped_file("models/" + name + "/config.json") != nullptr ||
@@ -18,14 +47,9 @@ bool is_shipped(const std::string& name) {
 
 /// By the table: the whole name, or all of it but the owner.
 std::optional<std::string> listed(const std::string& name) {
-  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
   const bool owned = name.find('/') != std::string::npos;
-  const JsonValue names = document.root()["names"];
-  for (const std::string& shipped : names.keys())
-    for (const JsonValue& entry : names[shipped].elements()) {
-      const std::string hub = lower(entry.text());
-      if (hub == name || (!owned && name_without_owner(hub) == name)) return shipped;
-    }
+  for (const auto& [hub, shipped] : table().shipped_by_hub)
+    if (hub == name || (!owned && name_without_owner(hub) == name)) return shipped;
   return {};
 }
 
@@ -46,13 +70,14 @@ bool cut_tuning(std::string& name) {
 
 }  // namespace
 
-std::optional<std::string> checkpoint_dtype_of(const std::string& shipped) {
-  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
-  const JsonValue types = document.root()["dtypes"];
-  for (const char* type : {"bf16", "fp16", "fp32"})
-    for (const JsonValue& name : types[type].elements())
-      if (name.text() == shipped) return type;
-  return {};
+std::optional<CheckpointDtype> checkpoint_dtype_of(const std::string& shipped) {
+  const auto found = table().dtypes.find(shipped);
+  return found == table().dtypes.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::string hub_name_of(const std::string& shipped) {
+  const auto found = table().first_hub_name.find(shipped);
+  return found == table().first_hub_name.end() ? shipped : found->second;
 }
 
 std::string name_without_owner(std::string_view hub_name) { return lower(hub_name.substr(hub_name.rfind('/') + 1)); }

@@ -3,12 +3,11 @@
 
 #include <algorithm>
 
-#include "data/shipped_files.hpp"
 #include "formats/export/writer.hpp"
 #include "formats/foreign/read_run.hpp"
+#include "model/hub_names.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
-#include "units/json_reader.hpp"
 
 namespace plimsoll {
 namespace formats {
@@ -53,14 +52,6 @@ const Target& target_of(const std::string& name, const Strategy& resolved) {
   for (const Target& target : targets())
     if (name == target.name || (job && starts(target, resolved.framework))) return target;
   fail("there is no format '" + name.substr(0, 60) + "' to export to", "--to", suggest(name.substr(0, 60), export_formats()));
-}
-
-/// A shipped model's name on the hub: the first that models/hub.json has.
-std::string hub_name(const std::string& shipped) {
-  constexpr const char* kTable = "models/hub.json";
-  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
-  const JsonValue names = document.root()["names"];
-  return names.has(shipped) ? names[shipped].at(0).text() : shipped;
 }
 
 std::vector<std::string> comments_of(const ExportPlan& plan, const Strategy& resolved, const std::optional<Report>& predicted) {
@@ -112,7 +103,7 @@ ExportedRun export_run(const ExportPlan& said, const std::string& to) {
   const Strategy resolved = resolve(strategy, plan.model, plan.cluster);
   const auto written = [&](const std::optional<Report>& predicted) {
     ExportedRun files;
-    const Writing writing{plan, resolved, plan.model_name.find('/') == std::string::npos ? hub_name(plan.model_name) : plan.model_name,
+    const Writing writing{plan, resolved, plan.model_name.find('/') == std::string::npos ? model::hub_name_of(plan.model_name) : plan.model_name,
                           comments_of(plan, resolved, predicted), files};
     target.write(writing);
     for (const auto& [name, write] : jobs())

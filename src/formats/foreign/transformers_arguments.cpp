@@ -236,7 +236,7 @@ void assume_weights(Reading& said) {
     if (!half || sharded || reading.is("framework", "deepspeed")) return;
     const ProgramDefault usual = program_default(reading, "from_pretrained.dtype", nullptr, kRelease);
     if (const auto type = model::checkpoint_dtype_of(model.name); type && !reading.has("checkpoint.dtype"))
-      reading.derive("checkpoint.dtype", *type, "the checkpoint of " + model.name + " on the hub (models/hub.json)");
+      reading.derive("checkpoint.dtype", type->type, "the checkpoint of " + model.name + " on the hub (" + type->told_by + ")");
     const bool of_checkpoint = usual.word == "auto" && reading.has("checkpoint.dtype");
     reading.assume("param_dtype", of_checkpoint ? reading.value("checkpoint.dtype") : "fp32",
                    usual.told + (usual.word != "auto" ? ""

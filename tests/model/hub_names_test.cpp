@@ -1,0 +1,58 @@
+// Names and types of the hub: models/hub.json, where each type says whose copy of a config.json told it.
+#include "model/hub_names.hpp"
+
+#include <gtest/gtest.h>
+
+#include <set>
+#include <thread>
+
+#include "data/shipped_files.hpp"
+#include "plimsoll/model.hpp"
+#include "units/json_reader.hpp"
+
+namespace plimsoll::model {
+namespace {
+
+TEST(HubNames, AreThoseOfShippedModels) {
+  EXPECT_EQ(shipped_name_of("meta-llama/Llama-3.1-8B-Instruct"), "llama-3.1-8b");
+  EXPECT_EQ(shipped_name_of("lmsys/vicuna-7b-v1.5"), "llama-2-7b");
+  EXPECT_EQ(shipped_name_of("somebody/Qwen3-8B"), "qwen3-8b");
+  EXPECT_EQ(shipped_name_of("somebody/unheard-of"), std::nullopt);
+  EXPECT_EQ(hub_name_of("gpt2"), "openai-community/gpt2");
+  EXPECT_EQ(hub_name_of("no-such-model"), "no-such-model");
+}
+
+// huggyllama's checkpoints are fp16, Llama 3's bf16; of OLMoE's two sources disagree, so that nothing is said.
+TEST(HubNames, TypesOfCheckpointsSayWhoTellsThem) {
+  EXPECT_EQ(checkpoint_dtype_of("llama-30b").value().type, "fp16");
+  EXPECT_EQ(checkpoint_dtype_of("llama-3.1-8b").value().type, "bf16");
+  EXPECT_NE(checkpoint_dtype_of("llama-3.1-8b").value().told_by.find("config.json"), std::string::npos);
+  EXPECT_EQ(checkpoint_dtype_of("gpt2").value().type, "fp32");
+  EXPECT_FALSE(checkpoint_dtype_of("olmoe-1b-7b").has_value());
+}
+
+// The last group of two would win without a word.
+TEST(HubNames, EveryModelHasOneTypeAndIsShipped) {
+  const JsonDocument document = JsonDocument::parse(data::find_shipped_file("models/hub.json")->text, "models/hub.json");
+  std::set<std::string> seen;
+  for (const JsonValue& group : document.root()["dtypes"].elements())
+    for (const JsonValue& model : group["models"].elements()) {
+      EXPECT_TRUE(seen.insert(model.text()).second) << model.text();
+      EXPECT_NO_THROW(load_model(model.text())) << model.text();
+    }
+}
+
+TEST(HubNames, AreAskedByManyThreadsAtOnce) {
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i)
+    threads.emplace_back([] {
+      for (int j = 0; j < 200; ++j) {
+        EXPECT_EQ(shipped_name_of("Qwen/Qwen2.5-7B-Instruct"), "qwen2.5-7b");
+        EXPECT_EQ(checkpoint_dtype_of("qwen2.5-7b").value().type, "bf16");
+      }
+    });
+  for (std::thread& thread : threads) thread.join();
+}
+
+}  // namespace
+}  // namespace plimsoll::model
