@@ -18,6 +18,8 @@
 #include <map>
 #include <thread>
 
+#include "warm_python.hpp"
+
 namespace plimsoll::cli {
 namespace {
 
@@ -69,19 +71,34 @@ class EndRequests {
   _exit(127);
 }
 
-/// Waits until the child ended or `until`, or until we are asked to end, or `enough` says so; true when it ended.
+/// What is waited for: a child, or a run that was forked for us.
+struct Awaited {
+  pid_t process = -1;
+  WarmRun* warm = nullptr;
+  int status = 0;
+  long peak_kilobytes = 0;
+
+  bool over() {
+    if (warm != nullptr) return warm->over(&status, &peak_kilobytes);
+    rusage usage{};
+    const pid_t done = wait4(process, &status, WNOHANG, &usage);
+    if (done == process) peak_kilobytes = usage.ru_maxrss;
+    return done == process || (done < 0 && errno != EINTR);
+  }
+};
+
+/// Waits until it ended or `until`, or until we are asked to end, or `enough` says so; true when it ended.
 template <class Enough>
-bool ended_by(pid_t child, Clock::time_point until, int& status, rusage& usage, Enough enough) {
+bool ended_by(Awaited& child, Clock::time_point until, Enough enough) {
   while (true) {
-    const pid_t done = wait4(child, &status, WNOHANG, &usage);
-    if (done == child || (done < 0 && errno != EINTR)) return true;
+    if (child.over()) return true;
     if (asked_to_end != 0 || Clock::now() >= until || enough()) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
   }
 }
 
-bool ended_by(pid_t child, Clock::time_point until, int& status, rusage& usage) {
-  return ended_by(child, until, status, usage, [] { return false; });
+bool ended_by(Awaited& child, Clock::time_point until) {
+  return ended_by(child, until, [] { return false; });
 }
 
 /// Parent of a process, from /proc; 0 when it is gone.
@@ -131,12 +148,10 @@ Clock::time_point after(double seconds) {
 namespace {
 
 /// From the start of the child to the end of all that it started.
-void see_to_its_end(pid_t child, double limit_seconds, int ask_signal, const ChildWatch& watch, ChildResult& result) {
-  int status = 0;
-  rusage usage{};
+void see_to_its_end(Awaited child, double limit_seconds, int ask_signal, const ChildWatch& watch, ChildResult& result) {
   const auto until = after(limit_seconds);
   bool done_and_hangs = false;
-  const bool ended = ended_by(child, until, status, usage, [&] { return done_and_hangs = watch.is_done && watch.is_done(child); });
+  const bool ended = ended_by(child, until, [&] { return done_and_hangs = watch.is_done && watch.is_done(child.process); });
   const auto interrupted = [&] { return asked_to_end != 0; };
   while (ended && !interrupted() && watch.others_run && Clock::now() < until && watch.others_run())
     std::this_thread::sleep_for(std::chrono::milliseconds(20));
@@ -145,14 +160,34 @@ void see_to_its_end(pid_t child, double limit_seconds, int ask_signal, const Chi
   result.timed_out =
       result.interrupted_by == 0 && !done_and_hangs && Clock::now() >= until && (!ended || (watch.others_run && watch.others_run()));
   if (result.timed_out) {
-    kill(-child, ask_signal);
-    if (!ended) ended_by(child, after(5), status, usage);
+    kill(-child.process, ask_signal);
+    if (!ended) ended_by(child, after(5));
   }
-  kill(-child, SIGKILL);
-  if (!ended) ended_by(child, after(5), status, usage);
+  kill(-child.process, SIGKILL);
+  if (!ended) ended_by(child, after(5));
   end_descendants();
-  result.exit_code = done_and_hangs ? 0 : WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.peak_kilobytes = usage.ru_maxrss;
+  result.exit_code = done_and_hangs ? 0 : WIFEXITED(child.status) ? WEXITSTATUS(child.status) : 128 + WTERMSIG(child.status);
+  result.peak_kilobytes = child.peak_kilobytes;
+}
+
+/// A child that runs the command; -1 and why where it cannot be.
+pid_t start(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment, std::string* problem) {
+  int problem_pipe[2];
+  if (pipe2(problem_pipe, O_CLOEXEC) != 0) {
+    *problem = std::strerror(errno);
+    return -1;
+  }
+  const pid_t child = fork();
+  if (child == 0) become(command, environment, problem_pipe[1]);
+  close(problem_pipe[1]);
+  int why = 0;
+  const bool failed = child < 0 || read(problem_pipe[0], &why, sizeof why) == sizeof why;
+  close(problem_pipe[0]);
+  if (!failed) return child;
+  *problem = std::strerror(child < 0 ? errno : why);
+  Awaited failing{child};
+  if (child > 0) ended_by(failing, after(1));
+  return -1;
 }
 
 }  // namespace
@@ -160,30 +195,17 @@ void see_to_its_end(pid_t child, double limit_seconds, int ask_signal, const Chi
 ChildResult run_child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
                       double limit_seconds, int ask_signal, const ChildWatch& watch) {
   ChildResult result;
-  int problem_pipe[2];
-  if (pipe2(problem_pipe, O_CLOEXEC) != 0) {
-    result.problem = std::strerror(errno);
-    return result;
-  }
-  const auto start = Clock::now();
+  WarmRun warm(command, environment);
+  const auto begun = Clock::now();
   const EndRequests end_requests;
   prctl(PR_SET_CHILD_SUBREAPER, 1);
-  const pid_t child = fork();
-  if (child == 0) become(command, environment, problem_pipe[1]);
-  close(problem_pipe[1]);
-  int why = 0;
-  const bool failed = child < 0 || read(problem_pipe[0], &why, sizeof why) == sizeof why;
-  close(problem_pipe[0]);
-  if (failed) {
-    int status = 0;
-    rusage usage{};
-    result.problem = std::strerror(child < 0 ? errno : why);
-    if (child > 0) ended_by(child, after(1), status, usage);
-    return result;
-  }
+  Awaited child;
+  child.warm = warm.process() > 0 ? &warm : nullptr;
+  child.process = child.warm != nullptr ? warm.process() : start(command, environment, &result.problem);
+  if (child.process < 0) return result;
   result.started = true;
   see_to_its_end(child, limit_seconds, ask_signal, watch, result);
-  result.seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  result.seconds = std::chrono::duration<double>(Clock::now() - begun).count();
   return result;
 }
 

@@ -28,7 +28,8 @@ struct ChildWatch {
 
 /// Runs `command` with `environment` added to ours (an empty value takes the variable away), its standard output and error both going to our
 /// standard error. After `limit_seconds` the signal `ask_signal` goes to its process group, and five seconds later it is killed, as it is when
-/// we are asked to end or die. Whatever it started, in its process group or not, is gone when this returns. Throws nothing.
+/// we are asked to end or die. Whatever it started, in its process group or not, is gone when this returns. Where a WarmPython lives, that forks it.
+/// Throws nothing.
 ChildResult run_child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
                       double limit_seconds, int ask_signal, const ChildWatch& watch = {});
 

@@ -10,6 +10,7 @@
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
 #include "rehearsed_program.hpp"
+#include "rehearsed_variants.hpp"
 #include "report_flags.hpp"
 #include "strategy_flags.hpp"
 
@@ -109,6 +110,7 @@ std::string known_so_far(const Rehearsed& rehearsed) {
 }
 
 int run_rehearse(const Arguments& arguments) {
+  if (asks_for_variants(arguments)) return run_variants(arguments, rehearse_command().options, wanted_of);
   const std::string format = format_of(arguments);
   const Rehearse wanted = wanted_of(arguments);
   Rehearsed rehearsed = rehearse(wanted);
@@ -142,8 +144,12 @@ Command rehearse_command() {
       "your own training command on a GPU that is not there",
       "  plimsoll rehearse --on 8xmi300x --rank 0 --world 8 -- python train.py --batch-size 4\n"
       "  plimsoll rehearse --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py\n"
+      "  plimsoll rehearse --on 1xh100-sxm --vary bs=1,2,4,8 --vary ac=true,false -- python train.py --batch {bs} --checkpointing {ac}\n"
+      "  plimsoll rehearse --on 1xh100-sxm --largest bs -- python train.py --batch {bs}\n"
       "  plimsoll rehearse --on 1xh100-sxm --trace step.json --memory-viz peak.pickle -- python train.py",
-      {{Option::value, "--on", "8xmi300x, 16x8xh100-sxm, a shipped cluster or a file", false, {}},
+      {{Option::value, "--on", "8xmi300x, 16x8xh100-sxm, a shipped cluster or a file; several with commas between", false, {}},
+       {Option::value_list, "--vary", "KEY=VALUE,VALUE,…: rehearse with each for {KEY} in the command; may be given many times", false, {}},
+       {Option::value, "--largest", "KEY: the largest number for {KEY} with which it fits", false, {}},
        {Option::words, "--from", "a script that starts the program (Slurm's too), and files that describe the machines", false, {}},
        {Option::value, "--rank", "the rank to stand for; else the first, the middle and the last", false, {}},
        {Option::value, "--world", "ranks in all; else what the launcher's line says, or 1", false, {}},

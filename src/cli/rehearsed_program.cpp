@@ -251,7 +251,7 @@ bool tells_more(const Recording& a, const Recording& b) {
 void sort_processes(std::vector<Recording> processes, Rehearsed& rehearsed) {
   std::stable_sort(processes.begin(), processes.end(), tells_more);
   for (Recording& each : processes) {
-    const bool whole = (each.out_of_memory || !each.steps.empty()) && each.launches > 0;
+    const bool whole = each.out_of_memory || (!each.steps.empty() && each.launches > 0);
     const bool known = std::any_of(rehearsed.recordings.begin(), rehearsed.recordings.end(),
                                    [&](const Recording& other) { return other.rank == each.rank && other.world == each.world; });
     (whole && !known ? rehearsed.recordings : rehearsed.others).push_back(std::move(each));
@@ -397,6 +397,13 @@ bool waits_for_peers(const Rehearsed& rehearsed) {
 }
 
 }  // namespace
+
+std::unique_ptr<WarmPython> imported_ahead(const Rehearse& wanted) {
+  Environment environment = device_environment(wanted, {});
+  for (const Environment& more : {wanted.line.environment, without_rank(), helper_environment(wanted, {}, {})})
+    environment.insert(environment.end(), more.begin(), more.end());
+  return std::make_unique<WarmPython>(command_of(wanted, "0"), environment);
+}
 
 std::string per_rank(const std::string& path, std::int64_t rank, bool several) {
   return several ? fmt::format("{}.rank{}", path, rank) : path;

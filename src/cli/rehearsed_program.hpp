@@ -1,12 +1,14 @@
 // A program run on the stand-in device, and what its processes left behind.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/rehearse.hpp"
+#include "warm_python.hpp"
 
 namespace plimsoll::cli {
 
@@ -43,6 +45,9 @@ struct Rehearsed {
 /// Runs the program: once for each rank where the world is known, else once, whatever it starts. Throws Error where it cannot be run, is
 /// interrupted, or leaves a damaged record.
 Rehearsed rehearse(const Rehearse& wanted);
+
+/// While it lives, rehearsals of this program on this kind of machines are forked from a Python that has imported what it imports.
+std::unique_ptr<WarmPython> imported_ahead(const Rehearse& wanted);
 
 /// "F", or "F.rank3" when there are several.
 std::string per_rank(const std::string& path, std::int64_t rank, bool several);

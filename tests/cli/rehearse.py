@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 
 from driver import PROGRAM, Checks, run
 
@@ -77,6 +78,28 @@ def interrupted(checks):
         checks.check(process.returncode == 2 and "interrupted" in errors and not left, f"{asked}: {process.returncode} {errors!r}, left {left!r}")
 
 
+def settings_interrupted(checks):
+    """A TERM to the one that runs several: those end, and what they started."""
+    mark = f"{os.getpid()}.5"
+    process = subprocess.Popen([PROGRAM, "rehearse", "--on", "8xmi300x", "--vary", "n=8,9", "--", "bash", "-c", "setsid --wait sleep {n}" + mark],
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def running():
+        return subprocess.run(["pgrep", "-f", f"^sleep [89]{mark}"], capture_output=True, text=True).stdout
+
+    def within(seconds, done):
+        until = time.monotonic() + seconds
+        while not done() and time.monotonic() < until:
+            time.sleep(0.05)
+
+    within(60, running)
+    checks.check(bool(running()), "no setting was started")
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    within(60, lambda: not running())
+    checks.check(not running(), f"settings were left running: {running()}")
+
+
 def main():
     checks = Checks()
     refused(checks, "--on is missing", "--", "python", "train.py")
@@ -101,10 +124,17 @@ def main():
     refused(checks, "all ranks run together", "--on", "8xmi300x", "--together", "--rank", "1", "--", PYTHON, "train.py")
     refused(checks, "too large to run together", "--on", "4x8xmi300x", "--together", "--world", "32", "--", PYTHON, "train.py")
     refused(checks, "the whole run is one step, or each call is", "--on", "8xmi300x", "--until-exit", "--mark", "f", "--", PYTHON, "train.py")
+    refused(checks, "no word of the command has {bs}", "--on", "8xmi300x", "--vary", "bs=1,2", "--", PYTHON, "train.py")
+    refused(checks, "has the value '1' twice", "--on", "8xmi300x", "--vary", "bs=1,1", "--", PYTHON, "train.py", "{bs}")
+    refused(checks, "is no whole number", "--on", "8xmi300x", "--largest", "bs", "--vary", "bs=1,all", "--", PYTHON, "train.py", "{bs}")
+    refused(checks, "a file of one rehearsal", "--on", "8xmi300x,8xh100-sxm", "--record", "x", "--", PYTHON, "train.py")
+    refused(checks, "unknown accelerator", "--on", "8xmi300x,8xmi300y", "--", PYTHON, "train.py")
+    refused(checks, "every setting failed", "--on", "8xmi300x", "--vary", "code=3,4", "--", "bash", "-c", "exit {code}")
     processes(checks)
     help_ = run("rehearse", "--help")
     checks.check(help_.code == 0 and "--until-peak" in help_.out and "torchrun" in help_.out, "rehearse --help")
     interrupted(checks)
+    settings_interrupted(checks)
     records(checks)
     checks.finish()
 

@@ -11,6 +11,7 @@ import concurrent.futures
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -20,6 +21,9 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 CORPUS = os.path.join(HERE, "..", "..", "bench", "corpus")
 MODELS = os.path.join(HERE, "..", "..", "models")
 PROGRAMS = os.path.join(HERE, "programs")
+SOURCE = os.path.abspath(os.path.join(HERE, "..", ".."))
+sys.path.append(os.path.join(SOURCE, "tests", "cli"))
+import readme  # noqa: E402
 
 
 def rows_of(name):
@@ -222,6 +226,35 @@ class Within(Outcome):
         return failures
 
 
+class Varied(Outcome):
+    """A program that is rehearsed more than once: no record is kept of it."""
+
+    def command(self, plimsoll, python, record):
+        command = super().command(plimsoll, python, record)
+        at = command.index("--record")
+        return command[:at] + command[at + 2 :]
+
+
+class Shown(Varied):
+    """The command and its report that the README shows: run in the source's folder, with the environment's Python for its own."""
+
+    def __init__(self, name):
+        with open(os.path.join(SOURCE, "README.md"), encoding="utf-8") as file:
+            self.block = next(block for block in readme.blocks(file.read(), "text") if block.startswith("$ plimsoll rehearse"))
+        super().__init__(name, "", 0)
+
+    def command(self, plimsoll, python, record):
+        words = shlex.split(self.block.partition("\n")[0])[2:]
+        words[words.index("--") + 1] = python
+        return ["env", "-C", SOURCE, plimsoll, *words]
+
+    def failures(self, run):
+        wanted = self.block.partition("\n")[2].split("…\n")[0].splitlines()
+        printed = re.sub(r"(?m)(-- )\S+/python ", r"\1python ", run.stdout).splitlines()[: len(wanted)]
+        alike = len(printed) == len(wanted) and all(map(readme.same, wanted, printed))
+        return super().failures(run) + ([] if alike else ["it prints\n" + run.stdout])
+
+
 class Asked(Outcome):
     """A program that says what FLOPs its own arguments ask for: those of the kernels that carry the work are as many, of any release."""
 
@@ -362,6 +395,25 @@ OUTCOMES = (
     Outcome("recomputed segments", "BIN/python PROGRAMS/recomputed.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome("generated text", "BIN/python PROGRAMS/generates.py", 0, out=("multinomial|read",), err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome("pictures", "BIN/python PROGRAMS/sees.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
+    Varied(  # 4 GiB for every unit of rows: one fits on both, 64 nowhere; what is recomputed is slower, and takes no less at this size
+        "settings side by side",
+        "BIN/python PROGRAMS/varied.py {rows} {recompute}",
+        0,
+        out=(r"fastest that fits: rows=1 recompute=false on 1xh100-sxm", r"1xh100-sxm +64 +false .* does not fit", r"1xl40s +1 +true .* fits"),
+        err=(r"rows=1 recompute=true on 1xl40s: fits", r"rows=64 recompute=false on 1xl40s: does not fit: it ran out of memory"),
+        on="1xh100-sxm,1xl40s",
+        options=("--vary", "rows=1,64", "--vary", "recompute=true,false"),
+    ),
+    Varied(
+        "largest that fits",
+        "BIN/python PROGRAMS/varied.py {rows} {recompute}",
+        0,
+        out=(r"rows=6 on 1xh100-sxm", r"72\.7\s+of\s+79\.2 GiB"),
+        err=(r"rows=7 on 1xh100-sxm: does not fit",),
+        on="1xh100-sxm",
+        options=("--largest", "rows", "--vary", "recompute=false"),
+    ),
+    Shown("readme picture"),
     Outcome("expanded masks", "BIN/python PROGRAMS/masked_scatter.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome(
         "distributed checkpoint",

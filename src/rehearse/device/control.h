@@ -31,6 +31,10 @@ void plimsoll_rehearse_set_lag(uint32_t launches);
 /* 0 stops recording, 1 resumes it. */
 void plimsoll_rehearse_record(int on);
 
+/* In a forked child whose environment is not its parent's: the machine is what the environment says now, and has a record of its own. 0 where
+ * the parent has used the device, which leaves everything as it is; else 1. */
+int plimsoll_rehearse_begin_again(void);
+
 /* Ends the record, for a program that leaves without running its exit handlers. */
 void plimsoll_rehearse_finish(void);
 

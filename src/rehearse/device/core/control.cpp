@@ -52,6 +52,8 @@ PLIMSOLL_DEVICE_API void plimsoll_rehearse_record(int on) {
   machine().recorder.pause(on == 0);
 }
 
+PLIMSOLL_DEVICE_API int plimsoll_rehearse_begin_again(void) { return begin_again() ? 1 : 0; }
+
 PLIMSOLL_DEVICE_API void plimsoll_rehearse_finish(void) {
   const auto held = lock();
   machine().recorder.finish();

@@ -43,6 +43,15 @@ Machine& machine() {
   return *once;
 }
 
+bool begin_again() {
+  const auto held = lock();
+  Machine& it = machine();
+  if (it.used()) return false;
+  read_settings_again();
+  it = Machine();
+  return true;
+}
+
 ThreadState& thread_state() {
   static thread_local ThreadState state;
   return state;
@@ -54,6 +63,12 @@ Machine::Machine() : memory_bytes(settings().memory_bytes), lag(settings().lag),
     devices[i].default_stream.device = static_cast<int>(i);
     devices[i].used = devices[i].peak = settings().context_bytes;
   }
+}
+
+bool Machine::used() const {
+  return !streams_.empty() || recorder.events() > 0 || std::any_of(devices.begin(), devices.end(), [](const Device& each) {
+    return each.issued > 0 || each.announced || each.used != settings().context_bytes;
+  });
 }
 
 Device& Machine::device(int index) {

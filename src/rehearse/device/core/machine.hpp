@@ -125,6 +125,9 @@ class PLIMSOLL_DEVICE_CORE Machine {
   void launch_graph(const Graph& graph, Stream& stream);
   std::shared_ptr<Graph> create_graph();
 
+  /// Whether anything was done with it.
+  bool used() const;
+
  private:
   bool complete(const Event& event) const;
   /// The graph that the event was recorded into, while it is being captured.
@@ -140,6 +143,8 @@ class PLIMSOLL_DEVICE_CORE Machine {
 
 PLIMSOLL_DEVICE_CORE Machine& machine();
 PLIMSOLL_DEVICE_CORE std::unique_lock<std::mutex> lock();
+/// In a forked child, a machine as the environment says now. False, and nothing, where this one was used.
+bool begin_again();
 
 /// The calling thread's device and the last error it was given.
 struct ThreadState {

@@ -78,12 +78,16 @@ Settings read() {
   return s;
 }
 
-}  // namespace
-
-const Settings& settings() {
-  static const Settings* const once = new Settings(read());  // never destroyed: calls arrive while the process ends
+Settings& current() {
+  static Settings* const once = new Settings(read());  // never destroyed: calls arrive while the process ends
   return *once;
 }
+
+}  // namespace
+
+const Settings& settings() { return current(); }
+
+void read_settings_again() { current() = read(); }
 
 void complain(const std::string& message) {
   const std::string line = "plimsoll rehearse: " + message + "\n";

@@ -26,6 +26,8 @@ struct Settings {
 };
 
 PLIMSOLL_DEVICE_CORE const Settings& settings();
+/// In a forked child that has an environment of its own, while it has one thread.
+void read_settings_again();
 
 /// Writes "plimsoll rehearse: MESSAGE" to the standard error.
 PLIMSOLL_DEVICE_CORE void complain(const std::string& message);

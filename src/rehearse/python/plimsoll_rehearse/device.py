@@ -20,6 +20,7 @@ def load(path):
         ("note_values", None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int),
         ("known", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
         ("finish", None),
+        ("begin_again", ctypes.c_int),
     ):
         function = getattr(_library, f"plimsoll_rehearse_{name}")
         function.argtypes, function.restype = types, result
@@ -35,6 +36,11 @@ def finish():
     """Nothing more goes into the record."""
     if _library:
         _library.plimsoll_rehearse_finish()
+
+
+def begin_again():
+    """In a forked child with another environment: the device is what that says. False where it has been used before."""
+    return _library is None or _library.plimsoll_rehearse_begin_again() == 1
 
 
 def note_values(address, size, knowledge):

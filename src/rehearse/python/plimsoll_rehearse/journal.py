@@ -149,6 +149,23 @@ def _restart():
     _summary.update(steps=0, ended=None, error=None, out_of_memory=None)
 
 
+def told():
+    """What was said so far: of imports, where a process only imports (warm.py)."""
+    return [dict(table) for table in (_replaced, _read, _notes)]
+
+
+def tell_again(before):
+    """In a forked child that goes on where its parent is: what that said is its own."""
+    for table, said in zip((_replaced, _read, _notes), before):
+        table.update(said)
+
+
+def begin_again():
+    """In a forked child that is given an environment of its own."""
+    global _folder
+    _folder = os.environ.get("PLIMSOLL_REHEARSE_FOLDER")
+
+
 def wrap_failures(function):
     """A process's main function whose exception another process is told of, and this one's end is not (torch.multiprocessing's children)."""
 
