@@ -41,6 +41,7 @@ struct RecordedStep {
 
 /// The allocation that failed.
 struct RecordedOutOfMemory {
+  int device = 0;  ///< the process's number of it
   Bytes requested, allocated, reserved;
   std::vector<std::string> stack;  ///< "file:line function", innermost last
 };
@@ -55,6 +56,9 @@ struct RecordedRemark {
 struct Recording {
   std::string path;
   std::int64_t rank = 0, world = 1;
+  std::vector<int> devices;   ///< that its allocator's blocks lie on, and the one that an allocation failed on
+  std::optional<int> device;  ///< the one of several whose memory this tells; the work is that of all
+  std::vector<bool> elsewhere;            ///< by stream of the program: it is another device's
   StepProgram program;                    ///< init, all steps but the last as first_step, the last as step
   std::vector<std::string> kernel_names;  ///< by index of program.kernels
   std::vector<bool> bytes_known;          ///< likewise: whether the kernel's traffic could be told from its name and grid
@@ -89,6 +93,9 @@ struct Recording {
 /// Reads a record; `summary_path` names what its process's helpers wrote down last, for a record that has no summary of its own because the
 /// process was killed. Throws Error: missing, or damaged (with the byte).
 Recording read_recording(const std::string& path, const std::string& summary_path = {});
+
+/// The same, once for each of the process's devices where it has several: each with its own memory, and the work of all.
+std::vector<Recording> read_devices(const std::string& path, const std::string& summary_path = {});
 
 /// What the program's helpers wrote down at its end, without a record: how it ended, and what it read. Throws Error: unreadable, damaged.
 Recording read_summary(const std::string& path);

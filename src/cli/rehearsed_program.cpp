@@ -226,19 +226,19 @@ ChildWatch watch_of(const std::string& folder) {
   return watch;
 }
 
-/// What is known of each process that used PyTorch, whatever became of it.
+/// What is known of each process that used PyTorch, whatever became of it; of each of its devices, where it has several.
 std::vector<Recording> read_processes(const std::string& folder) {
-  std::map<pid_t, Recording> recordings;
+  std::map<pid_t, std::vector<Recording>> recordings;
   for (const char* kind : {"summary", "progress"})
     for (const pid_t process : processes_with(folder, kind))
-      if (recordings.count(process) == 0) recordings[process] = read_summary(file_of(folder, process, kind));
+      if (recordings.count(process) == 0) recordings[process].push_back(read_summary(file_of(folder, process, kind)));
   for (const pid_t process : processes_with(folder, "record")) {
     std::string summary = file_of(folder, process, "summary");
     if (!is_file(summary)) summary = file_of(folder, process, "progress");
-    recordings[process] = read_recording(file_of(folder, process, "record"), is_file(summary) ? summary : std::string());
+    recordings[process] = read_devices(file_of(folder, process, "record"), is_file(summary) ? summary : std::string());
   }
   std::vector<Recording> all;
-  for (auto& [process, recording] : recordings) all.push_back(std::move(recording));
+  for (auto& [process, its] : recordings) std::move(its.begin(), its.end(), std::back_inserter(all));
   return all;
 }
 
@@ -252,8 +252,9 @@ void sort_processes(std::vector<Recording> processes, Rehearsed& rehearsed) {
   std::stable_sort(processes.begin(), processes.end(), tells_more);
   for (Recording& each : processes) {
     const bool whole = each.out_of_memory || (!each.steps.empty() && each.launches > 0);
-    const bool known = std::any_of(rehearsed.recordings.begin(), rehearsed.recordings.end(),
-                                   [&](const Recording& other) { return other.rank == each.rank && other.world == each.world; });
+    const bool known = std::any_of(rehearsed.recordings.begin(), rehearsed.recordings.end(), [&](const Recording& other) {
+      return other.rank == each.rank && other.world == each.world && (other.path != each.path || other.device == each.device);
+    });
     (whole && !known ? rehearsed.recordings : rehearsed.others).push_back(std::move(each));
   }
 }
@@ -341,12 +342,14 @@ Failure failure_of(const Rehearse& wanted, const ChildResult& child, const Rehea
 }
 
 void print_facts(const std::vector<Recording>& recordings, const ChildResult& child) {
-  for (const Recording& each : recordings)
+  for (const Recording& each : recordings) {
+    if (each.device && *each.device != each.devices.front()) continue;
     std::fprintf(stderr,
                  "plimsoll: rank %lld: %zu steps in %.1f s, %.0f MB of host memory, %lld events, %lld bytes of record, %.1f an event\n",
                  static_cast<long long>(each.rank), each.steps.size(), child.seconds, static_cast<double>(child.peak_kilobytes) / 1e3,
                  static_cast<long long>(each.events), static_cast<long long>(each.bytes),
                  static_cast<double>(each.bytes) / static_cast<double>(std::max<std::int64_t>(1, each.events)));
+  }
 }
 
 /// All ranks of a known world at once: started by the package's own launcher.
@@ -382,7 +385,8 @@ Rehearsed run_once(const Rehearse& wanted, const std::vector<std::int64_t>& rank
   print_facts(rehearsed.recordings, child);
   for (const Recording& each : rehearsed.recordings) {
     if (wanted.record.empty()) break;
-    const bool several = rehearsed.recordings.size() > 1 || (wanted.world_is_known && ranks_of(wanted).size() > 1);
+    const bool several = std::any_of(rehearsed.recordings.begin(), rehearsed.recordings.end(),
+                                     [&](const Recording& other) { return other.path != each.path; }) || (wanted.world_is_known && ranks_of(wanted).size() > 1);
     std::filesystem::copy_file(each.path, per_rank(wanted.record, each.rank, several), std::filesystem::copy_options::overwrite_existing);
   }
   return rehearsed;

@@ -238,7 +238,8 @@ bool RankPlayer::synchronize(const Item& item) {
 
 inline void RankPlayer::occupy(StreamId id, const Item& item, double start, double end) {
   if (settings_.with_events && step_ + 1 == settings_.steps) played_.push_back({item.instruction, id, Seconds(start), Seconds(end)});
-  if (id == kComputeStream || item.what == What::copy) return;
+  const bool elsewhere = id < settings_.elsewhere.size() && settings_.elsewhere[id];
+  if (id == kComputeStream || item.what == What::copy || elsewhere) return;
   const double delay = device_.add(item, id, start, end);
   streams_[kComputeStream].last.time += delay;
   if (delay > 0) count(streams_[kComputeStream].last, streams_[kComputeStream].last.time, streams_[kComputeStream].last.cause);

@@ -53,6 +53,7 @@ struct PlaySettings {
   int steps = 1;                         ///< the last one is read
   std::array<bool, kGroups> meets{};     ///< groups whose collectives wait for all ranks
   bool with_events = false;
+  std::vector<bool> elsewhere{};         ///< streams of another device, which take nothing of the compute stream's
 };
 
 class RankPlayer {

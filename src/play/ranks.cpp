@@ -3,6 +3,7 @@
 // rank has not come to yet; the others go on, and it is taken up again.
 #include <algorithm>
 
+#include "play/other_devices.hpp"
 #include "play/rank_player.hpp"
 #include "plimsoll/error.hpp"
 
@@ -20,24 +21,7 @@ std::array<bool, kGroups> shared_meetings(const std::vector<const Score::Parts*>
   return shared;
 }
 
-}  // namespace
-
-Seconds Timeline::exposed_communication() const {
-  Seconds sum = transfers;
-  for (const Seconds& each : exposed) sum += each;
-  return sum;
-}
-
-Seconds Timeline::sum() const {
-  return compute + recompute + optimizer + exposed_communication() + bubble + exposed_copies + host + host_optimizer;
-}
-
-std::vector<Timeline> play_ranks(const std::vector<Score>& ranks, const Pricing& pricing, bool with_events) {
-  if (ranks.empty()) return {};
-  std::vector<const Score::Parts*> scores;
-  for (const Score& rank : ranks) scores.push_back(&rank.parts());
-  // A pipeline is flushed at the end of a step; one rank alone may have its host ahead into the next.
-  const PlaySettings settings{&pricing, ranks.size() == 1 ? 2 : 1, shared_meetings(scores), with_events};
+std::vector<Timeline> play(const std::vector<Score>& ranks, const PlaySettings& settings) {
   Meetings meetings(ranks.size());
   std::vector<RankPlayer> players;
   players.reserve(ranks.size());
@@ -62,12 +46,43 @@ std::vector<Timeline> play_ranks(const std::vector<Score>& ranks, const Pricing&
   return timelines;
 }
 
-Timeline play_time(const StepProgram& program, const Pricing& pricing, bool with_events) {
+}  // namespace
+
+Seconds Timeline::exposed_communication() const {
+  Seconds sum = transfers;
+  for (const Seconds& each : exposed) sum += each;
+  return sum;
+}
+
+Seconds Timeline::sum() const {
+  return compute + recompute + optimizer + exposed_communication() + bubble + exposed_copies + host + host_optimizer;
+}
+
+std::vector<Timeline> play_ranks(const std::vector<Score>& ranks, const Pricing& pricing, bool with_events) {
+  if (ranks.empty()) return {};
+  std::vector<const Score::Parts*> scores;
+  for (const Score& rank : ranks) scores.push_back(&rank.parts());
+  // A pipeline is flushed at the end of a step; one rank alone may have its host ahead into the next.
+  return play(ranks, {&pricing, ranks.size() == 1 ? 2 : 1, shared_meetings(scores), with_events, {}});
+}
+
+namespace {
+
+/// Of one rank alone the host may be ahead into the next step.
+Timeline play_alone(const StepProgram& program, const Pricing& pricing, const std::vector<bool>& elsewhere, bool with_events) {
   Pricer pricer(pricing);
   std::vector<Score> ranks;
   ranks.push_back(pricer.score(program));
   ranks.front().stand_alone();
-  return play_ranks(ranks, pricing, with_events).front();
+  return play(ranks, {&pricing, 2, {}, with_events, elsewhere}).front();
+}
+
+}  // namespace
+
+Timeline play_time(const StepProgram& program, const Pricing& pricing, bool with_events) { return play_alone(program, pricing, {}, with_events); }
+
+Timeline play_time(const StepProgram& program, const Pricing& pricing, const std::vector<bool>& elsewhere) {
+  return play_alone(program, pricing, elsewhere, true);
 }
 
 }  // namespace plimsoll

@@ -6,7 +6,15 @@
 
 namespace plimsoll::rehearse {
 
+/// Whether the memory that an event is about is of a device that is told of.
+bool ProgramBuilder::is_told(const record::EventHeader& event) const { return !recording_.device || *recording_.device == event.device; }
+
 void ProgramBuilder::block(const record::Block& event) {
+  const int device = event.header.device;
+  if (event.action == record::BlockAction::allocate &&
+      std::find(recording_.devices.begin(), recording_.devices.end(), device) == recording_.devices.end())
+    recording_.devices.push_back(device);
+  if (!is_told(event.header)) return;
   if (event.action == record::BlockAction::allocate) allocated(event);
   if (event.action == record::BlockAction::free_requested) freed(event.address);
 }
@@ -53,6 +61,8 @@ void ProgramBuilder::reserve(std::int64_t change) {
 
 void ProgramBuilder::segment(const record::Segment& event) {
   const std::int64_t bytes = signed_bytes(event.bytes);
+  const bool of_host = event.action >= record::SegmentAction::host_allocate && event.action <= record::SegmentAction::host_unregister;
+  if (!of_host && !is_told(event.header)) return;
   switch (event.action) {
     case record::SegmentAction::allocate:
     case record::SegmentAction::pool_allocate:

@@ -145,7 +145,9 @@ StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
   if (is_new) {
     if (streams_.size() > kMostStreams) refuse(fmt::format("a program on more than {} streams", kMostStreams), file_.path());
     recording_.program.streams.resize(streams_.size());
-    recording_.program.streams[found->second] = recorded == 0 ? "default" : fmt::format("stream {}", recorded);
+    const std::string name = recorded == 0 ? "default" : fmt::format("stream {}", recorded);
+    recording_.program.streams[found->second] =
+        recording_.device && *recording_.device != device ? fmt::format("device {}: {}", device, name) : name;
   }
   return found->second;
 }

@@ -17,6 +17,7 @@ namespace plimsoll::rehearse {
 /// Reads the events in order into a Recording; `finish` makes its program.
 class ProgramBuilder {
  public:
+  /// Memory is that of `recording.device`, or of all devices.
   ProgramBuilder(const RecordFile& file, Recording& recording, int per_thread)
       : file_(file), recording_(recording), per_thread_(per_thread), parts_(1) {}
 
@@ -62,6 +63,7 @@ class ProgramBuilder {
   void allocated(const record::Block& event);
   void freed(std::uint64_t address);
   void segment(const record::Segment& event);
+  bool is_told(const record::EventHeader& event) const;
   void graph_launch(const record::GraphLaunch& event);
 
   void issue(Instruction instruction, bool captured);
@@ -88,7 +90,7 @@ class ProgramBuilder {
   std::vector<Part> parts_;
   std::vector<Tensor> tensors_;
   std::map<std::uint64_t, LiveBlock> blocks_;  ///< by address
-  std::map<std::uint64_t, StreamId> streams_;
+  std::map<std::uint64_t, StreamId> streams_;     ///< by device and number
   std::unordered_map<std::uint32_t, RecordedEvent> events_;
   std::unordered_map<std::uint32_t, std::uint32_t> communicators_;  ///< recorded id -> index of groups
   std::unordered_multimap<std::size_t, std::uint32_t> work_;  ///< hash of kernel and name → index

@@ -136,13 +136,17 @@ void ProgramBuilder::point_collectives_at_groups() {
     recording_.program.collectives[i].group = recording_.groups[collective_groups_[i]].group;
 }
 
-/// The stream with most kernels of the step is the compute stream, number 0 of a program.
+/// The stream with most kernels of the step is the compute stream, number 0 of a program: of the device that is told of, if that has any.
 void ProgramBuilder::put_compute_first() {
   StepProgram& program = recording_.program;
+  recording_.elsewhere.assign(program.streams.size(), false);
+  for (const auto& [key, id] : streams_)
+    if (recording_.device && static_cast<int>(key >> 32U) != *recording_.device) recording_.elsewhere[id] = true;
   if (program.streams.size() < 2) return;
+  constexpr std::size_t kOwn = std::size_t{1} << 48;  // more than launches
   std::vector<std::size_t> launches(program.streams.size());
   for (const Instruction& instruction : program.step)
-    if (instruction.kind == InstructionKind::kernel) ++launches[instruction.stream];
+    if (instruction.kind == InstructionKind::kernel) launches[instruction.stream] += recording_.elsewhere[instruction.stream] ? 1 : kOwn;
   const auto compute = static_cast<StreamId>(std::max_element(launches.begin(), launches.end()) - launches.begin());
   if (compute == kComputeStream) return;
   const auto swapped = [&](StreamId id) { return id == compute ? kComputeStream : id == kComputeStream ? compute : id; };
@@ -151,6 +155,9 @@ void ProgramBuilder::put_compute_first() {
       instruction.stream = swapped(instruction.stream);
     }
   std::swap(program.streams[kComputeStream], program.streams[compute]);
+  const bool was_elsewhere = recording_.elsewhere[compute];
+  recording_.elsewhere[compute] = recording_.elsewhere[kComputeStream];
+  recording_.elsewhere[kComputeStream] = was_elsewhere;
 }
 
 }  // namespace plimsoll::rehearse

@@ -49,6 +49,12 @@ Bytes bytes_of(const JsonValue& object, const char* key) {
   return Bytes(found ? found->integer(0, kMost) : 0);
 }
 
+int device_of(const JsonValue& object) {
+  constexpr std::int64_t kMostDevices = 255;
+  const auto found = object.find("device");
+  return found ? static_cast<int>(found->integer(0, kMostDevices)) : 0;
+}
+
 void read_end(const JsonValue& root, Recording& recording) {
   if (const auto ended = root.find("ended"); ended && ended->is_text()) recording.ended_because = ended->text();
   if (const auto error = root.find("error"); error && error->is_object()) {
@@ -56,7 +62,7 @@ void read_end(const JsonValue& root, Recording& recording) {
     recording.error_stack = lines((*error)["stack"]);
   }
   if (const auto failed = root.find("out_of_memory"); failed && failed->is_object())
-    recording.out_of_memory = RecordedOutOfMemory{bytes_of(*failed, "requested_bytes"), bytes_of(*failed, "allocated_bytes"),
+    recording.out_of_memory = RecordedOutOfMemory{device_of(*failed), bytes_of(*failed, "requested_bytes"), bytes_of(*failed, "allocated_bytes"),
                                                   bytes_of(*failed, "reserved_bytes"), lines((*failed)["stack"])};
 }
 
@@ -94,7 +100,11 @@ void read_summary(const JsonValue& root, Recording& recording) {
 
 /// The record's own sum of blocks must be what PyTorch's statistics say; where it is not, the reader should know.
 void check_against_statistics(const JsonValue& root, Recording& recording) {
-  const auto memory = root.find("memory");
+  auto memory = root.find("memory");
+  if (memory && recording.device) {  // of the device that was current
+    const auto others = memory->find("devices");
+    memory = others ? others->find(std::to_string(*recording.device)) : std::nullopt;
+  }
   if (!memory || !recording.has_blocks) return;
   Bytes peak = recording.init_peak_allocated;
   for (const RecordedStep& step : recording.steps) peak = std::max(peak, step.peak_allocated);
@@ -111,6 +121,31 @@ int elements_per_thread(const Recording& recording) {
     return std::atoi(version.c_str() + 2) < 7 ? 4 : 8;
   }
   return 8;
+}
+
+/// What the program's helpers said, in the record or else in a file beside it.
+std::optional<JsonDocument> document_of(const RecordFile& file, const std::string& path, const std::string& summary_path) {
+  const std::string summary = summary_text(file);
+  if (!summary.empty()) return JsonDocument::parse(summary, path + " (summary)");
+  if (!summary_path.empty()) return JsonDocument::read_file(summary_path);
+  return {};
+}
+
+Recording read_one(const RecordFile& file, const std::string& path, const std::optional<JsonDocument>& document, std::optional<int> device) {
+  Recording recording;
+  recording.path = path;
+  recording.device = device;
+  if (document) read_summary(document->root(), recording);
+  rehearse::ProgramBuilder(file, recording, elements_per_thread(recording)).build();
+  if (recording.out_of_memory) {
+    const int failed = recording.out_of_memory->device;
+    auto& devices = recording.devices;
+    if (std::find(devices.begin(), devices.end(), failed) == devices.end()) devices.push_back(failed);
+    if (device && *device != failed) recording.out_of_memory.reset();
+  }
+  std::sort(recording.devices.begin(), recording.devices.end());
+  if (document) check_against_statistics(document->root(), recording);
+  return recording;
 }
 
 }  // namespace
@@ -136,18 +171,18 @@ Recording read_summary(const std::string& path) {
 
 Recording read_recording(const std::string& path, const std::string& summary_path) {
   const RecordFile file(path);
-  Recording recording;
-  recording.path = path;
-  const std::string summary = summary_text(file);
-  std::optional<JsonDocument> document;
-  if (!summary.empty())
-    document = JsonDocument::parse(summary, path + " (summary)");
-  else if (!summary_path.empty())
-    document = JsonDocument::read_file(summary_path);
-  if (document) read_summary(document->root(), recording);
-  rehearse::ProgramBuilder(file, recording, elements_per_thread(recording)).build();
-  if (document) check_against_statistics(document->root(), recording);
-  return recording;
+  return read_one(file, path, document_of(file, path, summary_path), std::nullopt);
+}
+
+std::vector<Recording> read_devices(const std::string& path, const std::string& summary_path) {
+  const RecordFile file(path);
+  const std::optional<JsonDocument> document = document_of(file, path, summary_path);
+  std::vector<Recording> devices{read_one(file, path, document, std::nullopt)};
+  if (devices.front().devices.size() < 2) return devices;
+  const std::vector<int> numbers = devices.front().devices;
+  devices.clear();
+  for (const int number : numbers) devices.push_back(read_one(file, path, document, number));
+  return devices;
 }
 
 }  // namespace plimsoll

@@ -8,6 +8,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/rehearse.hpp"
 #include "plimsoll/topology.hpp"
+#include "play/other_devices.hpp"
 
 namespace plimsoll {
 namespace {
@@ -93,10 +94,14 @@ std::vector<KernelTime> kernel_table(const Recording& recording, const Timeline&
   return rows;
 }
 
+/// That a rank's process works on.
+std::int64_t devices_of(const Recording& recording) { return recording.device ? static_cast<std::int64_t>(recording.devices.size()) : 1; }
+
 TimeReport time_of(const Recording& recording, const Timeline& timeline) {
   TimeReport time;
   time.step_seconds = Band::exactly(timeline.step.value);
-  if (timeline.step > Seconds(0)) time.tokens_per_second_per_gpu = static_cast<double>(recording.tokens) / timeline.step.value;
+  if (timeline.step > Seconds(0))
+    time.tokens_per_second_per_gpu = static_cast<double>(recording.tokens) / timeline.step.value / static_cast<double>(devices_of(recording));
   time.breakdown = {{"compute", timeline.compute},
                     {"recompute", timeline.recompute},
                     {"optimizer", timeline.optimizer},
@@ -115,7 +120,8 @@ FlopsReport flops_of(const Recording& recording, const Timeline& timeline, const
     if (instruction.kind == InstructionKind::kernel) flops += recording.program.kernels[instruction.id].flops();
   report.peak_flops_per_second = cluster.accelerator.peak(MathType::bf16).value;
   if (recording.tokens > 0) report.hardware_flops_per_token = flops / static_cast<double>(recording.tokens);
-  if (timeline.step > Seconds(0)) report.hfu = flops / timeline.step.value / report.peak_flops_per_second;
+  if (timeline.step > Seconds(0))
+    report.hfu = flops / timeline.step.value / report.peak_flops_per_second / static_cast<double>(devices_of(recording));
   return report;
 }
 
@@ -228,8 +234,9 @@ Rehearsal rehearsal_of(std::vector<Recording> recordings, const Cluster& cluster
     rank.memory = memory_of(recording, cluster);
     if (!recording.steps.empty()) rank.work = recording.steps.back().work;
     report.ranks.push_back(std::move(rank));
-    rehearsal.timelines.push_back(recording.program.step.empty() ? Timeline{}
-                                                                 : play_time(recording.program, pricing_of(recording, cluster)));
+    rehearsal.timelines.push_back(recording.program.step.empty()
+                                      ? Timeline{}
+                                      : play_time(recording.program, pricing_of(recording, cluster), recording.elsewhere));
     rehearsal.kernels.push_back(kernel_table(recording, rehearsal.timelines.back()));
     rehearsal.recordings.push_back(std::move(recording));
   }
@@ -240,12 +247,13 @@ Rehearsal rehearsal_of(std::vector<Recording> recordings, const Cluster& cluster
     if (rehearsal.timelines[slowest].step < rehearsal.timelines[i].step) slowest = i;
   report.model_name = worst.model.empty() ? "the rehearsed program" : worst.model;
   report.cluster_name = cluster.name;
-  report.gpus = worst.world;
+  report.gpus = worst.world * devices_of(worst);
   report.parameters = report.active_parameters = worst.parameters;
   report.verdict = verdict_of(report.worst_rank());
   report.time = time_of(rehearsal.recordings[slowest], rehearsal.timelines[slowest]);
   report.flops = flops_of(rehearsal.recordings[slowest], rehearsal.timelines[slowest], cluster);
   report.strategy = fmt::format("rehearsed, world of {}, rank {}", worst.world, worst.rank);
+  if (worst.device) report.strategy += fmt::format(", device {} of its {}", *worst.device, worst.devices.size());
   for (const auto& [name, version] : worst.versions) report.strategy += fmt::format(", {} {}", name, version);
   report.notes = notes_of(worst, rehearsal.kernels[report.worst]);
   report.provenance = provenance_of(cluster);

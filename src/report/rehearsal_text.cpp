@@ -97,9 +97,13 @@ std::string groups_section(const Recording& recording) {
 
 std::string ranks_section(const Rehearsal& rehearsal) {
   if (rehearsal.recordings.size() < 2) return {};
-  std::string text = "\nranks with programs of their own\n";
+  std::string text = rehearsal.recordings.front().device ? "\ndevices, and ranks with programs of their own\n"
+                                                         : "\nranks with programs of their own\n";
+  const auto name = [](const Recording& each) {
+    return each.device ? fmt::format("{} device {}", each.rank, *each.device) : std::to_string(each.rank);
+  };
   for (std::size_t i = 0; i < rehearsal.recordings.size(); ++i)
-    text += fmt::format("  rank {:<8}{:>13} allocated {:>13} reserved {:>13} a step{}\n", rehearsal.recordings[i].rank,
+    text += fmt::format("  rank {:<12}{:>13} allocated {:>13} reserved {:>13} a step{}\n", name(rehearsal.recordings[i]),
                         to_string(rehearsal.report.ranks[i].memory.allocated), to_string(rehearsal.report.ranks[i].memory.reserved),
                         to_string(rehearsal.timelines[i].step), i == rehearsal.report.worst ? "  (shown)" : "");
   return text;

@@ -5,6 +5,7 @@
 #include "plimsoll/framework.hpp"
 #include "plimsoll/play.hpp"
 #include "plimsoll/product_cost.hpp"
+#include "play/other_devices.hpp"
 #include "program/lower.hpp"
 
 namespace plimsoll {
@@ -52,6 +53,17 @@ TEST(PlayTime, DependentWorkAddsUp) {
   EXPECT_NEAR(timeline.step.value, (timeline.compute + timeline.communication).value, 1e-12);
   EXPECT_NEAR(timeline.exposed_communication().value, timeline.communication.value, 1e-12);
   EXPECT_EQ(timeline.events.size(), 2u);
+}
+
+// Two equal kernels at once: on one device they take turns, on two neither waits for the other.
+TEST(PlayTime, AnotherDevicesKernelsTakeNothingOfThisOnes) {
+  Builder builder;
+  builder.kernel(kWork);
+  builder.kernel(kWork);
+  builder.program.step.back().stream = 1;
+  const double alone = price(builder.program.kernels.front(), pricing().cluster.accelerator).value;
+  EXPECT_GT(play_time(builder.program, pricing()).step.value, 1.9 * alone);
+  EXPECT_LT(play_time(builder.program, pricing(), std::vector<bool>{false, true}).step.value, 1.1 * alone);
 }
 
 // A host that meets others at each collective issues four of them 4 ms after each other's start; the device works meanwhile.

@@ -73,6 +73,53 @@ TEST(Recording, ItsProgramPlaysAgain) {
   EXPECT_EQ(trace.at_peak[Category::gradient], Bytes(8 * kMiB));  // the old and the new
 }
 
+/// A process with a parameter of 4 MiB on one device and of 6 on another, and a product on each: two memories, one program of both. The
+/// failed allocation was the second device's.
+TEST(Recording, DevicesAreApart) {
+  RecordWriter writer;
+  const auto block = [&](std::uint8_t device, std::uint64_t address, std::uint64_t bytes) {
+    record::Block event{};
+    event.header.device = device;
+    event.action = record::BlockAction::allocate;
+    event.address = address;
+    event.bytes = bytes;
+    writer.write(record::Kind::block, event);
+    record::Segment segment{};
+    segment.header.device = device;
+    segment.action = record::SegmentAction::allocate;
+    segment.bytes = 2 * bytes;
+    writer.write(record::Kind::segment, segment);
+  };
+  const auto product = [&](std::uint8_t device) {
+    record::Gemm event{};
+    event.header.device = device;
+    event.m = event.n = event.k = 16;
+    event.batch = 1;
+    event.a = event.b = event.c = event.d = record::Type::bf16;
+    writer.write(record::Kind::gemm, event);
+  };
+  block(0, 0x1000, 4 * kMiB);
+  block(3, 0x9000000, 6 * kMiB);
+  writer.phase("forward");
+  product(0), product(3), product(3);
+  writer.step_end().mark(record::MarkKind::text,
+                         R"(summary {"versions":{},"error":{"type":"E","message":"","stack":[]},"out_of_memory":{"device":3,"stack":[]}})");
+  const TemporaryFile file(writer.bytes());
+  const std::vector<Recording> devices = read_devices(file.path());
+  ASSERT_EQ(devices.size(), 2u);
+  EXPECT_EQ(devices[1].device, 3);
+  EXPECT_EQ(devices[0].peak_allocated(), Bytes(4 * kMiB));
+  EXPECT_EQ(devices[1].peak_allocated(), Bytes(6 * kMiB));
+  EXPECT_EQ(devices[1].peak_reserved(), Bytes(12 * kMiB));
+  EXPECT_FALSE(devices[0].out_of_memory);
+  EXPECT_TRUE(devices[1].out_of_memory);
+  for (const Recording& each : devices) {
+    EXPECT_EQ(each.steps.front().work.gemms, 3);
+    EXPECT_EQ(each.elsewhere, (std::vector<bool>{false, true})) << "its own stream comes first";
+  }
+  EXPECT_EQ(read_recording(file.path()).peak_allocated(), Bytes(10 * kMiB)) << "of all, where nobody asks for one";
+}
+
 TEST(Recording, WithoutAWholeStepHasNone) {
   RecordWriter writer;
   writer.allocate(64, kMiB).phase("forward").gemm(1, 1, 1);

@@ -21,6 +21,7 @@ PLIMSOLL_DEVICE_API void plimsoll_rehearse_mark(int kind, const char* text, int6
 }
 
 PLIMSOLL_DEVICE_API void plimsoll_rehearse_block(int action, uint64_t address, uint64_t bytes, void* stream, const char* stack) {
+  const Place place = place_of(reinterpret_cast<const void*>(static_cast<std::uintptr_t>(address)));
   const auto held = lock();
   Machine& m = machine();
   if (m.devices.empty()) return;
@@ -32,7 +33,8 @@ PLIMSOLL_DEVICE_API void plimsoll_rehearse_block(int action, uint64_t address, u
   event.stream = handle == nullptr || handle->magic != Stream::kMagic ? 0 : handle->id;
   event.address = address;
   event.bytes = bytes;
-  m.write(record::Kind::block, thread_state().device, event);
+  // where it lies, not where its thread works: an allocator gives and takes blocks of any device
+  m.write(record::Kind::block, place.where == Where::device ? place.device : thread_state().device, event);
 }
 
 PLIMSOLL_DEVICE_API void plimsoll_rehearse_expect_split(int color, int size, int rank) { expect_split(color, size, rank); }

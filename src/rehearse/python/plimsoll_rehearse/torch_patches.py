@@ -64,6 +64,7 @@ def note_memory(torch):
     def failed(index, requested, capacity, free):
         journal.out_of_memory(
             {
+                "device": index,
                 "requested_bytes": requested,
                 "device_bytes": capacity,
                 "device_free_bytes": free,
@@ -73,23 +74,24 @@ def note_memory(torch):
             }
         )
 
+    def statistics(device):
+        stats = torch.cuda.memory_stats(device)
+        return {
+            name: stats.get(key, 0)
+            for name, key in (
+                ("peak_allocated_bytes", "allocated_bytes.all.peak"),
+                ("peak_reserved_bytes", "reserved_bytes.all.peak"),
+                ("allocated_bytes", "allocated_bytes.all.current"),
+                ("reserved_bytes", "reserved_bytes.all.current"),
+                ("alloc_retries", "num_alloc_retries"),
+            )
+        }
+
     def at_end():
         if not torch.cuda.is_initialized():
             return
-        stats = torch.cuda.memory_stats()
-        journal.summary(
-            "memory",
-            {
-                name: stats.get(key, 0)
-                for name, key in (
-                    ("peak_allocated_bytes", "allocated_bytes.all.peak"),
-                    ("peak_reserved_bytes", "reserved_bytes.all.peak"),
-                    ("allocated_bytes", "allocated_bytes.all.current"),
-                    ("reserved_bytes", "reserved_bytes.all.current"),
-                    ("alloc_retries", "num_alloc_retries"),
-                )
-            },
-        )
+        devices = {str(device): statistics(device) for device in range(torch.cuda.device_count())}
+        journal.summary("memory", {**statistics(torch.cuda.current_device()), "devices": devices})
         if os.environ.get("PLIMSOLL_REHEARSE_SNAPSHOT"):
             torch.cuda.memory._dump_snapshot(os.environ["PLIMSOLL_REHEARSE_SNAPSHOT"])
 
