@@ -25,6 +25,7 @@ OWN = {
     "allocator-liger-mixtures": "Liger's kernels in Mixtral and Qwen3's mixtures",
     "allocator-peft-mixtures": "LoRA over the router and experts of mixtures",
     "allocator-deepspeed": "DeepSpeed 0.14 to 0.16 and 0.19: ZeRO 0 to 3, offload, NVMe, 8-bit weights, Liger",
+    "allocator-deepspeed-releases": "DeepSpeed 0.12 to 0.19.5: ZeRO 0 to 3, offload",
     "allocator-deepspeed-lora": "LoRA under DeepSpeed 0.19: ZeRO 0 to 3, offload",
     "allocator-megatron": "Megatron-core, local layers",
     "allocator-torchtitan": "TorchTitan 0.3: FSDP, TP, CP, EP, pipelines, rowwise fp8, DeepSeek, gpt-oss",

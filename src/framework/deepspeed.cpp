@@ -1,6 +1,5 @@
 // DeepSpeed ZeRO over Hugging Face's modules, and Megatron-DeepSpeed over Megatron's.
 #include "framework/catalogue.hpp"
-#include "framework/deepspeed.hpp"
 #include "framework/peft.hpp"
 #include "strategy/msamp.hpp"
 
@@ -49,6 +48,8 @@ void complete(Strategy& s, const Model& model) {
   }
   complete_adapter_type(s);
   if (ds.wrapper.empty()) ds.wrapper = wrapper_of(s);
+  if (const Release release = s.releases.of(Package::deepspeed); !release.since(0, 12))
+    s.assumed.push_back("deepspeed " + release.text() + ": the engine is 0.12's, whose ZeRO keeps up to a quarter more memory reserved");
   const bool pins = s.releases.of(Package::deepspeed).since(0, 19, 5);  // zero/offload_config.py, pin_memory
   for (auto* offload : {&ds.offload_optimizer, &ds.offload_param})
     if (!offload->pin_memory) offload->pin_memory = pins;

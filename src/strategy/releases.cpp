@@ -293,19 +293,9 @@ const std::vector<PackageFacts>& package_facts() {
 
 const PackageFacts& facts_of(Package package) { return package_facts()[static_cast<std::size_t>(package)]; }
 
-/// The releases that stand for their neighbours where a package's code was read in few of them; empty: all were.
-static Dates modelled_releases(const PackageFacts& facts) {
-  Dates dates;
-  const std::optional<JsonValue> modelled = table().root()["packages"][name_of(facts.package)].find("modelled");
-  if (!modelled) return dates;
-  for (const JsonValue& release : modelled->elements()) dates.emplace_back(read_release(release), completed(facts, read_release(release)).date());
-  return dates;
-}
-
 Release release_out_on(Package package, int day) {
   const PackageFacts& facts = facts_of(package);
-  const Dates modelled = modelled_releases(facts);
-  const Dates& dates = !modelled.empty() ? modelled : facts.released.empty() ? facts.dates : facts.released;
+  const Dates& dates = facts.released.empty() ? facts.dates : facts.released;
   const Release* found = release_at(dates, day);
   return completed(facts, found ? *found : dates.empty() ? facts.newest : dates.front().first);
 }

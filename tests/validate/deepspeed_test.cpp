@@ -97,7 +97,7 @@ TEST(DeepSpeedRefusals, NameWhatIsNotModelled) {
   EXPECT_TRUE(
       refused_when([](Strategy& s) { s.deepspeed.contiguous_gradients = false; }, "ds-llama-3.2-1b-z2-bf16-w8-b1-s2048-ckpt-overlap"));
   EXPECT_TRUE(refused_when([](Strategy& s) { s.deepspeed.mics_shard_size = 4; }));
-  EXPECT_TRUE(refused_when([](Strategy& s) { s.releases.put(Package::deepspeed, *Release::parse("0.12.3")); }));
+  EXPECT_TRUE(refused_when([](Strategy& s) { s.releases.put(Package::deepspeed, *Release::parse("0.8.3")); }));
   const auto read = [](const char* setting) {
     parse_strategy(std::string(R"({"framework": "deepspeed", "deepspeed": {"zero_optimization": {)") + setting + "}}}", "strategy");
   };

@@ -43,6 +43,7 @@ const std::vector<RowFile>& row_files() {
       {kCorpus, "allocator-compiled-model", 2},
       {kCorpus, "allocator-deepspeed", 4},
       {kCorpus, "allocator-deepspeed-lora", 2},
+      {kCorpus, "allocator-deepspeed-releases", 2},
       {kCorpus, "allocator-diffusers", 1},
       {kCorpus, "allocator-families", 8},
       {kCorpus, "allocator-flash-attention", 1},

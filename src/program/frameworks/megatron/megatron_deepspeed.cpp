@@ -240,7 +240,7 @@ class PipelineEngine {
 DeepSpeedSettings settings_of(const Strategy& strategy) {
   DeepSpeedSettings settings;
   settings.json = strategy.deepspeed;
-  settings.before_0_17 = true;
+  settings.release = DeepSpeedRelease(Release(0, 16, 9));
   settings.clips = strategy.clip_grad_norm.value_or(true);
   settings.ranks = std::max(strategy.dp, 1);
   settings.rank = strategy.rank.value_or(0);

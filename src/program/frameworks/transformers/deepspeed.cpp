@@ -3,7 +3,6 @@
 
 #include <unordered_map>
 
-#include "framework/deepspeed.hpp"
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "program/accumulation.hpp"
@@ -24,17 +23,20 @@ namespace plimsoll::program {
 
 namespace {
 
-/// What changed between the releases that are modelled. MS-AMP's engine is written for 0.13.1.
-bool before_0_17(const Strategy& strategy) {
+/// The release whose rules the engine has. MS-AMP's is written for 0.13.1, which they go back to.
+DeepSpeedRelease release_of(const Strategy& strategy) {
   const Release release = strategy.releases.of(Package::deepspeed);
   if (is_msamp(strategy.precision)) {
-    if (!strategy.releases.says(Package::deepspeed) || (release.since(0, 13) && !release.since(0, 14))) return true;
+    if (!strategy.releases.says(Package::deepspeed)) return DeepSpeedRelease(Release(0, 13, 1));
+    if (release.since(0, 13) && !release.since(0, 14)) return DeepSpeedRelease(release);
     refuse("MS-AMP's engine over DeepSpeed " + release.text() + " is not modelled", "releases.deepspeed", "0.13.1");
   }
-  if (release.since(0, 19)) return false;
-  if (framework::is_deepspeed_before_0_17(release)) return true;
-  refuse("DeepSpeed " + release.text() + " is not modelled", "releases.deepspeed", "0.19.8, or 0.14 to 0.16");
+  if (!release.since(0, 9)) refuse("DeepSpeed " + release.text() + " is not modelled", "releases.deepspeed", "0.9 or later");
+  return DeepSpeedRelease(release);
 }
+
+/// Adapters and quantised weights on their way were read in its engines alone.
+bool is_of_0_19(const Strategy& strategy) { return strategy.releases.of(Package::deepspeed).since(0, 19) && !is_msamp(strategy.precision); }
 
 void refuse_unmodelled(const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
@@ -45,7 +47,7 @@ void refuse_unmodelled(const Strategy& strategy) {
   if (json.zero_quantized_gradients)
     refuse("ZeRO++'s quantised gradients are not modelled: what they make depends on how many nodes the ranks stand on",
            "deepspeed.zero_optimization.zero_quantized_gradients");
-  if (json.zero_quantized_weights && (json.allgather_sequential || before_0_17(strategy)))
+  if (json.zero_quantized_weights && (json.allgather_sequential || !is_of_0_19(strategy)))
     refuse("ZeRO++'s quantised weights are modelled for DeepSpeed 0.19 and parameters gathered together",
            "deepspeed.zero_optimization.zero_quantized_weights");
   if (json.mics_shard_size > 0)
@@ -64,7 +66,7 @@ void refuse_unmodelled_adapters(const Model& model, const Strategy& strategy) {
   if (!strategy.lora) return;
   const DeepSpeedOptions& json = strategy.deepspeed;
   const char* const zero = "deepspeed.zero_optimization";
-  if (before_0_17(strategy)) refuse("LoRA under DeepSpeed before 0.17 is not modelled", "releases.deepspeed", "0.19.8");
+  if (!is_of_0_19(strategy)) refuse("LoRA under DeepSpeed before 0.19 is not modelled", "releases.deepspeed", "0.19.8");
   if (strategy.base_weights != BaseWeights::as_trained && strategy.data_parallel == DataParallel::zero3)
     refuse("4-bit and 8-bit weights under ZeRO-3 are not modelled", "base_weights", "zero 1 or 2, which leave frozen weights whole");
   if (framework::mixture_targets(model, strategy.lora->targets).any())
@@ -120,9 +122,9 @@ int stage_of(const Strategy& strategy) {
   }
 }
 
-/// runtime/zero/leaf_module_config.py: the blocks of experts that DeepSpeed 0.19 takes as one module.
-std::vector<Module*> leaf_modules(const Model& model, const Strategy& strategy, Module& root) {
-  if (before_0_17(strategy)) return {};
+/// runtime/zero/leaf_module_config.py: the blocks of experts that are taken as one module.
+std::vector<Module*> leaf_modules(const Model& model, const DeepSpeedRelease& release, Module& root) {
+  if (!release.takes_experts_as_leaves()) return {};
   if (model.model_type != "mixtral" && model.model_type != "qwen2_moe" && model.model_type != "qwen3_moe") return {};
   std::vector<Module*> leaves;
   for (Module* module : root.all_modules())
@@ -142,7 +144,9 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
   settings.offload_parameters = strategy.offload.params;
   settings.pinned = strategy.deepspeed.offload_optimizer.pin_memory.value_or(true);
   settings.clips = strategy.clip_grad_norm.value_or(false);
-  settings.before_0_17 = before_0_17(strategy);
+  settings.release = release_of(strategy);
+  if (settings.stage == 1 && settings.release.reduces_stage_1_at_once() && !is_msamp(strategy.precision))
+    settings.json.overlap_comm = settings.json.contiguous_gradients = settings.json.round_robin_gradients = false;
   settings.adapters = strategy.lora.has_value();
   settings.optimizer = strategy.optimizer;
   settings.implementation = strategy.optimizer_impl;
@@ -169,21 +173,24 @@ std::unique_ptr<DeepSpeedOptimizer> make_msamp_wrapper(const Strategy& strategy,
 
 /// engine.backward(loss): the loss over the micro-batches (MS-AMP's engine: where there are several), and over it the loss scale where the
 /// wrapper has one.
-void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const Tensor& loss, bool boundary) {
+void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const DeepSpeedRelease& release, const Tensor& loss,
+              bool boundary) {
   tape.phase(Phase::backward);
-  const Tensor mean = is_msamp(strategy.precision) && strategy.grad_accum <= 1 ? loss : divide_scalar(loss);
+  const bool several = strategy.grad_accum > 1, msamp = is_msamp(strategy.precision);
+  const Tensor part = several && !msamp && release.divides_loss_apart() ? divide_scalar(loss) : loss;
+  const Tensor mean = msamp && !several ? part : divide_scalar(part);
   optimizer.before_backward(boundary);
   const Tensor scaled = optimizer.scales_loss() ? multiply_scalar(mean) : mean;
   tape.backward(scaled);
   optimizer.after_backward();
 }
 
-void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const Batch& batch,
-                 Accumulation& accumulation) {
+void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const DeepSpeedRelease& release,
+                 const Batch& batch, Accumulation& accumulation) {
   accumulation.run([&](bool last) {
     tape.phase(Phase::forward);
     const Tensor loss = hf_loss(network, strategy, batch, tape);
-    backward(tape, optimizer, strategy, loss, last);
+    backward(tape, optimizer, strategy, release, loss, last);
   });
   tape.phase(Phase::optimizer);
   optimizer.step();
@@ -231,7 +238,7 @@ StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
   const RunOptions options = hf_run_options(strategy);
   const std::unique_ptr<Network> network = make_network(model, options, *root, tape);
   if (options.hidden_requires_grad) require_input_gradients(*root, model);
-  settings.leaf_modules = leaf_modules(model, strategy, *root);
+  settings.leaf_modules = leaf_modules(model, settings.release, *root);
   const std::unique_ptr<DeepSpeedOptimizer> optimizer =
       scaled ? make_msamp_wrapper(strategy, settings, tape, *scaled) : make_wrapper(strategy, settings, tape, *root);
   Batch batch = hf_batch(model, strategy, tape);
@@ -244,7 +251,7 @@ StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
   parts.push_back(Tape::Part::step);
   for (const Tape::Part part : parts) {
     tape.record_into(part);
-    record_step(tape, *network, *optimizer, strategy, batch, accumulation);
+    record_step(tape, *network, *optimizer, strategy, settings.release, batch, accumulation);
   }
   StepProgram program = tape.take();
   accumulation.repeat(program);

@@ -122,7 +122,7 @@ void ZeroCoordinator::keep_secondary(ZeroParameter& parameter) {
 void ZeroCoordinator::partition() {
   tape_.operator_name = "partition parameters";
   const bool at_construction = settings_.json.zero_init.value_or(true);
-  tape_.patched_linear = at_construction || !settings_.before_0_17 ? zero3_linear : linear_of_views;  // memory_efficient_linear
+  tape_.patched_linear = at_construction || settings_.release.replaces_linear_always() ? zero3_linear : linear_of_views;  // memory_efficient_linear
   if (at_construction) {
     std::vector<Tensor> duplicates;
     partition_at_construction(root_, duplicates);
@@ -203,14 +203,14 @@ void ZeroCoordinator::partition_materialized() {
   }
 }
 
-/// Each is gathered into a tensor of its own (0.16.9: and copied out of it).
+/// Each is gathered into a tensor of its own (before 0.18.5: and copied out of it).
 void ZeroCoordinator::touch_all() {
   tape_.operator_name = "gradient hooks";
   for (const auto& parameter : parameters) {
     if (!parameter->slot->trainable) continue;
     const DType type = parameter->slot->type;
     Tensor whole = tape_.empty({parameter->shard * settings_.ranks}, type, Category::communication_buffer);
-    Tensor other = settings_.before_0_17 ? tape_.empty(parameter->slot->sizes, type) : shard_on_device(*parameter);
+    Tensor other = settings_.release.gathers_in_place() ? shard_on_device(*parameter) : tape_.empty(parameter->slot->sizes, type);
     tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type}, tape_.stream);
     whole.reset();
   }
@@ -265,7 +265,7 @@ void ZeroCoordinator::gather_at_once(ZeroParameter& parameter) {
   Tensor whole = tape_.empty({parameter.shard * settings_.ranks}, type, Category::communication_buffer);
   const Tensor shard = shard_on_device(parameter);
   tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = type}, tape_.stream);
-  if (settings_.before_0_17) whole = elementwise(tape_, {&whole}, type);  // copied out of it
+  if (!settings_.release.gathers_in_place()) whole = elementwise(tape_, {&whole}, type);  // copied out of it
   set_data(parameter, whole);
   parameter.status = ZeroParameter::Status::available;
 }
@@ -375,7 +375,7 @@ void ZeroCoordinator::fetch(const Module& module, bool forward) {
 /// update_recompute_parameters: a frozen weight has no gradient whose hook would release it once the recomputed layer's backward is over;
 /// the module whose backward runs does.
 void ZeroCoordinator::keep_for_backward(ZeroParameter& parameter) {
-  if (settings_.before_0_17 || backward_modules_.empty()) return;
+  if (!settings_.release.releases_recomputed() || backward_modules_.empty()) return;
   add_once(states_[backward_modules_.back()].recomputed, &parameter);
   add_once(parameter.users, backward_modules_.back());
 }

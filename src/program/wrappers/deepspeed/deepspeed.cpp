@@ -84,13 +84,10 @@ void drop_list(std::vector<Tensor>& list) {
 
 Tensor converted(const Tensor& x, DType type) { return x.dtype() == type ? x : elementwise(x.tape(), {&x}, type); }
 
-void check_finite(const Tensor& x, const DeepSpeedSettings& settings) {
+Tensor check_finite(const Tensor& x, const DeepSpeedSettings& settings) {
   Tape& tape = x.tape();
   const Tensor flat = tape.view(x, {x.elements()}, {1});
-  if (!settings.before_0_17) {
-    const Tensor bad = has_inf_or_nan(flat);
-    return;
-  }
+  if (settings.release.checks_extremes()) return has_inf_or_nan(flat);
   const Tensor wide = converted(flat, DType::fp32);
   const Tensor nan = elementwise(tape, {&wide}, DType::boolean);
   Tensor infinite;
@@ -100,7 +97,7 @@ void check_finite(const Tensor& x, const DeepSpeedSettings& settings) {
   }
   const Tensor either = elementwise(tape, {&nan, &infinite}, DType::boolean);
   const Tensor marks = elementwise(tape, {&either}, DType::fp32);
-  const Tensor most = reduce(marks, {true}, false, DType::fp32);
+  return reduce(marks, {true}, false, DType::fp32);
 }
 
 Tensor norm_in(const Tensor& x, DType type) {

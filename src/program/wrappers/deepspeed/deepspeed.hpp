@@ -1,5 +1,5 @@
 /// DeepSpeed's optimizer wrappers: what deepspeed.initialize puts around a model and its optimizer. Source: deepspeed/runtime of
-/// DeepSpeed 0.19.8, and of 0.16.9 where `before_0_17` says so.
+/// DeepSpeed 0.19.8, and of others what DeepSpeedRelease says.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,7 @@
 #include "program/module.hpp"
 #include "program/optimizers/optimizer.hpp"
 #include "program/tape.hpp"
+#include "program/wrappers/deepspeed/release.hpp"
 
 namespace plimsoll::program {
 
@@ -23,7 +24,7 @@ struct DeepSpeedSettings {
   bool offload_optimizer = false, offload_parameters = false;
   bool clips = true;         ///< gradient_clipping
   bool pinned = true;        ///< host memory of the offload is page-locked
-  bool before_0_17 = false;  ///< the rules of 0.16.9
+  DeepSpeedRelease release;  ///< whose rules
   OptimizerKind optimizer = OptimizerKind::adamw;
   OptimizerImpl implementation = OptimizerImpl::fused;
   /// ZeRO-3's leaf modules (runtime/zero/leaf_module_config.py): gathered, released and reduced as one, their children without hooks.
@@ -75,8 +76,8 @@ void drop_list(std::vector<Tensor>& list);
 /// x.to(type) outside autograd: x itself when it has that type.
 Tensor converted(const Tensor& x, DType type);
 
-/// runtime/utils.py, has_inf_or_nan: its largest and its smallest element (0.16.9: elementwise in fp32).
-void check_finite(const Tensor& x, const DeepSpeedSettings& settings);
+/// runtime/utils.py, has_inf_or_nan: its largest and its smallest element (before 0.19.6 elementwise in fp32).
+Tensor check_finite(const Tensor& x, const DeepSpeedSettings& settings);
 
 /// torch.linalg.vector_norm(x.to(type)): a scalar.
 Tensor norm_in(const Tensor& x, DType type);

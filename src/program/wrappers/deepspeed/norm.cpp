@@ -39,10 +39,10 @@ Tensor has_inf_or_nan(const Tensor& gradient) {
   return scalar(both);
 }
 
-void check_overflow(Tape& tape, const std::vector<Tensor>& gradients) {
+void check_overflow(Tape& tape, const std::vector<Tensor>& gradients, const DeepSpeedSettings& settings) {
   const Tensor count = zeros(tape, {1}, DType::fp32);
   for (const Tensor& gradient : gradients) {
-    const Tensor bad = has_inf_or_nan(gradient);
+    const Tensor bad = check_finite(gradient, settings);
     in_place(count, {&count, &bad});
   }
   const Tensor any = scalar(count, DType::boolean);
@@ -83,11 +83,12 @@ Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent) {
   return root_over_ranks(std::move(total));
 }
 
-Tensor combined_norm(const std::vector<Tensor>& groups) {
+Tensor combined_norm(const std::vector<Tensor>& groups, const DeepSpeedRelease& release) {
   Tape& tape = groups.front().tape();
   std::vector<Tensor> rows;
   for (const Tensor& group : groups) rows.push_back(tape.view(group, {1}, {1}));
   const Tensor stacked = cat(rows, 0);
+  if (!release.combines_invalid_norms()) return reduce(stacked, {true}, false, stacked.dtype(), size_of(stacked.dtype()));
   Tensor invalid;
   {
     const Tensor infinite = scalar(is_finite(stacked)), negative = scalar(stacked, DType::boolean);

@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "program/tape.hpp"
+#include "program/wrappers/deepspeed/deepspeed.hpp"
 
 namespace plimsoll::program {
 
@@ -14,8 +14,8 @@ Tensor is_finite(const Tensor& x);
 /// has_inf_or_nan: a scalar of bools from the largest and the smallest element.
 Tensor has_inf_or_nan(const Tensor& gradient);
 
-/// has_overflow: every gradient's extremes, the count over the ranks, one byte sent and read back by the host.
-void check_overflow(Tape& tape, const std::vector<Tensor>& gradients);
+/// has_overflow: every gradient's check, the count over the ranks, one byte sent and read back by the host.
+void check_overflow(Tape& tape, const std::vector<Tensor>& gradients, const DeepSpeedSettings& settings);
 
 /// `sum` (at first no tensor: Python's 0) and the square of a norm.
 Tensor with_square(const Tensor& sum, const Tensor& norm);
@@ -26,8 +26,8 @@ Tensor root_over_ranks(Tensor total);
 /// get_grad_norm_direct behind the norms of the tensors: their squares summed, sent as `sent`, rooted; −1 where that is no number.
 Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent);
 
-/// combine_grad_norm_groups of the groups' norms, over the loss scale: what engine.get_global_grad_norm() answers.
-Tensor combined_norm(const std::vector<Tensor>& groups);
+/// vector_norm of the groups' norms (since 0.19.8 combine_grad_norm_groups), over the loss scale: what engine.get_global_grad_norm() answers.
+Tensor combined_norm(const std::vector<Tensor>& groups, const DeepSpeedRelease& release);
 
 /// unscale_and_clip_grads: the factor from the norm, and the gradient times it.
 void unscale_and_clip(const Tensor& norm, const Tensor& gradient);

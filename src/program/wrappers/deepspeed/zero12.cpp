@@ -28,15 +28,17 @@ ZeroStage12::ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter
     : DeepSpeedOptimizer(tape, settings), reduction_stream_(tape.add_stream("reduction")) {
   place_members(parameters);
   const bool wider = settings.accumulate_fp32 && type_ != DType::fp32;
-  compact_ = wider && !settings.before_0_17;
+  compact_ = wider && settings.release.accumulates_in_one_buffer();
   accumulate_apart_ = compact_ && settings.stage == 1;
-  if (wider && settings.before_0_17 && (settings.stage == 1 || settings.offload_optimizer))
-    refuse("fp32 gradient accumulation of ZeRO 1 and of offloaded ZeRO 2 is modelled for DeepSpeed 0.19 only");
-  // DeepSpeed 0.16's ZeRO 2 adds up the gradients as they came: grad_accum_dtype is the type of what pads them alone (get_flat_partition).
+  if (wider && !compact_ && (settings.stage == 1 || settings.offload_optimizer))
+    refuse("fp32 gradient accumulation of ZeRO 1 and of offloaded ZeRO 2 is not modelled before DeepSpeed 0.19.8", "releases.deepspeed", "0.19.8");
+  if (wider && settings.release.preflattens_wide_gradients())
+    refuse("fp32 gradient accumulation of ZeRO 2 under DeepSpeed 0.19.2 to 0.19.7 is not modelled", "releases.deepspeed", "0.19.8");
+  // Before, ZeRO 2 adds up the gradients as they came: grad_accum_dtype is the type of what pads them alone (get_flat_partition).
   padding_type_ = wider ? DType::fp32 : type_;
-  if (!settings.before_0_17 && overlaps() && !contiguous())
+  if (settings.release.leaks_buckets() && overlaps() && !contiguous())
     refuse(
-        "with overlap_comm and without contiguous_gradients DeepSpeed 0.19 keeps another bucket of reduce_bucket_size in every backward "
+        "with overlap_comm and without contiguous_gradients DeepSpeed since 0.17.2 keeps another bucket of reduce_bucket_size in every backward "
         "pass "
         "until memory runs out (setup_buckets adds, nothing clears)",
         "deepspeed.zero_optimization", "contiguous_gradients true");
@@ -73,10 +75,10 @@ void ZeroStage12::place_members(const std::vector<std::shared_ptr<Parameter>>& p
   }
 }
 
-/// The weights are copied side by side on the device (0.16.9: on the host) and every parameter becomes a view.
+/// The weights are copied side by side on the device (before 0.18.7 on the host) and every parameter becomes a view.
 void ZeroStage12::flatten_parameters(std::int64_t padding) {
   tape_.operator_name = "flatten parameters";
-  if (settings_.before_0_17) {
+  if (!settings_.release.flattens_on_device()) {
     for (Member& member : members_) {
       tape_.copy({Copy::Direction::device_to_host, member.slot->tensor.bytes()}, tape_.stream);
       const Tensor placeholder = tape_.empty({1}, DType::fp32);
@@ -98,7 +100,7 @@ void ZeroStage12::flatten_parameters(std::int64_t padding) {
 /// The rank's fp32 master piece.
 void ZeroStage12::make_master() {
   tape_.operator_name = "master weights";
-  const bool cloned_on_host = settings_.before_0_17 && settings_.offload_optimizer;
+  const bool cloned_on_host = settings_.offload_optimizer && !settings_.release.clones_on_device();
   if (!cloned_on_host) {
     const Tensor piece = tape_.empty({piece_}, type_, Category::optimizer_state);  // clone()
     pointwise(piece, {&piece});
@@ -121,8 +123,12 @@ void ZeroStage12::make_optimizer() {
     optimizer_ = make_deepspeed_host_optimizer(settings_, tape_, piece_);
     return;
   }
-  const Tensor gradient = zeros(tape_, {piece_}, DType::fp32);
+  Tensor gradient = zeros(tape_, {piece_}, DType::fp32);
   optimizer_ = make_deepspeed_optimizer(settings_, tape_, {master_});
+  if (!settings_.release.makes_states_at_construction()) return;
+  master_.grad() = std::move(gradient);
+  optimizer_->step();
+  master_.grad().reset();
 }
 
 /// ZeRO-Offload: master, its 16-bit copy and its gradient, two buffers of the largest parameter's size (one of them on the host), sums of
@@ -153,10 +159,10 @@ Tensor& ZeroStage12::gradient_of(std::size_t member) {
 
 void ZeroStage12::before_backward(bool boundary) {
   DeepSpeedOptimizer::before_backward(boundary);
-  if (settings_.before_0_17) set_up_buckets();
+  if (!settings_.release.makes_buckets_at_first_gradient()) set_up_buckets();
 }
 
-/// setup_buckets: before the first gradient (0.16.9: before backward) the buckets are made.
+/// setup_buckets: before the first gradient (before 0.17.2 ahead of backward) the buckets are made.
 void ZeroStage12::set_up_buckets() {
   if (ready_) return;
   ready_ = true;
@@ -203,7 +209,7 @@ void ZeroStage12::into_bucket(std::size_t member) {
     if (!oversized_) {
       copy_elements(tape_, elements, gradient.dtype(), gradient.dtype());
       gradient = tape_.view(buckets_[bucket_], gradient.sizes(), contiguous_strides(gradient.sizes()));
-    } else if (settings_.offload_optimizer && !settings_.before_0_17) {
+    } else if (settings_.offload_optimizer && settings_.release.guards_offload()) {
       gradient = clone(gradient);
     }
   }
@@ -242,7 +248,7 @@ void ZeroStage12::average(const Tensor& tensor) {
     tape_.wait(tape_.stream, reduction_stream_);
   }
   const StreamScope scope(tape_, reducing_stream());
-  if (settings_.offload_optimizer && !settings_.before_0_17 && overlaps()) tape_.record_stream(tensor, reduction_stream_);
+  if (settings_.offload_optimizer && settings_.release.guards_offload() && overlaps()) tape_.record_stream(tensor, reduction_stream_);
   const Operand bucket = packed(bucketed_elements_, tensor.dtype());
   pointwise(tape_, Pointwise::Form::map, {bucket}, {bucket});
   if (!settings_.json.reduce_scatter) {
@@ -313,7 +319,7 @@ void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& ten
   } else {
     send(elements);
   }
-  const bool marks = overlaps() && !settings_.before_0_17;
+  const bool marks = overlaps() && settings_.release.records_reduced();
   if (marks && !reduced) tape_.record_stream(tensor, reduction_stream_);
   for (const Slice& slice : slices) {
     if (slice.rank != settings_.rank) continue;
@@ -501,28 +507,18 @@ void ZeroStage12::step() {
 
 /// check_overflow and get_grad_norm_direct: piece by piece, the norm in fp64.
 void ZeroStage12::norm(const std::vector<Tensor>& pieces) {
-  const bool checked = type_ == DType::fp16 || (type_ == DType::bf16 && !settings_.before_0_17);  // check_grad_overflow
-  if (checked && settings_.before_0_17) {
-    for (const Tensor& piece : pieces) check_finite(piece, settings_);
-  } else if (checked) {
-    check_overflow(tape_, pieces);
-  }
+  const bool checked = type_ == DType::fp16 || (type_ == DType::bf16 && settings_.release.checks_bf16());  // check_grad_overflow
+  if (checked) check_overflow(tape_, pieces, settings_);
   std::vector<Tensor> norms;
   for (std::size_t i = 0; i < std::min(pieces.size(), own_.size()); ++i) norms.push_back(norm_in(pieces[i], DType::fp64));
-  if (settings_.before_0_17) {
-    if (!global_norm_) global_norm_ = tape_.empty({}, DType::fp32);
-  } else if (!norms.empty()) {
-    global_norm_ = combined_norm({norm_over_ranks(norms, DType::fp32)});
-  }
+  if (!norms.empty()) global_norm_ = combined_norm({norm_over_ranks(norms, DType::fp32)}, settings_.release);
 }
 
-/// unscale_and_clip_grads: nothing where there is neither a limit nor a loss scale.
+/// unscale_and_clip_grads.
 void ZeroStage12::unscale() {
-  if (settings_.before_0_17 || !global_norm_) {
-    in_place(master_.grad(), {&master_.grad()});
-  } else if (settings_.clips) {
+  if (settings_.clips && global_norm_) {
     unscale_and_clip(global_norm_, master_.grad());
-  } else if (type_ == DType::fp16) {
+  } else if (type_ == DType::fp16 || !global_norm_ || !settings_.release.skips_idle_unscaling()) {
     in_place(master_.grad(), {&master_.grad()});
   }
 }
@@ -556,8 +552,14 @@ void ZeroStage12::write_weights() {
 
 void ZeroStage12::update_on_host() {
   optimizer_->step();
-  cast_on_host(tape_, piece_, type_);
-  tape_.copy({Copy::Direction::host_to_device, piece_ * size_of(type_)}, tape_.stream);
+  if (settings_.release.sends_offloaded_in_16_bits()) {
+    cast_on_host(tape_, piece_, type_);
+    tape_.copy({Copy::Direction::host_to_device, piece_ * size_of(type_)}, tape_.stream);
+  } else {
+    const Tensor wide = tape_.empty({piece_}, DType::fp32);
+    tape_.copy({Copy::Direction::host_to_device, wide.bytes()}, tape_.stream);
+    write_weights();
+  }
   averaged_.clear();
   compact_buffer_.reset();
   offload_norms_.clear();

@@ -73,12 +73,12 @@ void ZeroStage3::make_masters() {
       continue;
     }
     if (coordinator_.trained_type() != DType::fp32) {  // else the clone alone is made
-      converted_first = tape_.empty({group.elements}, settings_.before_0_17 ? coordinator_.trained_type() : DType::fp32);
+      converted_first = tape_.empty({group.elements}, settings_.release.converts_masters_first() ? DType::fp32 : coordinator_.trained_type());
       pointwise(converted_first, {&converted_first});
     }
     group.master = tape_.empty({group.elements}, DType::fp32, Category::optimizer_state);
     pointwise(group.master, {&group.master});
-    if (settings_.before_0_17) converted_first.reset();
+    if (!settings_.release.converts_masters_first()) converted_first.reset();
     group.optimizer = make_deepspeed_optimizer(settings_, tape_, {group.master});
   }
   converted_first.reset();
@@ -336,7 +336,7 @@ void ZeroStage3::after_backward() {
   reduce_bucket();
   if (overlaps()) tape_.wait(kComputeStream, reduce_stream_);
   ++micro_step_;
-  if (!settings_.before_0_17) coordinator_.release_backward_leftovers();
+  if (settings_.release.releases_recomputed()) coordinator_.release_backward_leftovers();
 }
 
 // ---- the step ------------------------------------------------------------------------------------------------------------
@@ -392,9 +392,9 @@ void ZeroStage3::norm() {
     std::vector<Tensor> norms;
     for (const ZeroParameter* parameter : group.parameters)
       norms.push_back(norm_in(tape_.view(gradients_, {parameter->shard}, {1}), DType::fp64));
-    if (!settings_.before_0_17) of_groups.push_back(norm_over_ranks(norms, DType::fp64));
+    of_groups.push_back(norm_over_ranks(norms, DType::fp64));
   }
-  if (!of_groups.empty()) global_norm_ = combined_norm(of_groups);
+  if (!of_groups.empty()) global_norm_ = combined_norm(of_groups, settings_.release);
 }
 
 /// One sub-group: its gradients flattened and in fp32, the optimizer, the weights.

@@ -59,10 +59,10 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
     return std::clamp<std::int64_t>(parameter.elements - parameter.shard * settings_.rank, 0, parameter.shard);
   }
   DType accumulation_type() const { return settings_.accumulate_fp32 ? DType::fp32 : coordinator_.type(); }
-  /// Of the bucket (0.16.9: the weights', whatever is sent). What adapters in fp32 put into it becomes 16 bits wide.
-  DType bucket_type() const { return settings_.before_0_17 ? coordinator_.type() : sent_type(); }
-  /// Of the rank's shards once they are reduced: the accumulation's (0.16.9: the weights').
-  DType reduced_type() const { return settings_.before_0_17 ? coordinator_.type() : accumulation_type(); }
+  /// Of the bucket (before 0.17.2 the weights', whatever is sent). What adapters in fp32 put into it becomes 16 bits wide.
+  DType bucket_type() const { return settings_.release.bucket_has_sent_type() ? sent_type() : coordinator_.type(); }
+  /// Of the rank's shards once they are reduced: the accumulation's (before 0.19.2 the weights').
+  DType reduced_type() const { return settings_.release.reduces_to_accumulation_type() ? accumulation_type() : coordinator_.type(); }
 
   ZeroCoordinator coordinator_;
   StreamId reduce_stream_;
