@@ -1,6 +1,6 @@
 // The syntaxes of other programs' files; the first byte chooses: YAML, TOML, JSON as they read it, a shell script that is followed.
 #include "formats/foreign/node.hpp"
-#include "formats/foreign/shell.hpp"
+#include "formats/shell/shell.hpp"
 #include "reader.hpp"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -16,7 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
       case 2:
         return (void)formats::parse_json_text(text, "input");
       default:
-        return formats::Shell("input", [](const std::vector<formats::Node>&) {}).follow(text);
+        return formats::Shell("input", {}).follow(text);
     }
   });
 }

@@ -45,6 +45,9 @@ struct ForeignOptions {
   std::vector<std::string> launch_line;  ///< words of a command that would start the run
   std::vector<std::string> releases{};   ///< "transformers=4.46.3": whose defaults hold; the newest that is known where none is stated
   std::vector<NamedText> texts = {};     ///< files that need not be on the disk; they come before those that are
+  /// "NAME=VALUE" for what a script does not say: a variable, "1" for its first argument, "@" for all of them, "$(a command)".
+  std::vector<std::string> values = {};
+  std::int64_t launch = 0;        ///< which of a script's launch lines, counted from 1; 0: the only one
 };
 
 /// A run as files describe it.

@@ -19,6 +19,7 @@ std::string flag_of(const StrategyOption& option) {
 }
 
 constexpr const char* kRelease = "--release";
+constexpr const char* kScripts = "Launch scripts (docs/formats/shell.md)";
 
 /// "releases.*", which the command line spells --release.
 bool is_release(const StrategyOption& option) { return option.key.find('*') != std::string::npos; }
@@ -42,6 +43,8 @@ std::vector<Option> run_options() {
 
 std::vector<Option> foreign_options() {
   return {{Option::words, "--from", "other programs' files (docs/formats); FORMAT:FILE forces", false, {}},
+          {Option::words, "--set", "NAME=VALUE …: what a script does not say", false, kScripts, true},
+          {Option::value, "--launch", "which of a script's launch lines, counted from 1", false, kScripts, true},
           {Option::flag, "--show-resolved", "every key of those files: what it became, and where from", false, {}},
           {Option::rest, "COMMAND", "a launch line behind --, as it would be typed", false, {}}};
 }
@@ -86,7 +89,8 @@ bool is_foreign(const Arguments& arguments) { return arguments.has("--from") || 
 ForeignRun foreign_run(const Arguments& arguments) {
   if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", "--strategy", "add --from strategy:FILE instead");
   return read_foreign(arguments.all("--from"),
-                      {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND"), arguments.all("--release")});
+                      {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND"), arguments.all("--release"), {},
+                       arguments.all("--set"), arguments.integer_or("--launch", 0, 1, 1'000)});
 }
 
 Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken) {

@@ -411,7 +411,7 @@ if [ "$TP" -gt 2 ] && true; then SP=--sequence-parallel; else SP=; fi
 case $TP in 2) MB=1 ;; 4) MB=3 ;; *) MB=9 ;; esac
 srun --ntasks-per-node=1 bash -c "torchrun --nproc_per_node $SLURM_GPUS_ON_NODE --nnodes $SLURM_NNODES pretrain_gpt.py ${MODEL[*]} --tensor-model-parallel-size $TP $SP --micro-batch-size $MB --bf16 $EXTRA_ARGS --global-batch-size 12"
 )");
-  const ForeignRun run = read_foreign({script}, {"", "h100-sxm", {}});
+  const ForeignRun run = read_foreign({script}, {"", "h100-sxm", {}, {}, {}, {"EXTRA_ARGS="}});
   const Keys wanted = {{"tp", "4"},
                        {"model.num_layers", "32"},
                        {"model.vocab_size", "50304"},

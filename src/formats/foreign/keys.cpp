@@ -5,7 +5,7 @@
 
 #include "formats/foreign/releases.hpp"
 #include "formats/foreign/schema.hpp"
-#include "formats/foreign/shell.hpp"
+#include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 #include "units/switches.hpp"
 
@@ -67,6 +67,11 @@ std::vector<std::string> names_of(const Rows& rows) {
   return names;
 }
 
+/// Keys that name files and folders by their ends.
+bool names_a_path(const std::string& key) {
+  return key.ends_with("_path") || key.ends_with("_file") || key.ends_with("_dir") || key.ends_with("_model");
+}
+
 class RowReader {
  public:
   RowReader(Reading& reading, const Rows& rows, std::string prefix, Unknown unknown, const Schema* schema = nullptr)
@@ -90,6 +95,7 @@ class RowReader {
     if (value.is_table() && !whole && (row == nullptr || (ours && is_pattern(*row)))) return read(value, key + ".");
     if (row == nullptr) return unknown(key, value);
     if (row->ours != kNothing && exact) require_resolved(key, value);
+    if (row->ours == kCode) require_deciding(*row, key, value);
     if (row->ours == kCode || value.is_null()) return;
     if (row->ours == kNothing) return reading_.leave_unread(prefix_ + key, value.where);
     if (row->ours == kRefused) return refuse_value(*row, key, value);
@@ -109,7 +115,7 @@ class RowReader {
 
   /// A reference that its file does not settle may stand for a folder, and for nothing that decides.
   void require_resolved(const std::string& key, const Node& value) const {
-    if (!is_unresolved(value) || key.ends_with("_path") || key.ends_with("_file") || key.ends_with("_dir") || key.ends_with("_model")) return;
+    if (!is_unresolved(value) || names_a_path(key)) return;
     fail("there is no value that " + value.text.substr(0, 80) + " of " + prefix_ + key + " could stand for", value.where,
          "write the value into the file");
   }
@@ -125,8 +131,15 @@ class RowReader {
     return std::any_of(rows_.begin(), rows_.end(), [&](const Row& row) { return row.foreign == key + ".*"; });
   }
 
+  /// What is read by hand decides something, unless it only names a file: who opens that asks for it.
+  void require_deciding(const Row& row, const std::string& key, const Node& value) const {
+    if (value.is_table() || value.is_null() || std::string_view(row.remark) == "model" || names_a_path(key)) return;
+    require_known(prefix_ + key, value.word(), value.where);
+  }
+
   void refuse_value(const Row& row, const std::string& key, const Node& value) {
     const std::string text = value.is_table() ? "{…}" : value.word();
+    require_known(prefix_ + key, text, value.where);
     if (is_among(row, text)) return;
     refuse("not modelled: " + std::string(row.remark) + ", found " + prefix_ + key + ": " + text.substr(0, 60), value.where,
            *row.words ? "set it to " + words_of(row).front().theirs : "leave it out");
@@ -157,6 +170,10 @@ class RowReader {
 
 }  // namespace
 
+void require_known(const std::string& key, const std::string& value, const std::string& where) {
+  if (is_unknown(value)) fail("the value of " + key + " comes from " + told(value) + " and is not known here", where, asked_for(value));
+}
+
 const Row* find_row(const Rows& rows, const std::string& foreign) {
   for (const Row& row : rows)
     if (stands_for(row, foreign)) return &row;
@@ -165,9 +182,7 @@ const Row* find_row(const Rows& rows, const std::string& foreign) {
 
 std::string to_ours(const Row& row, const std::string& value, const std::string& where) {
   const std::string rule = row.words;
-  if (value.find(kUnknown) != std::string::npos)
-    fail("the value of " + std::string(row.foreign) + " comes from " + told(value) + " and is not known here", where,
-         "write the value into the file");
+  require_known(row.foreign, value, where);
   if (rule == "not") {
     const std::optional<bool> on = switch_of(value);
     if (!on)

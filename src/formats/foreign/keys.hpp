@@ -33,6 +33,9 @@ std::string to_ours(const Row& row, const std::string& value, const std::string&
 /// The value in their words; an empty text where they have none for it.
 std::string to_theirs(const Row& row, const std::string& value);
 
+/// Throws Error where a value hangs on what a script does not say, naming that and how it is given.
+void require_known(const std::string& key, const std::string& value, const std::string& where);
+
 /// How unknown keys are taken.
 enum class Unknown : std::uint8_t {
   unread,   ///< listed

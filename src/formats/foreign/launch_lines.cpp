@@ -3,8 +3,8 @@
 #include <functional>
 
 #include "formats/foreign/format.hpp"
-#include "formats/foreign/shell.hpp"
 #include "formats/foreign/stated_releases.hpp"
+#include "formats/shell/shell.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/rehearse.hpp"
 
@@ -13,7 +13,7 @@ namespace {
 
 std::string base_name(const std::string& path) { return path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1); }
 bool is_python(const std::string& word) { return base_name(word).rfind("python", 0) == 0; }
-bool is_unknown(const Node& word) { return word.text.find(kUnknown) != std::string::npos; }
+bool is_unknown(const Node& word) { return formats::is_unknown(word.text); }
 
 bool among(const std::string& word, std::initializer_list<const char*> words) {
   return std::any_of(words.begin(), words.end(), [&](const char* one) { return word == one; });
@@ -340,27 +340,73 @@ void read_launch_line(Reading& reading, const std::vector<Node>& said) {
 }
 
 std::vector<std::vector<Node>> launches_of_script(Reading& reading, const std::string& text, const std::string& where) {
-  std::vector<std::vector<Node>> launched;
-  Shell shell(where, [&](const std::vector<Node>& words) {
-    read_pip_line(reading, words);
-    std::vector<Node> plain = words;
+  struct Launch {
+    std::vector<Node> words;
+    std::map<std::string, std::string> environment, files;
+  };
+  std::vector<Launch> launched;
+  Shell* followed = nullptr;
+  Surroundings around;
+  around.run = [&](const Started& started) {
+    read_pip_line(reading, started.words);
     Reading aside;
     bool slurm = false;
-    plain = without_wrappers(aside, plain, slurm);
+    const std::vector<Node> plain = without_wrappers(aside, started.words, slurm);
     const bool python = !plain.empty() && is_python(plain[0].text);
-    const bool trains =
-        !python ||
-        (plain.size() > 1 && (plain[1].text.ends_with(".py") || (plain[1].text == "-m" && plain.size() > 2 && plain[2].text != "pip")));
-    if (is_launcher(plain) && trains) launched.push_back(words);
-  });
+    const auto program = std::find_if(plain.begin() + (python ? 1 : 0), plain.end(), [](const Node& word) { return word.text != "-u"; });
+    const bool module = program != plain.end() && program->text == "-m" && program + 1 != plain.end() && (program + 1)->text != "pip";
+    const bool trains = !python || (program != plain.end() && (program->text.ends_with(".py") || module));
+    if (!is_launcher(plain) || !trains) return false;
+    const bool known = std::any_of(launched.begin(), launched.end(), [&](const Launch& one) {
+      return std::equal(one.words.begin(), one.words.end(), started.words.begin(), started.words.end(),
+                        [](const Node& a, const Node& b) { return a.text == b.text; });
+    });
+    constexpr std::size_t kMostLaunches = 1000;
+    if (launched.size() >= kMostLaunches) fail("the script starts more than 1000 trainings", started.words.front().where);
+    if (!known) launched.push_back({started.words, started.environment, *started.files});
+    return true;
+  };
+  around.read = [&](const std::string& path) -> std::optional<std::string> {
+    const std::string folder = where.substr(0, where.rfind('/') == std::string::npos ? 0 : where.rfind('/') + 1);
+    if (path.empty() || (path[0] == '/' && (folder.empty() || path.compare(0, folder.size(), folder) != 0))) return std::nullopt;
+    const std::string found = reading.located(path, Node::scalar(path, where));
+    return reading.has_file(found) ? std::optional<std::string>(reading.text_of(found)) : std::nullopt;
+  };
+  around.batch = [&](const std::string& job, const std::string& place) { read_directives(reading, job, place, *followed); };
+  around.note = [&](const std::string& what, const std::string& place) { reading.leave_unread(what, place); };
+  Shell shell(where, around);
+  followed = &shell;
+  for (const auto& [name, value] : reading.script_options().values) shell.give(name, value);
   read_directives(reading, text, where, shell);
   shell.follow(text);
-  for (const auto& [name, values] : shell.variables())
-    if (values.size() == 1) read_environment(reading, name, values.front(), where);
+  const std::vector<std::string> unused = shell.unused();
+  for (const auto& [name, value] : reading.script_options().values)
+    if (std::find(unused.begin(), unused.end(), name) == unused.end()) reading.use_value(name);
   if (launched.empty())
     fail("starts no training program: no torchrun, accelerate, deepspeed, srun or python is in it", where,
          "give the launch line behind --");
-  return launched;
+  const auto chosen = static_cast<std::size_t>(reading.script_options().launch);
+  if (chosen > launched.size()) fail("the script starts " + std::to_string(launched.size()) + " trainings", where, "--launch counts from 1");
+  if (chosen == 0 && launched.size() > 1) {
+    std::string all;
+    constexpr std::size_t kMostTold = 12, kMostWords = 160;
+    for (std::size_t i = 0; i < std::min(launched.size(), kMostTold); ++i) {
+      std::string words;
+      for (const Node& word : launched[i].words)
+        if (i == 0 || std::none_of(launched[0].words.begin(), launched[0].words.end(), [&](const Node& one) { return one.text == word.text; }))
+          words += " " + readable(word.text);
+      all += "; " + std::to_string(i + 1) + ": " + launched[i].words.front().where + words.substr(0, kMostWords);
+    }
+    fail("the script starts " + std::to_string(launched.size()) + " trainings" + all, where, "choose one: --launch NUMBER");
+  }
+  const Launch& one = launched[chosen == 0 ? 0 : chosen - 1];
+  for (const auto& [path, written] : one.files) {
+    reading.add_file(path, written);
+    for (const Node& word : one.words)
+      if (word.text == "./" + path) reading.add_file(word.text, written);
+  }
+  for (const auto& [name, value] : one.environment) read_environment(reading, name, value, where);
+  return {one.words};
 }
 
 namespace {

@@ -5,9 +5,9 @@
 #include "formats/foreign/cluster_texts.hpp"
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/read_run.hpp"
-#include "formats/foreign/shell.hpp"
 #include "formats/foreign/stated_releases.hpp"
 #include "formats/row_reader.hpp"
+#include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "strategy/setting.hpp"
@@ -132,6 +132,8 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
     fail("the files do not say which model is trained", {},
          "give MODEL, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
   if (!fields) {
+    if (is_unknown(name->value) && options.model.empty())
+      fail("the model comes from " + told(name->value) + " and is not known here", name->where, "give MODEL, or " + asked_for(name->value));
     try {
       return load_model(name->value);
     } catch (const Error& error) {
@@ -231,6 +233,17 @@ Strategy strategy_of(Reading& reading, const Model& model) {
 
 namespace {
 
+ScriptOptions script_options_of(const ForeignOptions& options) {
+  ScriptOptions made;
+  made.launch = options.launch;
+  for (const std::string& one : options.values) {
+    const std::size_t equals = one.find('=', one.rfind("$(", 0) == 0 ? one.rfind(")=") : 0);
+    if (equals == std::string::npos || equals == 0) fail("expected NAME=VALUE, found '" + one.substr(0, 60) + "'", "--set");
+    made.values.emplace_back(one.substr(0, equals), one.substr(equals + 1));
+  }
+  return made;
+}
+
 /// What follows from everything that was read: the model, unless it is `known`, the strategy and the cluster.
 ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* known = nullptr) {
   reading.check_missing();
@@ -277,6 +290,7 @@ ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOpti
   Reading reading;
   reading.set_reader(read_file);
   for (const NamedText& file : options.texts) reading.add_file(file.name, file.text);
+  reading.set_script_options(script_options_of(options));
   read_release_options(reading, options.releases);
   std::vector<std::string> inputs = files;  // requirements first: they decide which defaults hold
   std::stable_partition(inputs.begin(), inputs.end(), [](const std::string& input) { return ends_with(input, ".txt"); });
@@ -286,6 +300,7 @@ ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOpti
     for (const std::string& word : options.launch_line) words.push_back(formats::Node::scalar(word, "the command line"));
     read_launch_line(reading, words);
   }
+  reading.check_values();
   return finish(reading, options);
 }
 
@@ -298,6 +313,7 @@ std::vector<std::pair<std::string, std::string>> strategy_keys(const ForeignRun&
 ForeignCommand read_foreign_command(const std::vector<std::string>& files, const ForeignOptions& options) {
   using namespace formats;
   Reading reading;
+  reading.set_script_options(script_options_of(options));
   std::vector<formats::Node> words;
   reading.set_reader([&](Reading& into, const std::string& path, const std::string& format) {
     const std::string text = into.text_of(path);

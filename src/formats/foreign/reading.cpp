@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 #include "units/files.hpp"
 
@@ -113,9 +114,17 @@ void Reading::yielding(const std::function<void()>& body) {
 bool Reading::has_format(const std::string& name) const { return std::find(formats_.begin(), formats_.end(), name) != formats_.end(); }
 
 void Reading::check_missing() const {
-  for (const Missing& one : missing_)
-    if (one.format.empty() || !has_format(one.format))
-      fail("the file '" + one.path.substr(0, 200) + "' that is named here is not there", one.where, "give it with --from");
+  for (const Missing& one : missing_) {
+    if (!one.format.empty() && has_format(one.format)) continue;
+    if (is_unknown(one.path)) fail("the file that is named here comes from " + told(one.path) + " and is not known", one.where, asked_for(one.path));
+    fail("the file '" + one.path.substr(0, 200) + "' that is named here is not there", one.where, "give it with --from");
+  }
+}
+
+void Reading::check_values() const {
+  for (const auto& [name, value] : script_options_.values)
+    if (std::find(used_values_.begin(), used_values_.end(), name) == used_values_.end())
+      fail("nothing that was read asks for '" + name.substr(0, 60) + "'", "--set", "a script's own assignment counts where its value is known");
 }
 
 bool Reading::has_file(const std::string& path) const {

@@ -15,6 +15,12 @@
 
 namespace plimsoll::formats {
 
+/// What is given beside scripts: values of what they do not say, and which of their launch lines is meant.
+struct ScriptOptions {
+  std::vector<std::pair<std::string, std::string>> values;
+  std::int64_t launch = 0;  ///< counted from 1; 0: the only one
+};
+
 /// A program's release whose keys and defaults were read: "transformers 4.57".
 using ReadRelease = std::string;
 
@@ -89,6 +95,13 @@ class Reading {
   /// The plain text of a file (node.hpp: read_plain).
   std::string text_of(const std::string& path) const;
 
+  void set_script_options(ScriptOptions options) { script_options_ = std::move(options); }
+  const ScriptOptions& script_options() const { return script_options_; }
+  /// Notes that a script asked for a value that was given.
+  void use_value(const std::string& name) { used_values_.push_back(name); }
+  /// Throws Error where a value was given that no script asked for.
+  void check_values() const;
+
   /// Programs that were recognised, for what completes one in the light of another ("accelerate", "deepspeed").
   void note_format(const std::string& name) { formats_.push_back(name); }
   bool has_format(const std::string& name) const;
@@ -109,6 +122,8 @@ class Reading {
   std::pair<std::string, std::string> model_config_;
   std::map<std::string, std::string> files_;
   std::vector<Missing> missing_;
+  ScriptOptions script_options_;
+  std::vector<std::string> used_values_;
   std::function<void(Reading&, const std::string&, const std::string&)> reader_;
   int shift_ = 0, depth_ = 0;
 };

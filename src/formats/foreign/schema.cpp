@@ -93,6 +93,7 @@ void judge(Reading& reading, const Schema& schema, const Rows& rows, const std::
   if (mark.kind == KeyMark::Kind::absent) return absent(reading, schema, rows, key, value, unknown);
   const std::string text = text_of(value);
   const bool decides = mark.kind == KeyMark::Kind::not_modelled || mark.kind == KeyMark::Kind::unjudged;
+  if (decides) require_known(key, text, value.where);
   if (decides && !says_nothing(text, mark.by_default))
     refuse("not modelled: " + (mark.why.empty() ? "'" + key + "' of " + schema.release() : mark.why) + ", found " + key + ": " +
                text.substr(0, 60),
