@@ -99,15 +99,20 @@ ReductionScratch reduction_scratch(const Tape& tape, const Tensor& x, const std:
   return {buffer, 4 * grid};
 }
 
-void reduce_into(const Tensor& y, const Tensor& x, const std::vector<bool>& reduced, std::int64_t accumulator_bytes) {
+ReductionMemory reduction_memory(const Tensor& x, const std::vector<bool>& reduced, std::int64_t accumulator_bytes) {
   Tape& tape = x.tape();
   const ReductionScratch scratch = reduction_scratch(tape, x, reduced, accumulator_bytes);
-  Tensor buffer, semaphores;
+  ReductionMemory memory;
   if (scratch.buffer > 0) {
-    buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
-    semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
-    memset(semaphores);
+    memory.buffer = tape.empty({scratch.buffer}, DType::uint8, Category::workspace);
+    memory.semaphores = tape.empty({scratch.semaphores}, DType::uint8, Category::workspace);
+    memset(memory.semaphores);
   }
+  return memory;
+}
+
+void reduce_into(const Tensor& y, const Tensor& x, const std::vector<bool>& reduced, std::int64_t accumulator_bytes) {
+  const ReductionMemory memory = reduction_memory(x, reduced, accumulator_bytes);
   reduce(y, x, reduced);
 }
 

@@ -69,6 +69,29 @@ TEST(HfRelease, CopiesLogitsOnePositionShorterUntil448) {
   EXPECT_EQ(blocks_of(lowered(llama(), "5.23.0"), kShorter), 0);
 }
 
+// gpt-oss' attention subtracts max(scores, dim=-1) of its keys and the sink: a reduction that reads every score once, and no top-k; the router's
+// top-k is of 4 experts. A layer's scores: 2 x 4 heads x 128 x (128 + 1).
+TEST(HfRelease, TheLargestScoreIsAReduction) {
+  const Model model = small("gpt_oss", "GptOssForCausalLM",
+                            R"(, "num_key_value_heads": 2, "head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
+                               "sliding_window": 128, "layer_types": ["full_attention", "full_attention"])");
+  const StepProgram program = lowered(model, "5.23.0", {{"attention", "eager"}});
+  constexpr std::int64_t kRows = kBatch * 4 * kLength, kScores = kRows * (kLength + 1);
+  constexpr std::int64_t kRead = 2 * kScores, kWritten = (2 + 8) * kRows;  // scores in bf16; values and their places
+  int largest = 0;
+  for (const Instruction& each : program.step) {
+    if (each.kind != InstructionKind::kernel) continue;
+    const Kernel& kernel = program.kernels[each.id];
+    const auto* chosen = std::get_if<Gather>(&kernel.work);
+    if (chosen && chosen->function == Gather::Function::top_k) {
+      EXPECT_EQ(chosen->elements, kBatch * kLength * kExperts);
+    }
+    const auto* reduced = std::get_if<Reduction>(&kernel.work);
+    if (reduced && reduced->outputs == kRows && kernel.bytes() == kRead + kWritten) ++largest;
+  }
+  EXPECT_EQ(largest, kLayers);
+}
+
 // Which class left its own loss when, read in the wheels: GPT-2 never made its logits fp32 before 4.48, Mistral did until 4.47, Llama until 4.45.
 TEST(HfRelease, KnowsEachClassesLoss) {
   const auto loss = [](const char* release, const char* type) { return HfRelease(*Release::parse(release)).causal_loss(type); };

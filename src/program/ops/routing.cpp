@@ -51,6 +51,17 @@ void launch_groups(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& o
 
 namespace {
 
+/// What took values from places of x; value_selecting_reduction_backward: their gradient scattered into zeros.
+TopK selection(Op& op, const Tensor& x, Tensor values, const Tensor& indices) {
+  op.save_output(indices);
+  op.finish({&values}, [before = x.sizes()](BackwardCall& b) {
+    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    gather(Gather::Function::scatter, b.grad().elements(), {&b.grad()}, {&b.grad()});
+    b.give(0, std::move(gradient));
+  });
+  return {values, indices};
+}
+
 /// One kernel (gatherTopK of a block per row), and the sort of each row's k values where they are asked for in order.
 TopK top_k_of(const Tensor& x, std::int64_t k, bool sorted) {
   Op op("topk", {&x});
@@ -62,21 +73,29 @@ TopK top_k_of(const Tensor& x, std::int64_t k, bool sorted) {
     if (sorted && k > 1) gather(Gather::Function::sort, chosen.elements(), {&chosen, &places}, {&chosen, &places});
     return {chosen, places};
   });
-  Tensor values = std::move(best[0]);
-  const Tensor indices = std::move(best[1]);
-  op.save_output(indices);
-  op.finish({&values}, [before = x.sizes()](BackwardCall& b) {  // value_selecting_reduction_backward: scattered into zeros
-    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
-    gather(Gather::Function::scatter, b.grad().elements(), {&b.grad()}, {&b.grad()});
-    b.give(0, std::move(gradient));
-  });
-  return {values, indices};
+  return selection(op, x, std::move(best[0]), best[1]);
 }
 
 }  // namespace
 
 TopK top_k(const Tensor& x, std::int64_t k) { return top_k_of(x, k, true); }
 TopK unsorted_top_k(const Tensor& x, std::int64_t k) { return top_k_of(x, k, false); }
+
+/// max_launch_kernel (ReduceMaxValuesKernel.cu): gpu_reduce_kernel over pairs of a number and an int64, 16 bytes with their padding.
+TopK largest_of_rows(const Tensor& x) {
+  constexpr std::int64_t kPair = 16;
+  Op op("max", {&x});
+  Dims sizes = x.sizes();
+  sizes[-1] = 1;
+  Tensor values = op.output(sizes, x.dtype());
+  const Tensor indices = op.output(sizes, DType::int64);
+  std::vector<bool> reduced(static_cast<std::size_t>(x.rank()), false);
+  reduced.back() = true;
+  const ReductionMemory memory = reduction_memory(x, reduced, kPair);
+  reduce(op.tape(), Reduction::Axis::inner, values.elements(), {packed(x.elements(), x.dtype())},
+         {packed(values.elements(), x.dtype()), packed(values.elements(), DType::int64)});
+  return selection(op, x, std::move(values), indices);
+}
 
 SortedIntegers sort_integers(const Tensor& x) {
   constexpr std::int64_t kOneBlock = 4096;  // the most that one block sorts (Sort.cu)

@@ -5,6 +5,8 @@
 
 namespace plimsoll::program {
 
+/// torch.max(x, dim=-1, keepdim=True): one reduction, of pairs of a value and its place.
+TopK largest_of_rows(const Tensor& x);
 /// torch.topk(x, k, sorted=False): top_k without the sort of what was chosen.
 TopK unsorted_top_k(const Tensor& x, std::int64_t k);
 

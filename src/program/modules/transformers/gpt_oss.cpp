@@ -2,6 +2,7 @@
 
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/routing.hpp"
 
 namespace plimsoll::program {
 
@@ -46,7 +47,7 @@ Tensor attend_with_sinks(const Tensor& query, const Tensor& key, const Tensor& v
   const Tensor column = expand(reshape(sinks, {1, -1, 1, 1}), {query.size(0), -1, query.size(2), -1});
   Tensor logits = cat({weights, column}, -1);
   {
-    const Tensor largest = top_k(logits, 1).values;  // max(dim=-1, keepdim=True)
+    const Tensor largest = largest_of_rows(logits).values;  // max(dim=-1, keepdim=True)
     logits = subtract(logits, largest);
   }
   const Tensor probabilities = softmax(logits, logits.dtype());
