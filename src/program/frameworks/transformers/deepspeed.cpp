@@ -66,7 +66,9 @@ void refuse_unmodelled_adapters(const Model& model, const Strategy& strategy) {
   if (!strategy.lora) return;
   const DeepSpeedOptions& json = strategy.deepspeed;
   const char* const zero = "deepspeed.zero_optimization";
-  if (!is_of_0_19(strategy)) refuse("LoRA under DeepSpeed before 0.19 is not modelled", "releases.deepspeed", "0.19.8");
+  if (strategy.data_parallel == DataParallel::zero3 && !release_of(strategy).releases_recomputed())
+    refuse("LoRA under ZeRO-3 before DeepSpeed 0.19.3 is not modelled: layers that are run again fail there, and others keep less", "releases.deepspeed",
+           "0.19.8, or zero 1 or 2");
   if (strategy.base_weights != BaseWeights::as_trained && strategy.data_parallel == DataParallel::zero3)
     refuse("4-bit and 8-bit weights under ZeRO-3 are not modelled", "base_weights", "zero 1 or 2, which leave frozen weights whole");
   if (framework::mixture_targets(model, strategy.lora->targets).any())
