@@ -15,4 +15,9 @@ std::optional<bool> switch_of(std::string_view text) {
   return {};
 }
 
+std::optional<bool> truth_of_number(std::string_view text) {
+  if (text != "1" && text != "0") return {};
+  return text == "1";
+}
+
 }  // namespace plimsoll

@@ -120,11 +120,12 @@ class RowReader {
          "write the value into the file");
   }
 
-  /// Python's truth of a number, for a switch: 1 of `sequence_parallel: 1`.
+  /// A number that stands for a switch, which its default tells, as one: 1 of `sequence_parallel: 1`.
   std::string truth_of(const std::string& key, const std::string& value) const {
-    if (!schema_ || (value != "1" && value != "0")) return value;
+    const std::optional<bool> on = truth_of_number(value);
+    if (!schema_ || !on) return value;
     const std::optional<std::string> usual = schema_->mark(key).by_default;
-    return usual == "true" || usual == "false" ? (value == "1" ? "true" : "false") : value;
+    return usual == "true" || usual == "false" ? (*on ? "true" : "false") : value;
   }
 
   bool has_pattern_below(const std::string& key) const {

@@ -77,7 +77,7 @@ void relocate(Node& tree, const std::string& where) {
 bool is_on(const Node* value) {
   if (!value || value->is_null()) return false;
   std::optional<bool> on = value->is_scalar() ? switch_of(value->text) : std::nullopt;
-  if (value->is_scalar() && (value->text == "1" || value->text == "0")) on = value->text == "1";  // Python's truth of a number
+  if (value->is_scalar() && !on) on = truth_of_number(value->text);
   if (!on) fail(std::string("expected ") + kSwitchWords + ", found \"" + value->text.substr(0, 60) + "\"", value->where);
   return *on;
 }
