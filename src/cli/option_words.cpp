@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
 #include "plimsoll/plimsoll.hpp"
+#include "strategy/listed_words.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -13,22 +13,6 @@ void gather(const Command& command, const std::string& above, std::vector<NamedC
   const std::string path = above.empty() ? command.name : above + " " + command.name;
   if (command.run) all.push_back({path, command});
   for (const Command& child : command.children) gather(child, path, all);
-}
-
-bool is_word(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-+.") == std::string::npos;
-}
-
-/// "none, full, selective, every-N-layers, …": the words of a list; nothing where the text describes instead ("ranks").
-std::vector<std::string> words_of(const std::string& list) {
-  std::vector<std::string> words;
-  std::istringstream text(list);
-  for (std::string word; std::getline(text, word, ',');) {
-    word.erase(0, word.find_first_not_of(' '));
-    word = word.substr(0, word.find_first_of(" ("));
-    if (is_word(word)) words.push_back(word);
-  }
-  return words.size() > 1 ? words : std::vector<std::string>{};
 }
 
 std::vector<std::string> names_in(const std::string& json, const std::vector<std::string>& lists) {
@@ -48,11 +32,11 @@ std::vector<NamedCommand> runnable_commands() {
 }
 
 std::vector<std::string> values_of(const Option& option) {
-  if (option.name == "--format" || option.name == "SHELL") return words_of(option.help);
+  if (option.name == "--format" || option.name == "SHELL") return strategy::listed_words(option.help);
   for (const StrategyOption& each : strategy_options()) {
     std::string flag = "--" + each.key;
     std::replace(flag.begin(), flag.end(), '_', '-');
-    if (flag == option.name) return words_of(each.values);
+    if (flag == option.name) return strategy::listed_words(each.values);
   }
   return {};
 }

@@ -8,6 +8,7 @@
 
 #include "estimate/rank_memory.hpp"
 #include "plimsoll/framework.hpp"
+#include "strategy/listed_words.hpp"
 
 namespace plimsoll::estimation {
 namespace {
@@ -19,14 +20,8 @@ struct Variation {
 
 /// "none, full, selective" as its words; of a unit ("ranks") the least number.
 std::vector<std::string> values_of(const StrategyOption& option) {
-  if (option.values.find(", ") == std::string::npos) return {"1"};
-  std::vector<std::string> values;
-  for (std::size_t start = 0; start < option.values.size();) {
-    const std::size_t end = std::min(option.values.find(", ", start), option.values.size());
-    values.push_back(option.values.substr(start, end - start));
-    start = end + 2;
-  }
-  return values;
+  std::vector<std::string> values = strategy::listed_words(option.values);
+  return values.empty() ? std::vector<std::string>{"1"} : values;
 }
 
 /// Those of the key that the refusal names.
@@ -75,13 +70,12 @@ Strategy changed(const Strategy& said, const Variation& variation) {
   return strategy;
 }
 
-/// Whether its first and last ranks have programs.
-bool is_played(const Model& model, const Cluster& cluster, const Strategy& strategy) {
+/// Throws Error where its first or last rank has no program.
+void play_ends(const Model& model, const Cluster& cluster, const Strategy& strategy) {
   const Strategy resolved = resolve(strategy, model, cluster);
   RankPrograms programs(model, resolved, cluster);
   programs.give_back(programs.of_stage(0));
   if (resolved.pp > 1) (void)programs.of_stage(resolved.pp - 1);
-  return true;
 }
 
 }  // namespace
@@ -92,7 +86,7 @@ std::string nearest_played(const Error& refusal, const Model& model, const Clust
   if (variations.size() > kMostTries) variations.resize(kMostTries);
   for (const Variation& variation : variations) {
     try {
-      if (!is_played(model, cluster, changed(said, variation))) continue;
+      play_ends(model, cluster, changed(said, variation));
       std::string flag = variation.key;
       std::replace(flag.begin(), flag.end(), '_', '-');
       const char* quote = variation.value.find(' ') == std::string::npos ? "" : "'";
