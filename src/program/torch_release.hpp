@@ -40,6 +40,11 @@ class TorchRelease {
   /// for nothing (utils/checkpoint.py, set_checkpoint_early_stop).
   bool checkpoints_stop_early() const { return release_.since(2, 1); }
 
+  /// A pipeline's stage makes a receive buffer for each micro-batch's input and gradient once, keeps what it sent until its backward, and
+  /// learns shapes by a forward pass alone (pipelining/stage.py); later it receives into new ones, keeps an edge of the graph, and learns by
+  /// both passes.
+  bool stages_keep_buffers() const { return !after_2_11(); }
+
   // ---- scaled_dot_product_attention (sdp_utils.cpp) ----
   /// It has the argument enable_gqa.
   bool takes_grouped_heads() const { return release_.since(2, 5); }

@@ -163,7 +163,7 @@ Tensor TitanPart::boundary() {
 }
 
 void TitanPart::begin_inference() {
-  if (keeps_buffers()) return;
+  if (tape_.torch.stages_keep_buffers()) return;
   tape_.operator_name = "metadata_inference";
   for (Module* module : decoder_.root().all_modules())
     for (const ModuleBuffer& buffer : module->buffers) buffers_kept_.push_back(elementwise(tape_, {&buffer.tensor}, buffer.type));
@@ -171,7 +171,7 @@ void TitanPart::begin_inference() {
 
 void TitanPart::infer_forward(const TitanBatch& batch) {
   tape_.phase(Phase::forward);
-  if (keeps_buffers()) {  // _shape_inference: zeros like the input, under no_grad
+  if (tape_.torch.stages_keep_buffers()) {  // _shape_inference: zeros like the input, under no_grad
     const GradMode no_grad(tape_, false);
     const Tensor input = first() ? elementwise(tape_, {&batch.tokens}, batch.tokens.dtype()) : boundary();
     const Tensor output = decoder_(input, batch.positions);
@@ -184,7 +184,7 @@ void TitanPart::infer_forward(const TitanBatch& batch) {
 
 /// Gradients of the input alone; the first stage has none to infer.
 void TitanPart::infer_backward(const TitanBatch& batch, const Tensor& valid_tokens) {
-  if (keeps_buffers()) return;
+  if (tape_.torch.stages_keep_buffers()) return;
   const Tensor input = std::move(inferred_input_), output = std::move(inferred_output_);
   inferred_input_.reset();
   inferred_output_.reset();
@@ -198,7 +198,7 @@ void TitanPart::infer_backward(const TitanBatch& batch, const Tensor& valid_toke
 }
 
 void TitanPart::end_inference() {
-  if (keeps_buffers()) return;
+  if (tape_.torch.stages_keep_buffers()) return;
   buffers_kept_.clear();
   sharded_.reshard_all();
   for (const Tensor& shard : sharded_.shards()) shard.grad().reset();
@@ -206,7 +206,7 @@ void TitanPart::end_inference() {
 
 void TitanPart::begin_schedule(std::int64_t micro_batches, std::int64_t all) {
   const auto count = static_cast<std::size_t>(micro_batches);
-  if (keeps_buffers() && received_[kActivation].empty() && received_[kGradient].empty()) {
+  if (tape_.torch.stages_keep_buffers() && received_[kActivation].empty() && received_[kGradient].empty()) {
     if (stage_.rank_before >= 0)
       for (std::int64_t i = 0; i < all; ++i) received_[kActivation].push_back(boundary());
     if (stage_.rank_behind >= 0)
@@ -262,7 +262,7 @@ void TitanPart::fire(Message& pending, int peer) {
 
 /// Where a micro-batch's input or gradient arrives.
 Tensor TitanPart::buffer_of(Received what, std::size_t micro_batch) {
-  return keeps_buffers() ? received_[what][micro_batch] : boundary();
+  return tape_.torch.stages_keep_buffers() ? received_[what][micro_batch] : boundary();
 }
 
 void TitanPart::receive_activation(std::size_t micro_batch, bool kept) {
@@ -303,7 +303,7 @@ void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const 
 
 void TitanPart::release_output(std::size_t micro_batch) {
   if (!transfers_->fuses) transfers_->await_sends();
-  if (!keeps_buffers() && !last() && outputs_[micro_batch]) outputs_[micro_batch] = edge_of(outputs_[micro_batch]);
+  if (!tape_.torch.stages_keep_buffers() && !last() && outputs_[micro_batch]) outputs_[micro_batch] = edge_of(outputs_[micro_batch]);
 }
 
 TitanPart::BetweenHalves TitanPart::take_state(std::size_t micro_batch) {

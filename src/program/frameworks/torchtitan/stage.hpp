@@ -96,10 +96,6 @@ class TitanPart {
     std::vector<WeightGroup> groups;
   };
   enum Received : std::int64_t { kActivation, kGradient, kReceived };
-  /// Until 2.11 a stage makes a receive buffer for each micro-batch's input and gradient once, keeps what it sent until its backward, and
-  /// learns shapes by a forward pass alone (pipelining/stage.py); later it receives into new ones, keeps an edge of the graph, and learns
-  /// by both passes.
-  bool keeps_buffers() const { return !tape_.torch.since(2, 12); }
   Tensor buffer_of(Received what, std::size_t micro_batch);
   void receive(Received what, std::size_t micro_batch, const Tensor& buffer);
   void await(Received what, std::size_t micro_batch);
