@@ -103,7 +103,7 @@ std::uint32_t length_of(const char* four) {
 }
 
 /// The length that goes before a text: the text itself is copied nowhere.
-std::array<char, 4> length_before(const std::string& text) {
+std::array<char, 4> length_before(std::string_view text) {
   const auto length = static_cast<std::uint32_t>(text.size());
   std::array<char, 4> four{};
   std::memcpy(four.data(), &length, sizeof length);
@@ -339,10 +339,10 @@ int run_worker(std::size_t memory) {
     if (!request.empty() && std::fread(request.data(), request.size(), 1, stdin) != 1) return 1;
     char* answer = plimsoll_call(request.c_str());
     if (!answer) return 1;  // memory is exhausted: what is left of it would not do for the next request either
-    const std::string text = answer;
+    const std::string_view text = answer;
+    const bool written = std::fwrite(length_before(text).data(), 4, 1, stdout) == 1 && std::fwrite(text.data(), text.size(), 1, stdout) == 1;
     plimsoll_free(answer);
-    if (std::fwrite(length_before(text).data(), 4, 1, stdout) != 1 || std::fwrite(text.data(), text.size(), 1, stdout) != 1) return 1;
-    if (std::fflush(stdout) != 0) return 1;
+    if (!written || std::fflush(stdout) != 0) return 1;
   }
   return 0;
 }
