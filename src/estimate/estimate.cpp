@@ -143,9 +143,8 @@ void refuse_what_is_not_modelled(const Model& model) {
            {}, "`plimsoll models NAME` shows its layers");
 }
 
-/// The step of what was said, whose ranks' programs stand for what `basis` says.
-Report predict(const Model& model, const Cluster& cluster, const Strategy& said, Basis basis, const ProgramReader& reader) {
-  const Strategy strategy = resolve(said, model, cluster);
+/// The step of a resolved strategy, whose ranks' programs stand for what `basis` says.
+Report predict(const Model& model, const Cluster& cluster, const Strategy& strategy, Basis basis, const ProgramReader& reader) {
   const std::vector<Stage> stages = stages_of(model, strategy);
   const auto groups = group_shapes(strategy, Topology(cluster));
 
@@ -184,7 +183,7 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
                           const ProgramReader& reader) {
   Strategy eager = said;
   eager.compile = Strategy::Compile::no;
-  Report report = predict(model, cluster, eager, Basis::closed_form, reader);
+  Report report = predict(model, cluster, resolve(eager, model, cluster), Basis::closed_form, reader);
   report.time.closed_form_because = because;
   for (RankReport& rank : report.ranks) rank.memory.closed_form_because = because;
   report.notes.insert(report.notes.begin(), fmt::format("closed form: the step without torch.compile, played, stands in for the compiled one: "
@@ -193,18 +192,15 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
   return report;
 }
 
-bool is_compiled(const Model& model, const Cluster& cluster, const Strategy& said) {
-  return resolve(said, model, cluster).compile != Strategy::Compile::no;
-}
-
 }  // namespace
 
 Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader) {
   refuse_what_is_not_modelled(model);
+  const Strategy strategy = resolve(said, model, cluster);
   try {
-    return predict(model, cluster, said, Basis::played, reader);
+    return predict(model, cluster, strategy, Basis::played, reader);
   } catch (const Error& refusal) {
-    if (refusal.code() != ErrorCode::refused || !is_compiled(model, cluster, said)) throw;
+    if (refusal.code() != ErrorCode::refused || strategy.compile == Strategy::Compile::no) throw;
     try {
       return predict_uncompiled(model, cluster, said, refusal.message(), reader);
     } catch (const Error& other) {
