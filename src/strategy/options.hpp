@@ -10,6 +10,9 @@ namespace plimsoll::strategy {
 /// DeepSpeed's JSON below `deepspeed`, and what its launchers say beside it.
 const std::vector<Entry>& deepspeed_entries();
 
+/// What a step runs: recomputation, attention, losses, compilation, experts, the allocator.
+const std::vector<Entry>& kernel_entries();
+
 /// What Accelerate's launcher and configuration file say of precision.
 const std::vector<Entry>& accelerate_entries();
 

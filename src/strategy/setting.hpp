@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <optional>
 #include <string>
@@ -58,6 +59,12 @@ class Setting {
   template <class Enum>
   void choice(Enum& field, const Names<Enum>& names, const char* listed = nullptr) {
     put(field, named(names, listed));
+  }
+  /// One of a few words that a framework knows.
+  void word(std::string& field, std::initializer_list<const char*> known) {
+    Names<const char*> names;
+    for (const char* each : known) names.push_back({each, each});
+    put(field, std::string(named(names)));
   }
   /// A value already understood. Throws Error where another key of the same source said otherwise.
   template <class T>
