@@ -16,6 +16,7 @@
 #include "program/lower.hpp"
 #include "program/modules/megatron/config.hpp"
 #include "program/modules/megatron/flex_dispatch.hpp"
+#include "program/modules/megatron/parameter_list.hpp"
 
 namespace plimsoll::program {
 namespace {

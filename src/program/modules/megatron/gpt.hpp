@@ -14,6 +14,7 @@
 #include "program/module.hpp"
 #include "program/modules/megatron/config.hpp"
 #include "program/modules/megatron/ops.hpp"
+#include "program/modules/megatron/parameter_list.hpp"
 #include "program/modules/megatron/runtime.hpp"
 #include "program/modules/megatron/te_offload.hpp"
 #include "program/wrappers/megatron/fsdp_modules.hpp"
