@@ -251,7 +251,7 @@ std::optional<Shell::Outcome> Shell::started_script(const Words& words) {
       if (text_follows) break;
     }
     if (text_follows && at < words.size())
-      return inner_script(words[at], {from(at + 2), until(i), where_, line_, at + 1 < words.size() ? words[at + 1] : std::string()});
+      return inner_script(words[at], {from(at + 2), until(i), where_, line_, at + 1 < words.size() ? words[at + 1] : words[i]});
     if (at < words.size() && words[at].rfind(".py") == std::string::npos)
       if (const auto text = text_of_file(words[at])) return inner_script(*text, {from(at + 1), until(i), words[at]});
     if (at >= words.size() && in_)

@@ -54,7 +54,7 @@ std::string Shell::unset_mark(const std::string& name) {
 }
 
 Shell::Fetched Shell::fetch_argument(std::size_t number) {
-  if (number == 0) return {true, false, false, {state_.name.empty() ? where_ : state_.name}};
+  if (number == 0) return {true, false, false, {state_.name.value_or(where_)}};
   const Words& arguments = state_.arguments;
   const bool open = !state_.arguments_known;
   const auto unknown = std::find_if(arguments.begin(), arguments.end(),

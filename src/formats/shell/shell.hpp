@@ -103,7 +103,7 @@ class Shell {
     Words arguments, front;
     std::string where;
     int line = 1;
-    std::string name = {};
+    std::optional<std::string> name = {};  ///< none: the path
   };
   Outcome inner_script(const std::string& text, const Inner& inner);
   Outcome batch(const Words& words, std::size_t at, const Words& front);

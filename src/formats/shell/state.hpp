@@ -61,7 +61,7 @@ struct State {
   std::map<std::string, StatementPtr> functions;
   std::map<std::string, std::string> files;                            ///< that the script has written, by path
   std::vector<std::map<std::string, std::optional<Variable>>> scopes;  ///< what `local` hid, a table per function that runs
-  std::string name;                                                    ///< $0; empty: the script's path
+  std::optional<std::string> name;                                     ///< $0; none: the script's path
   std::vector<std::string> arguments;
   bool arguments_known = false;  ///< those of the script itself are not, unless `set --` makes them
   std::string folder;            ///< where `cd` went; empty: where the script was started
