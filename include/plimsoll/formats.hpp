@@ -68,6 +68,15 @@ struct ForeignRun {
 /// (the model, the devices), by name.
 ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOptions& options);
 
+/// A training that a script starts.
+struct ForeignLaunch {
+  std::string where;    ///< "run.sh:12"
+  std::string line;     ///< its words, as far as they are known
+  std::string differs;  ///< those that the first has not
+};
+/// All trainings that the scripts among the files start, in the order in which ForeignOptions::launch counts them. Throws Error.
+std::vector<ForeignLaunch> foreign_launches(const std::vector<std::string>& files, const ForeignOptions& options);
+
 /// What a search takes from a run: all that was said of it but how its work is dealt to ranks, cut into micro-batches and recomputed, which
 /// is the search's to decide. The global batch is the run's own. Throws Error where the run contradicts itself.
 Strategy strategy_to_search(const ForeignRun& run);

@@ -1,4 +1,5 @@
 // estimate: memory, time and a verdict.
+#include "estimate_all.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
@@ -63,6 +64,7 @@ int run_estimate(const Arguments& arguments) {
   if (arguments.has("--view") && format != "text")
     fail("a view is printed as its own calculator prints it", "--view", "leave --format and --json out");
   if (arguments.has("--view")) return print_to(arguments, other_view(arguments)), kFits;
+  if (arguments.has("--all")) return estimate_all(arguments, format);
   const Run run = run_of(arguments, "estimate");
   if (arguments.has("--against")) return print_to(arguments, against(arguments, run)), kFits;
   const Report report = estimate_or_nearest(run.model, run.cluster, run.strategy);
@@ -105,6 +107,7 @@ Command estimate_command() {
   command.options.push_back({Option::value, "--against", "a record of `plimsoll rehearse`, side by side", false, {}});
   command.options.front().required = false;  // --from may say it
   for (Option& option : foreign_options()) command.options.push_back(std::move(option));
+  command.options.push_back({Option::flag, "--all", "every training that a script starts, a line each", false, kScripts, true});
   for (Option& flag : strategy_flags()) command.options.push_back(std::move(flag));
   return command;
 }

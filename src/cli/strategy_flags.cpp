@@ -19,7 +19,6 @@ std::string flag_of(const StrategyOption& option) {
 }
 
 constexpr const char* kRelease = "--release";
-constexpr const char* kScripts = "Launch scripts (docs/formats/shell.md)";
 
 /// "releases.*", which the command line spells --release.
 bool is_release(const StrategyOption& option) { return option.key.find('*') != std::string::npos; }
@@ -86,12 +85,13 @@ Strategy strategy_of(const Arguments& arguments, const std::string& taken) {
 
 bool is_foreign(const Arguments& arguments) { return arguments.has("--from") || arguments.has("COMMAND"); }
 
-ForeignRun foreign_run(const Arguments& arguments) {
+ForeignOptions foreign_options_of(const Arguments& arguments) {
   if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", "--strategy", "add --from strategy:FILE instead");
-  return read_foreign(arguments.all("--from"),
-                      {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND"), arguments.all("--release"), {},
-                       arguments.all("--set"), arguments.integer_or("--launch", 0, 1, 1'000)});
+  return {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND"), arguments.all("--release"), {}, arguments.all("--set"),
+          arguments.integer_or("--launch", 0, 1, 1'000)};
 }
+
+ForeignRun foreign_run(const Arguments& arguments) { return read_foreign(arguments.all("--from"), foreign_options_of(arguments)); }
 
 Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken) {
   if (!is_foreign(arguments)) {
@@ -102,7 +102,10 @@ Run run_of(const Arguments& arguments, const std::string& command, const std::st
     std::vector<SaidKey> said = said_keys(strategy, arguments["--strategy"]);
     return {load_model(arguments["MODEL"]), std::move(cluster), std::move(strategy), std::move(said)};
   }
-  ForeignRun run = foreign_run(arguments);
+  return run_of(arguments, foreign_run(arguments), taken);
+}
+
+Run run_of(const Arguments& arguments, ForeignRun run, const std::string& taken) {
   run.strategy = with_strategy_flags(std::move(run.strategy), arguments, taken);
   if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
   std::vector<SaidKey> said = said_keys(run), flags = said_keys(run.strategy, {});

@@ -27,10 +27,14 @@ std::vector<std::pair<std::string, std::string>> stated_releases(const Arguments
 /// Throws Error where --on is missing.
 const std::string& cluster_name(const Arguments& arguments, const std::string& command);
 
-/// --from FILE…, --show-resolved and the launch line behind "--": what a command adds to run_options() to read other programs' files.
+/// Heading of the options for launch scripts.
+inline constexpr const char* kScripts = "Launch scripts (docs/formats/shell.md)";
+/// --from FILE…, --set, --launch, --show-resolved and the launch line behind "--": what a command adds to run_options() to read other programs' files.
 std::vector<Option> foreign_options();
 /// Whether the line names other programs' files or a launch line.
 bool is_foreign(const Arguments& arguments);
+/// What stands beside those files.
+ForeignOptions foreign_options_of(const Arguments& arguments);
 /// What those say.
 ForeignRun foreign_run(const Arguments& arguments);
 /// What is estimated: MODEL, --on and the strategy, or what --from and a launch line say, with the flags on top.
@@ -43,5 +47,7 @@ struct Run {
 /// Throws Error where MODEL or --on is missing and no file stands in for it. `taken` as in strategy_of. Prints what --show-resolved asks
 /// for.
 Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken = {});
+/// What files say, with the flags on top.
+Run run_of(const Arguments& arguments, ForeignRun run, const std::string& taken = {});
 
 }  // namespace plimsoll::cli

@@ -77,10 +77,31 @@ def gates(checks, folder):
             checks.check(all({"name", "unit", "value"} <= set(entry) for entry in json.load(file)), "github-action-benchmark's JSON lacks a key")
 
 
+def launches(checks, folder):
+    """A loop over configurations is a table, a line each; one that is not read says so and costs the others nothing."""
+    path = os.path.join(folder, "loop.sh")
+    line = "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.2-1B --bf16 True --model_max_length 1024"
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"for B in 1 2; do\n  {line} --per_device_train_batch_size $B 2>&1 | tee log\ndone\n")
+    several = run("estimate", "--from", path, "--on", "h100-sxm")
+    checks.check(several.code == 2 and "--launch NUMBER" in several.err and "--all" in several.err, f"two launch lines: {several.err[:300]}")
+    each = run("estimate", "--from", path, "--on", "h100-sxm", "--all", "--json")
+    found = json.loads(each.out)["launches"]
+    peaks = [json.dumps(one["report"]["ranks"]) for one in found]
+    checks.check(each.code == 0 and len(found) == 2 and peaks[0] != peaks[1], f"--all: exit {each.code}: {each.err[:300]}")
+    with open(path, "a", encoding="utf-8") as file:
+        file.write("swift sft --model a\n")
+    table = run("estimate", "--from", path, "--on", "h100-sxm", "--all")
+    checks.check(table.code == 2 and table.out.count(" fits ") == 2 and "(ms-swift) is not read" in table.out, f"--all: {table.out[:600]}")
+    asked = run("estimate", "--from", path, "--on", "h100-sxm", "--launch", "3")
+    checks.check(asked.code == 2 and len(asked.err.splitlines()) == 1, f"--launch 3: {asked.err[:300]}")
+
+
 def main():
     checks = Checks()
     reads(checks)
     with tempfile.TemporaryDirectory() as folder:
+        launches(checks, folder)
         writes(checks, folder)
         gates(checks, folder)
     checks.finish()

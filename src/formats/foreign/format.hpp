@@ -1,6 +1,7 @@
 // The formats that are read: one file each, and the list of them.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -69,8 +70,16 @@ void read_program(Reading& reading, const std::vector<Node>& words);
 
 /// A shell script, a launch line, or a file that Slurm runs.
 void read_shell_script(Reading& reading, const std::string& text, const std::string& where);
+/// A training that a script starts.
+struct ScriptLaunch {
+  std::vector<Node> words;
+  std::map<std::string, std::string> environment, files;  ///< exported variables; what the script has written until then, by path
+  std::string line, differs;                              ///< for people: the whole, and what the first has not
+};
 /// The commands of a script that start a training program, expanded; what its directives say of the machines is said. Throws Error: none.
-std::vector<std::vector<Node>> launches_of_script(Reading& reading, const std::string& text, const std::string& where);
+std::vector<ScriptLaunch> launches_of_script(Reading& reading, const std::string& text, const std::string& where);
+/// The words of the one that is meant; its environment and files are said. Throws Error where there are several and none is chosen.
+std::vector<Node> launch_of_script(Reading& reading, const std::string& text, const std::string& where);
 /// The words of such a command as they can be run, without what only the machines tell its launcher; how many ranks it starts is said.
 /// Throws Error, naming it: an argument of the program that is not known.
 std::vector<std::string> read_command(Reading& reading, const std::vector<Node>& words);

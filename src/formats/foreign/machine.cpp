@@ -170,7 +170,7 @@ class Machine {
 void read_machine_file(Reading& reading, const std::string& path, const std::string& text) {
   if (read_cluster_text(reading, text, path)) return;
   if (!is_script(path, text)) return read_file(reading, path, "kubernetes");
-  (void)read_command(reading, launches_of_script(reading, text, path).front());
+  (void)read_command(reading, launch_of_script(reading, text, path));
 }
 
 }  // namespace

@@ -175,6 +175,24 @@ void set_keys(Strategy& strategy, const Reading& reading) {
 
 bool has_count(const std::string& on) { return !on.empty() && std::isdigit(static_cast<unsigned char>(on.front())) != 0; }
 
+/// Throws Error where a launcher, or the job that it runs in, counts other devices than --on does. Of a script whose nodes have as many, --on
+/// may say that there are more of them: the report lists that.
+void require_same_count(const Reading& reading, const std::string& on, const Cluster& cluster) {
+  const ForeignKey* per_node = reading.find("cluster.gpus_per_node");
+  if (!per_node || per_node->kind == ForeignKey::Kind::by_default) return;
+  static const std::vector<std::string> launchers{"torchrun", "deepspeed", "hostfile", "--include", "VISIBLE_DEVICES", "ntasks-per-node"};
+  const bool launched = std::find(launchers.begin(), launchers.end(), per_node->foreign) != launchers.end();
+  if (!launched && per_node->kind != ForeignKey::Kind::derived) return;  // what a machine has, not what runs
+  const std::int64_t here = reading.count("cluster.gpus_per_node"), nodes = reading.count("cluster.nodes");
+  const std::int64_t counted = cluster.nodes * cluster.gpus_per_node;
+  if (nodes > 0 && cluster.gpus_per_node != here ? counted == nodes * here : counted % here == 0) return;
+  const std::string by = launched ? per_node->foreign : per_node->where;
+  const std::string several = nodes > 1 ? std::to_string(nodes) + "x" : std::string();
+  fail("--on " + on + " has " + std::to_string(counted) + " devices, and " + several + std::to_string(here) + " run (" + by + ")",
+       launched ? per_node->where : std::string(),
+       "--on " + several + std::to_string(here) + "x" + on.substr(on.find_first_not_of("0123456789x")) + ", or change the line");
+}
+
 }  // namespace
 
 Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
@@ -184,7 +202,12 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
   if (device.empty())
     fail("the files do not say which devices the run has", {}, "add --on, for example --on h100-sxm, or with their number --on 8xh100-sxm");
   const auto shipped = shipped_clusters();
-  if (has_count(device) || std::find(shipped.begin(), shipped.end(), device) != shipped.end()) return parse_cluster(device);
+  if (std::find(shipped.begin(), shipped.end(), device) != shipped.end()) return parse_cluster(device);
+  if (has_count(device)) {
+    const Cluster cluster = parse_cluster(device);
+    require_same_count(reading, device, cluster);
+    return cluster;
+  }
   if (nodes > 0 && per_node > 0) return parse_cluster(std::to_string(nodes) + "x" + std::to_string(per_node) + "x" + device);
   if (world > 0 && nodes > 1) {
     if (world % nodes != 0) fail(std::to_string(world) + " processes are no multiple of " + std::to_string(nodes) + " nodes", {});
@@ -264,6 +287,8 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* 
   run.keys = reading.keys();
   run.unread = reading.unread();
   run.unknown = reading.unknown();
+  if (const ForeignKey* nodes = reading.find("cluster.nodes"); nodes && !options.on.empty() && reading.count("cluster.nodes") != run.cluster.nodes)
+    run.unknown.push_back(nodes->where + " " + nodes->value + " nodes (" + nodes->foreign + "): --on says " + std::to_string(run.cluster.nodes));
   run.strategy.unread_keys = run.unknown;  // the report lists them
   return run;
 }
@@ -304,6 +329,22 @@ ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOpti
   return finish(reading, options);
 }
 
+std::vector<ForeignLaunch> foreign_launches(const std::vector<std::string>& files, const ForeignOptions& options) {
+  using namespace formats;
+  std::vector<ForeignLaunch> launches;
+  Reading reading;
+  for (const NamedText& file : options.texts) reading.add_file(file.name, file.text);
+  reading.set_script_options(script_options_of(options));
+  reading.set_reader([&](Reading& into, const std::string& path, const std::string&) {
+    const std::string text = into.text_of(path);
+    if (!is_script(path, text)) return;
+    for (const ScriptLaunch& one : launches_of_script(into, text, path)) launches.push_back({one.words.front().where, one.line, one.differs});
+  });
+  for (const std::string& input : files) reading.include(input.rfind("shell:", 0) == 0 ? input.substr(6) : input, formats::Node::scalar(input, "--from"));
+  if (launches.empty()) fail("no script is among the files", "--all", "--from run.sh");
+  return launches;
+}
+
 std::vector<std::pair<std::string, std::string>> strategy_keys(const ForeignRun& run) {
   std::vector<std::pair<std::string, std::string>> keys;
   formats::for_each_of_ours(run.keys, [&](const ForeignKey& key) { keys.emplace_back(key.key, key.value); });
@@ -319,8 +360,8 @@ ForeignCommand read_foreign_command(const std::vector<std::string>& files, const
     const std::string text = into.text_of(path);
     if (read_cluster_text(into, text, path)) return;
     if (!is_script(path, text)) return read_file(into, path, format);
-    const auto launched = launches_of_script(into, text, path);
-    if (words.empty()) words = launched.front();
+    std::vector<formats::Node> launched = launch_of_script(into, text, path);
+    if (words.empty()) words = std::move(launched);
   });
   for (const std::string& input : files) reading.include(input, formats::Node::scalar(input, "--from"));
   reading.check_missing();

@@ -1,0 +1,32 @@
+// What launchers and a script's environment tell of a run's devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "formats/foreign/reading.hpp"
+#include "plimsoll/rehearse.hpp"
+
+namespace plimsoll::formats {
+
+/// A variable of a run's environment that decides something: the allocator's settings, which devices are seen.
+void read_environment(Reading& reading, const std::string& name, const std::string& value, const std::string& where);
+
+/// How many nodes a launcher starts, and processes on each; 0: nobody says.
+struct Ranks {
+  std::int64_t nodes = 0, per_node = 0;
+  std::string told;  ///< by what
+};
+/// What deepspeed's own words count: a hostfile, --include and --exclude within it, --num_nodes and --num_gpus, devices that are seen.
+Ranks deepspeed_ranks(Reading& reading, const std::vector<Node>& words, const LaunchLine& line);
+/// "host slots=8" lines of DeepSpeed's hostfile, or of mpirun's.
+Ranks hostfile_ranks(const Reading& reading, const Node& file);
+/// Devices that the environment lets a process see; 0: all.
+std::int64_t visible_devices(const Reading& reading);
+
+void say_ranks(Reading& reading, const Ranks& ranks, const std::string& where);
+/// A job whose launcher leaves the count to the machine has a rank per device that is seen, or that Slurm gives it.
+void derive_ranks(Reading& reading);
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,207 @@
+// Scripts in our own words, of kinds that were misread or refused in the wild: what stands in front of a launcher, how many devices it
+// counts, which of several lines is meant. What each must become is bash's, or the launcher's own, as said beside it.
+#include <gtest/gtest.h>
+
+#include "foreign_test.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+const std::string kProgram =
+    "train.py --model_name_or_path meta-llama/Llama-3.2-1B --bf16 True --per_device_train_batch_size 1 --model_max_length 1024";
+
+ForeignRun run_of(const Folder& folder, const std::string& script, const std::string& on = "h100-sxm", std::vector<std::string> values = {},
+                  std::int64_t launch = 0) {
+  ForeignOptions options;
+  options.on = on;
+  options.values = std::move(values);
+  options.launch = launch;
+  return read_foreign({folder.write("run.sh", script)}, options);
+}
+
+std::string refusal_of(const std::string& script, const std::string& on = "h100-sxm") {
+  const Folder folder;
+  try {
+    (void)run_of(folder, script, on);
+  } catch (const Error& error) {
+    const std::string said = error.what();
+    EXPECT_NE(error.code(), ErrorCode::internal);
+    EXPECT_EQ(said.find('\n'), std::string::npos) << said;
+    return said;
+  }
+  return "read";
+}
+
+// ---- in front of a launcher ------------------------------------------------------------------------------------------------------
+class InFrontOfALauncher : public testing::TestWithParam<const char*> {};
+
+// Each starts what follows it (its manual page), so that torchrun's eight processes and the program's bf16 are found.
+TEST_P(InFrontOfALauncher, TheLauncherIsFound) {
+  const Folder folder;
+  const ForeignRun run = run_of(folder, std::string(GetParam()) + " --nproc_per_node 8 " + kProgram + "\n");
+  EXPECT_EQ(run.cluster.nodes * run.cluster.gpus_per_node, 8);
+  EXPECT_EQ(value_in(run, "precision"), "bf16");
+  EXPECT_EQ(value_in(run, "micro_batch"), "1");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Wrappers, InFrontOfALauncher,
+    testing::Values("torchrun", "/opt/conda/bin/torchrun", "$(which torchrun)", "python -m torch.distributed.run",
+                    "python3 -u -m torch.distributed.run", "python -X dev -W ignore -m torch.distributed.launch --use_env",
+                    "python -u $(which torchrun)", "nohup torchrun", "exec torchrun", "time -p torchrun",
+                    "/usr/bin/time -v -o t.log torchrun", "setsid torchrun", "stdbuf -oL torchrun", "nice -n 5 torchrun",
+                    "taskset -c 0-31 torchrun", "numactl --cpunodebind 0 -m 0 torchrun", "numactl --interleave=all torchrun",
+                    "timeout 3600 torchrun", "timeout -k 10 -s TERM 48h torchrun", "env OMP_NUM_THREADS=8 NCCL_DEBUG=INFO torchrun",
+                    "env -u LD_PRELOAD A=1 torchrun", "sudo -E torchrun", "OMP_NUM_THREADS=1 torchrun", "conda run -n train torchrun",
+                    "conda run --no-capture-output -p /envs/a torchrun", "poetry run torchrun", "poetry -C there run torchrun",
+                    "pipenv run torchrun", "uv run torchrun", "uv run --with trl --extra gpu torchrun", "uv run -m torch.distributed.run",
+                    "nsys profile -t cuda,nvtx -o report --force-overwrite true torchrun", "ncu --set full -o k torchrun",
+                    "rocprofv3 --hip-trace -- torchrun", "ray job submit --address http://head:8265 --working-dir . -- torchrun",
+                    "srun torchrun", "srun -lu -N1 -n1 torchrun",
+                    "srun --nodes=1 --ntasks 1 --container-image img.sqsh --container-mounts /a:/a --no-container-mount-home torchrun",
+                    "srun --mpi=pmix --cpu-bind none --kill-on-bad-exit=1 bash -c 'exec \"$0\" \"$@\"' torchrun",
+                    "srun --export ALL env A=1 nohup torchrun", "docker run --gpus all --rm -v /data:/data image:tag torchrun",
+                    "singularity exec --nv img.sif torchrun"));
+
+// Options of an interpreter and of wrappers are none of the program's; accelerate and deepspeed started as modules are what they are.
+TEST(LaunchLines, ModulesOfLaunchersAreTheirLaunchers) {
+  const Folder folder;
+  const ForeignRun run =
+      run_of(folder, "python -m accelerate.commands.launch --num_processes 8 --mixed_precision bf16 " + kProgram + "\n", "8xh100-sxm");
+  EXPECT_EQ(value_in(run, "precision"), "bf16");
+  const ForeignRun deep = run_of(
+      folder,
+      "python -m deepspeed.launcher.runner --num_gpus 4 " + kProgram + " --deepspeed ds.json\ncat > ds.json <<EOF\nEOF\n" + std::string(),
+      "h100-sxm", {});
+  EXPECT_EQ(deep.cluster.gpus_per_node, 4);
+}
+
+// ---- how many devices --------------------------------------------------------------------------------------------------------------
+struct Counted {
+  std::string what, front;
+  std::int64_t nodes, per_node;
+};
+
+void PrintTo(const Counted& one, std::ostream* out) { *out << one.what; }
+
+class DeviceCounts : public testing::TestWithParam<Counted> {};
+
+TEST_P(DeviceCounts, AreTheLaunchers) {
+  const Folder folder;
+  folder.write("hosts", "# two nodes\na slots=4\nb slots=4\n");
+  const ForeignRun run = run_of(folder, GetParam().front + " " + kProgram + "\n");
+  EXPECT_EQ(run.cluster.nodes, GetParam().nodes);
+  EXPECT_EQ(run.cluster.gpus_per_node, GetParam().per_node);
+}
+
+// deepspeed/launcher/runner.py of 0.19: a filter's slots, a hostfile's, CUDA_VISIBLE_DEVICES where neither is given.
+// torch/distributed/run.py: determine_local_world_size(); one process where nothing is said.
+INSTANTIATE_TEST_SUITE_P(
+    Launchers, DeviceCounts,
+    testing::Values(Counted{"torchrun alone", "torchrun", 1, 1}, Counted{"of two nodes", "torchrun --nnodes 2 --nproc_per_node 4", 2, 4},
+                    Counted{"gpu, of those seen", "CUDA_VISIBLE_DEVICES=0,1,2,3 torchrun --nproc_per_node gpu", 1, 4},
+                    Counted{"exported", "export CUDA_VISIBLE_DEVICES=4,5\ntorchrun --nproc_per_node auto", 1, 2},
+                    Counted{"env's", "env CUDA_VISIBLE_DEVICES=4,5,6 torchrun --nproc_per_node auto", 1, 3},
+                    Counted{"--include", "deepspeed --include localhost:0,1,2,3", 1, 4}, Counted{"-i", "deepspeed -i localhost:0,2", 1, 2},
+                    Counted{"--include of two", "deepspeed --include a:0,1@b:2,3", 2, 2},
+                    Counted{"seen by deepspeed", "CUDA_VISIBLE_DEVICES=0,1 deepspeed", 1, 2},
+                    Counted{"a filter goes before what is seen", "CUDA_VISIBLE_DEVICES=0,1 deepspeed --include localhost:0,1,2", 1, 3},
+                    Counted{"--num_gpus goes before what is seen", "CUDA_VISIBLE_DEVICES=0,1 deepspeed --num_gpus 8", 1, 8},
+                    Counted{"hostfile", "deepspeed --hostfile hosts", 2, 4}, Counted{"-H", "deepspeed -H hosts --num_nodes 1", 1, 4},
+                    Counted{"hostfile and filter", "deepspeed --hostfile hosts --include b:1,3", 1, 2},
+                    Counted{"hostfile and exclusion", "deepspeed --hostfile hosts --exclude a@b:0", 1, 3},
+                    Counted{"mpirun's hostfile", "mpirun -np 8 --hostfile hosts python", 2, 4},
+                    Counted{"accelerate's are those seen", "CUDA_VISIBLE_DEVICES=0,1 accelerate launch", 1, 2}));
+
+TEST(LaunchLines, CountsThatContradictAreSaid) {
+  EXPECT_NE(refusal_of("torchrun --nproc_per_node 4 " + kProgram + "\n", "8xh100-sxm")
+                .find("--on 8xh100-sxm has 8 devices, and 4 run (torchrun)"),
+            std::string::npos);
+  EXPECT_NE(refusal_of("deepspeed --include localhost:0,1 " + kProgram + "\n", "8xh100-sxm").find("and 2 run (--include)"),
+            std::string::npos);
+  EXPECT_NE(refusal_of("CUDA_VISIBLE_DEVICES=0,1 torchrun --nproc_per_node 4 " + kProgram + "\n").find("shows 2 devices"),
+            std::string::npos);
+  EXPECT_NE(refusal_of("deepspeed --num_gpus 2 --include localhost:0 " + kProgram + "\n").find("no --include"), std::string::npos);
+  EXPECT_NE(refusal_of("deepspeed --exclude localhost:0 " + kProgram + "\n").find("--include localhost:"), std::string::npos);
+  EXPECT_NE(refusal_of("deepspeed --include localhost:a " + kProgram + "\n").find("expected a device's index"), std::string::npos);
+}
+
+// Scripts carry NNODES=1 as a placeholder: --on may say more nodes of as many devices, and the report lists that.
+TEST(LaunchLines, MoreNodesThanAScriptHasAreListed) {
+  const Folder folder;
+  const ForeignRun run = run_of(folder, "torchrun --nnodes 1 --nproc_per_node 8 " + kProgram + "\n", "2x8xh100-sxm");
+  EXPECT_EQ(run.cluster.nodes, 2);
+  ASSERT_EQ(run.unknown.size(), 1);
+  EXPECT_NE(run.unknown[0].find("1 nodes (torchrun): --on says 2"), std::string::npos) << run.unknown[0];
+}
+
+// ---- programs that are not read ------------------------------------------------------------------------------------------------------
+TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
+  const std::pair<const char*, const char*> lines[] = {
+      {"swift sft --model a --train_type lora", "'swift sft' (ms-swift) is not read"},
+      {"trl dpo --model_name_or_path a", "'trl dpo' (TRL's command) is not read"},
+      {"litgpt finetune_lora a", "(LitGPT) is not read"},
+      {"python3 -m verl.trainer.main_ppo a=b", "(verl) is not read"},
+      {"deepspeed --module openrlhf.cli.train_sft --bf16", "(OpenRLHF) is not read"},
+      {"ray job submit -- python3 -u -m openrlhf.cli.train_ppo_ray", "(OpenRLHF) is not read"},
+      {"./run_train.sh 8", "it starts './run_train.sh' ("},
+      {"hostname\nmy-trainer a", "'my-trainer'"}};
+  for (const auto& [line, part] : lines) {
+    const std::string said = refusal_of(line);
+    EXPECT_NE(said.find(part), std::string::npos) << said;
+    EXPECT_NE(said.find("plimsoll rehearse"), std::string::npos) << said;
+  }
+}
+
+// ---- several lines -------------------------------------------------------------------------------------------------------------------
+TEST(LaunchLines, OfSeveralEachIsListedAndOneIsChosen) {
+  const Folder folder;
+  const std::string script =
+      "for B in 1 2 4; do\n  torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.2-1B --bf16 True "
+      "--model_max_length 1024 --per_device_train_batch_size $B\ndone\n";
+  const std::string said = refusal_of(script);
+  EXPECT_NE(said.find("starts 3 trainings"), std::string::npos) << said;
+  EXPECT_NE(said.find("--launch NUMBER"), std::string::npos) << said;
+  EXPECT_EQ(value_in(run_of(folder, script, "h100-sxm", {}, 3), "micro_batch"), "4");
+  const std::vector<ForeignLaunch> all = foreign_launches({folder.path("run.sh")}, {});
+  ASSERT_EQ(all.size(), 3);
+  EXPECT_EQ(all[1].differs, "2");
+  EXPECT_EQ(all[2].differs, "4");
+  EXPECT_NE(all[0].where.find("run.sh:2"), std::string::npos);
+  EXPECT_NE(all[0].line.find("--per_device_train_batch_size 1"), std::string::npos);
+}
+
+// ---- what stands around a line -------------------------------------------------------------------------------------------------------
+TEST(LaunchLines, HereDocumentsAndJobsAreFollowed) {
+  const Folder folder;
+  const std::string job =
+      "sbatch <<'EOF'\n#!/bin/bash\n#SBATCH --nodes=2\n#SBATCH --gpus-per-node=4\nsrun torchrun --nnodes $SLURM_NNODES --nproc_per_node "
+      "$SLURM_GPUS_ON_NODE " +
+      kProgram + "\nEOF\n";
+  const ForeignRun of_job = run_of(folder, job);
+  EXPECT_EQ(of_job.cluster.nodes, 2);
+  EXPECT_EQ(of_job.cluster.gpus_per_node, 4);
+  const ForeignRun written =
+      run_of(folder,
+             "STAGE=3\ncat > ds.json <<EOF\n{\"bf16\": {\"enabled\": true}, \"zero_optimization\": {\"stage\": $STAGE}, "
+             "\"train_micro_batch_size_per_gpu\": \"auto\"}\nEOF\ndeepspeed --num_gpus 8 " +
+                 kProgram + " --deepspeed ds.json\n");
+  EXPECT_EQ(value_in(written, "zero_stage"), "3");
+  const ForeignRun read = run_of(folder, "read -r -d '' LINE <<EOF\n" + kProgram + "\nEOF\ndeepspeed --num_gpus 8 $LINE\n");
+  EXPECT_EQ(value_in(read, "micro_batch"), "1");
+}
+
+TEST(LaunchLines, WhatIsNotKnownIsAskedFor) {
+  const Folder folder;
+  const std::string script =
+      "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.2-1B --bf16 True --model_max_length 1024 "
+      "--per_device_train_batch_size $1 2>&1 | tee log\n";
+  EXPECT_NE(refusal_of(script).find("--set 1=VALUE"), std::string::npos);
+  const ForeignRun run = run_of(folder, script, "h100-sxm", {"1=4"});
+  EXPECT_EQ(value_in(run, "micro_batch"), "4");
+  EXPECT_EQ(value_in(run, "precision"), "bf16");
+}
+
+}  // namespace
+}  // namespace plimsoll
