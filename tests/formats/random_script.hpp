@@ -245,7 +245,7 @@ class RandomScript {
         return "printf -v " + text_name() + " '%s-%d' " + word(1) + " " + number() + "\n";
       case 7:
         return "IFS=" + pick({",", ":", "' '", "';,'"}) + " read -r" + pick({"a a0", " v0 v1", " v2", "a a1"}) + " <<< " +
-               pick({"'a,b,,c'", "\"$v0\"", "'x:y: z :'", "' one  two '", "a;b,c"}) + "\n";
+               pick({"'a,b,,c'", "\"$v0\"", "'x:y: z :'", "' one  two '", "'a;b,c'"}) + "\n";
       case 8:
         return "m[" + pick({"x", "y", "z", "k$v1"}) + "]=" + word(0) + "\n";
       default:

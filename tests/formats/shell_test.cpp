@@ -45,13 +45,13 @@ std::string told_by_reader(const std::string& script) {
   return all;
 }
 
-// PLIMSOLL_SHELL_SCRIPTS: how many are drawn, where 300 are too few. Scripts whose variables double without end are refused; few may be.
+// PLIMSOLL_SHELL_SCRIPTS: how many are drawn, where 300 are too few; PLIMSOLL_SHELL_FIRST: from which seed on. Scripts whose variables double without end are refused; few may be.
 TEST(Shell, RandomScriptsTellALauncherWhatBashTellsIt) {
-  const char* const wanted = std::getenv("PLIMSOLL_SHELL_SCRIPTS");
-  const int scripts = wanted ? std::atoi(wanted) : 300;
+  const char *const wanted = std::getenv("PLIMSOLL_SHELL_SCRIPTS"), *const from = std::getenv("PLIMSOLL_SHELL_FIRST");
+  const int scripts = wanted ? std::atoi(wanted) : 300, first = from ? std::atoi(from) : 0;
   const Folder folder;
   int refused = 0;
-  for (int seed = 0; seed < scripts; ++seed) {
+  for (int seed = first; seed < first + scripts; ++seed) {
     const std::string script = RandomScript(static_cast<std::uint32_t>(seed)).draw();
     std::string told;
     try {
