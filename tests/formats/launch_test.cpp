@@ -166,10 +166,23 @@ TEST(LaunchLines, OfSeveralEachIsListedAndOneIsChosen) {
   EXPECT_EQ(value_in(run_of(folder, script, "h100-sxm", {}, 3), "micro_batch"), "4");
   const std::vector<ForeignLaunch> all = foreign_launches({folder.path("run.sh")}, {});
   ASSERT_EQ(all.size(), 3);
-  EXPECT_EQ(all[1].differs, "2");
-  EXPECT_EQ(all[2].differs, "4");
+  EXPECT_EQ(all[1].differs, "--per_device_train_batch_size 2");
+  EXPECT_EQ(all[2].differs, "--per_device_train_batch_size 4");
   EXPECT_NE(all[0].where.find("run.sh:2"), std::string::npos);
   EXPECT_NE(all[0].line.find("--per_device_train_batch_size 1"), std::string::npos);
+}
+
+// torchtune/_cli/run.py: torchrun's options stand in front of the recipe, --config takes one file, what follows are overrides.
+TEST(LaunchLines, TuneRunTakesTorchrunsOptionsAndOverrides) {
+  const Folder folder;
+  folder.write("r.yaml",
+               "model: {_component_: torchtune.models.llama3_2.llama3_2_1b}\ntokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, "
+               "max_seq_len: 1024}\noptimizer: {_component_: torch.optim.AdamW}\nbatch_size: 2\ndtype: bf16\n");
+  const ForeignRun run = run_of(folder, "tune run --standalone --nproc_per_node 8 --nnodes 1 full_finetune_distributed --config " +
+                                            folder.path("r.yaml") + " batch_size=4 gradient_accumulation_steps=3\n");
+  EXPECT_EQ(run.cluster.nodes * run.cluster.gpus_per_node, 8);
+  EXPECT_EQ(value_in(run, "micro_batch"), "4");
+  EXPECT_EQ(value_in(run, "grad_accum"), "3");
 }
 
 // ---- what stands around a line -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 // The program behind a launcher: which of the formats its own words are of.
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
@@ -40,23 +41,42 @@ void read_file_and_overrides(Reading& reading, const Node& file, const Node& ove
   find_format(format).read(reading, tree);
 }
 
+/// torchrun's options in front of torchtune's recipe; one past the last.
+std::size_t read_tune_ranks(Reading& reading, const std::vector<Node>& words) {
+  std::size_t at = 0;
+  for (; at < words.size() && words[at].text.rfind('-', 0) == 0; ++at) {
+    const Node option = words[at];
+    const std::size_t equals = option.text.find('=');
+    std::string name = option.text.substr(0, equals);
+    name.erase(0, name.find_first_not_of('-'));
+    std::replace(name.begin(), name.end(), '-', '_');
+    if (name == "standalone" || name == "no_python" || name == "run_path") continue;
+    const std::string value = equals != std::string::npos ? option.text.substr(equals + 1) : ++at < words.size() ? words[at].text : std::string();
+    if (value.empty()) fail("the option --" + name.substr(0, 60) + " has no value", option.where);
+    if (name == "nnodes") reading.say("cluster.nodes", value, name, option.where);
+    if (name == "nproc_per_node") reading.say("cluster.gpus_per_node", value, name, option.where);
+  }
+  return at;
+}
+
+/// tune run [torchrun's options] RECIPE --config FILE [key=value …]
 void read_tune(Reading& reading, std::vector<Node> words) {
-  std::vector<Node> positional;
-  Node flags = table_of_flags(words, positional);
-  const Node* config = flags.find("config");
-  if (!config) fail("tune run has no --config", words.front().where);
+  const std::string where = words.empty() ? std::string() : words.front().where;
+  const std::size_t recipe = read_tune_ranks(reading, words);
+  words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(std::min(recipe + 1, words.size())));
+  std::optional<Node> config;
+  for (std::size_t i = 0; i < words.size() && !config; ++i) {
+    const bool joined = words[i].text.rfind("--config=", 0) == 0;
+    if (!joined && (words[i].text != "--config" || i + 1 >= words.size())) continue;
+    config = joined ? Node::scalar(words[i].text.substr(9), words[i].where) : words[i + 1];
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(i), words.begin() + static_cast<std::ptrdiff_t>(i + (joined ? 1 : 2)));
+  }
+  if (!config) fail("tune run has no --config", where);
   const Node file = *config;
-  for (const char* key : {"nproc_per_node", "nnodes"})
-    if (const Node* value = flags.find(key))
-      reading.say(std::string(key) == "nnodes" ? "cluster.nodes" : "cluster.gpus_per_node", value->word(), key, value->where);
   if (!is_file(file.word()))
     fail("the recipe '" + file.word().substr(0, 80) + "' is one of torchtune's own", file.where, "tune cp it and give the file");
-  std::erase_if(flags.members, [](const auto& member) {
-    for (const char* own : {"config", "nproc_per_node", "nnodes", "rdzv_endpoint", "rdzv_backend", "rdzv_id", "standalone", "master_addr",
-                            "master_port", "node_rank", "max_restarts"})
-      if (member.first == own) return true;
-    return false;
-  });
+  std::vector<Node> positional;
+  const Node flags = table_of_flags(words, positional);
   read_file_and_overrides(reading, file, flags, "torchtune");
 }
 

@@ -140,12 +140,19 @@ class Launches {
   std::vector<Node> others_;  ///< commands that are neither the shell's own nor launch lines
 };
 
-/// The words of a launch that the first has not.
+/// The words of a launch that the first has not, with the options that they are values of.
 std::string differing_words(const ScriptLaunch& one, const ScriptLaunch& first) {
+  const bool alike = one.words.size() == first.words.size();
   std::string words;
-  for (const Node& word : one.words)
-    if (std::none_of(first.words.begin(), first.words.end(), [&](const Node& other) { return other.text == word.text; }))
-      words += (words.empty() ? "" : " ") + readable(word.text);
+  const auto add = [&](const Node& word) { words += (words.empty() ? "" : " ") + readable(word.text); };
+  for (std::size_t i = 0; i < one.words.size(); ++i) {
+    const Node& word = one.words[i];
+    const bool same = alike ? first.words[i].text == word.text
+                            : std::any_of(first.words.begin(), first.words.end(), [&](const Node& other) { return other.text == word.text; });
+    if (same) continue;
+    if (i > 0 && one.words[i - 1].text.rfind("--", 0) == 0 && word.text.rfind("--", 0) != 0) add(one.words[i - 1]);
+    add(word);
+  }
   return words;
 }
 
