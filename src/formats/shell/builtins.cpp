@@ -125,8 +125,9 @@ Shell::Outcome Shell::print(const Words& words) {
   return {};
 }
 
-/// One round of a format over the words from `at` on, which stay where the format takes none.
-std::string Shell::formatted(const Words& words, std::size_t at) {
+/// One round of a format over the words from `at` on, which stay where the format takes none. `numbers`: false where a word is none that
+/// should be, which printf tells by its outcome.
+std::string Shell::formatted(const Words& words, std::size_t at, bool& numbers) {
   const std::string& format = words.front();
   std::string text;
   do {
@@ -177,8 +178,10 @@ std::string Shell::formatted(const Words& words, std::size_t at) {
         one = left ? cut_value + fill : fill + cut_value;
       } else if (std::string_view("dioxXu").find(kind) != std::string_view::npos) {
         char buffer[1200];
-        const std::int64_t value = word.size() > 1 && (word[0] == '\'' || word[0] == '"') ? static_cast<unsigned char>(word[1])
-                                                                                          : std::strtoll(word.c_str(), nullptr, 0);
+        const bool letter = word.size() > 1 && (word[0] == '\'' || word[0] == '"');
+        char* rest = nullptr;
+        const std::int64_t number = std::strtoll(word.c_str(), &rest, 0), value = letter ? static_cast<unsigned char>(word[1]) : number;
+        if (!letter && *rest != '\0') numbers = false;
         shape += "l";
         shape += kind;
         std::snprintf(buffer, sizeof buffer, shape.c_str(), static_cast<long>(value));
@@ -209,7 +212,8 @@ Shell::Outcome Shell::print_formatted(const Words& words) {
   }
   if (at < words.size() && words[at] == "--") ++at;
   if (at >= words.size()) return {2, {}};
-  const std::string text = formatted({words.begin() + static_cast<std::ptrdiff_t>(at), words.end()}, 1);
+  bool numbers = true;
+  const std::string text = formatted({words.begin() + static_cast<std::ptrdiff_t>(at), words.end()}, 1, numbers);
   if (into.empty()) {
     print_text(text);
   } else {
@@ -217,7 +221,7 @@ Shell::Outcome Shell::print_formatted(const Words& words) {
     put(into.substr(0, open), open == std::string::npos ? "" : into.substr(open + 1, into.size() - open - 2), open != std::string::npos,
         text, false);
   }
-  return {};
+  return {numbers ? 0 : 1, {}};
 }
 
 // ---- variables ---------------------------------------------------------------------------------------------------------------

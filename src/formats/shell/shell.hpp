@@ -120,7 +120,7 @@ class Shell {
   Outcome map_lines(const Words& words);
   Outcome print(const Words& words);
   Outcome print_formatted(const Words& words);
-  std::string formatted(const Words& words, std::size_t at);
+  std::string formatted(const Words& words, std::size_t at, bool& numbers);
   Outcome set_options(const Words& words);
   Outcome next_option(const Words& words);
   Outcome change_folder(const Words& words);
