@@ -39,6 +39,12 @@ struct RecordedStep {
   std::int64_t copies = 0, host_waits = 0;
 };
 
+/// What a program does beside its training: set-up, passes without gradients, saving.
+struct RecordedActivity {
+  std::string name;
+  Bytes peak_allocated, peak_reserved;
+};
+
 /// The allocation that failed.
 struct RecordedOutOfMemory {
   int device = 0;  ///< the process's number of it
@@ -63,6 +69,8 @@ struct Recording {
   std::vector<std::string> kernel_names;  ///< by index of program.kernels
   std::vector<bool> bytes_known;          ///< likewise: whether the kernel's traffic could be told from its name and grid
   std::vector<RecordedStep> steps;        ///< complete ones
+  std::vector<RecordedActivity> activities;  ///< in the order in which they first began
+  std::vector<std::string> left_out;         ///< of the host's work: no time of it is in the step
   std::vector<RecordedGroup> groups;
   bool has_blocks = false;       ///< the framework's allocator was recorded; else its bytes are unknown and zero
   Bytes init_peak_allocated;     ///< before the first step

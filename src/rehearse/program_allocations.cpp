@@ -38,6 +38,25 @@ void ProgramBuilder::allocated(const record::Block& event) {
   part().instructions.push_back(instruction);
   allocated_ = plus(allocated_, bytes);
   part().totals.peak_allocated = std::max(part().totals.peak_allocated, Bytes(allocated_));
+  raise_activity();
+}
+
+/// An empty name: training goes on, or setting up.
+void ProgramBuilder::activity_begins(const std::string& name) {
+  activity_.reset();
+  if (name.empty()) return;
+  auto& all = recording_.activities;
+  const auto found = std::find_if(all.begin(), all.end(), [&](const RecordedActivity& each) { return each.name == name; });
+  activity_ = static_cast<std::size_t>(found - all.begin());
+  if (found == all.end()) all.push_back({name, {}, {}});
+  raise_activity();
+}
+
+void ProgramBuilder::raise_activity() {
+  if (!activity_) return;
+  RecordedActivity& activity = recording_.activities[*activity_];
+  activity.peak_allocated = std::max(activity.peak_allocated, Bytes(allocated_));
+  activity.peak_reserved = std::max(activity.peak_reserved, Bytes(reserved_));
 }
 
 void ProgramBuilder::freed(std::uint64_t address) {
@@ -57,6 +76,7 @@ void ProgramBuilder::freed(std::uint64_t address) {
 void ProgramBuilder::reserve(std::int64_t change) {
   reserved_ = plus(reserved_, change);
   part().totals.peak_reserved = std::max(part().totals.peak_reserved, Bytes(reserved_));
+  raise_activity();
 }
 
 void ProgramBuilder::segment(const record::Segment& event) {

@@ -14,10 +14,12 @@ namespace plimsoll::rehearse {
 namespace {
 
 constexpr std::size_t kMostStreams = 4096;
+const char* const kSetUp = "set-up";  // until the first pass
 
 }  // namespace
 
 void ProgramBuilder::build() {
+  activity_begins(kSetUp);
   for (const EventView& event : file_.events()) read(event);
   recording_.events = static_cast<std::int64_t>(file_.events().size());
   recording_.bytes = static_cast<std::int64_t>(file_.bytes());
@@ -337,6 +339,8 @@ void ProgramBuilder::mark(const record::Mark& event) {
 void ProgramBuilder::text_mark(const std::string& text, std::int64_t) {
   constexpr std::string_view kCommunicator = "communicator ";
   if (text.compare(0, kCommunicator.size(), kCommunicator) == 0) announced_ = numbers_in(text.substr(kCommunicator.size()));
+  constexpr std::string_view kActivity = "activity ";
+  if (text.compare(0, kActivity.size(), kActivity) == 0) activity_begins(text.substr(kActivity.size()));
   constexpr std::string_view kGrouped = "grouped product ";
   if (text.compare(0, kGrouped.size(), kGrouped) == 0) grouped_ = grouped_product(text.substr(kGrouped.size()));
 }
@@ -346,6 +350,7 @@ void ProgramBuilder::phase_begins(const std::string& name) {
   const auto found = std::find_if(std::begin(kPhases), std::end(kPhases), [&](Phase phase) { return name_of(phase) == name; });
   if (found == std::end(kPhases)) return;
   if (parts_.size() == 1 && phase_ == Phase::init) {
+    if (activity_ && recording_.activities[*activity_].name == kSetUp) activity_begins({});
     parts_.emplace_back().first_tensor = static_cast<std::uint32_t>(tensors_.size());
     part().totals.peak_allocated = Bytes(allocated_);
     part().totals.peak_reserved = Bytes(reserved_);

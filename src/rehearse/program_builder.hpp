@@ -64,6 +64,8 @@ class ProgramBuilder {
   void freed(std::uint64_t address);
   void segment(const record::Segment& event);
   bool is_told(const record::EventHeader& event) const;
+  void activity_begins(const std::string& name);
+  void raise_activity();
   void graph_launch(const record::GraphLaunch& event);
 
   void issue(Instruction instruction, bool captured);
@@ -103,6 +105,7 @@ class ProgramBuilder {
   std::vector<std::uint32_t> collective_groups_;  ///< per collective: index of groups
   std::uint32_t capturing_ = 0;
   Phase phase_ = Phase::init;
+  std::optional<std::size_t> activity_;  ///< index of the recording's
   std::int64_t allocated_ = 0, reserved_ = 0, pinned_ = 0;
 };
 

@@ -154,6 +154,10 @@ std::vector<std::string> notes_of(const Recording& recording, const std::vector<
   std::vector<std::string> notes;
   notes.push_back("rehearsed: a device that computes nothing stood for the GPU; memory is the framework's own allocator's, time is priced");
   if (const std::string growth = growth_of(recording); !growth.empty()) notes.push_back(growth);
+  for (const RecordedActivity& each : recording.activities)
+    if (each.peak_allocated > recording.peak_allocated())
+      notes.push_back(fmt::format("{} reached {} allocated, more than the steps", each.name, to_string(each.peak_allocated)));
+  for (const std::string& each : recording.left_out) notes.push_back("no time is counted for " + each);
   for (const RecordedRemark& remark : recording.replaced) notes.push_back(remark_line("replaced:", remark));
   for (const RecordedRemark& remark : recording.read) notes.push_back(remark_line("read, and not computed here:", remark));
   for (const RecordedRemark& remark : recording.notes) notes.push_back(remark_line("note:", remark));

@@ -17,12 +17,29 @@ std::string row(const std::string& name, const std::string& value, double share)
   return fmt::format("  {:<{}}{:>13}  {}\n", name, kLabelWidth, value, bar(share, kBarWidth));
 }
 
-std::string verdict_line(const Report& report) {
+/// " without the optimizer on the host", where no time is counted for that.
+std::string without(const Recording& recording) {
+  std::string text;
+  for (const std::string& each : recording.left_out) text += (text.empty() ? " without " : ", ") + printable(each);
+  return text;
+}
+
+std::string verdict_line(const Report& report, const Recording& recording) {
   const RankMemory& memory = report.worst_rank().memory;
   const char* words = report.verdict == Verdict::fits ? "fits" : report.verdict == Verdict::tight ? "tight" : "does not fit";
   if (memory.out_of_memory) return fmt::format("{}: out of memory on {} in {}\n", words, report.cluster_name, memory.out_of_memory_at);
-  return fmt::format("{}: {:.1f} of {:.1f} GiB per GPU of {}, {}\n", words, memory.device.expected / 1073741824.0, memory.capacity.gib(),
-                     report.cluster_name, to_string(Seconds(report.time.step_seconds.expected)) + " a step");
+  return fmt::format("{}: {:.1f} of {:.1f} GiB per GPU of {}, {} a step{}\n", words, memory.device.expected / 1073741824.0,
+                     memory.capacity.gib(), report.cluster_name, to_string(Seconds(report.time.step_seconds.expected)), without(recording));
+}
+
+/// What the program reached beside its training.
+std::string activities_section(const Recording& recording) {
+  std::string text;
+  for (const RecordedActivity& each : recording.activities)
+    if (each.peak_allocated > Bytes(0))
+      text += fmt::format("  {}: {} B allocated, {} B reserved at most\n", each.name, with_thousands(each.peak_allocated.count),
+                          with_thousands(each.peak_reserved.count));
+  return text;
 }
 
 std::string memory_section(const RankReport& rank) {
@@ -114,10 +131,10 @@ std::string ranks_section(const Rehearsal& rehearsal) {
 std::string to_text(const Rehearsal& rehearsal, std::size_t most, const TextStyle& style) {
   const Report& report = rehearsal.report;
   const Recording& recording = rehearsal.recordings[report.worst];
-  std::string text = verdict_line(report);
+  std::string text = verdict_line(report, recording);
   if (style.detail == TextStyle::Detail::brief) return text;
   text += wrapped("", printable(report.strategy), style.width) + "\n";
-  text += memory_section(report.worst_rank()) + out_of_memory_section(recording) + ranks_section(rehearsal);
+  text += memory_section(report.worst_rank()) + activities_section(recording) + out_of_memory_section(recording) + ranks_section(rehearsal);
   text += time_section(rehearsal, report.worst) + kernel_section(rehearsal.kernels[report.worst], most) + groups_section(recording);
   text += "\nnotes\n";
   for (const std::string& note : report.notes) text += wrapped("  - ", printable(note), style.width);

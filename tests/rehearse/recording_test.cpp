@@ -120,6 +120,27 @@ TEST(Recording, DevicesAreApart) {
   EXPECT_EQ(read_recording(file.path()).peak_allocated(), Bytes(10 * kMiB)) << "of all, where nobody asks for one";
 }
 
+/// Set-up holds 4 MiB; saving, within the second step, 4 + 6 on top of what the step has; training's own 7 belong to neither.
+TEST(Recording, WhatIsDoneBesideTrainingHasItsPeaks) {
+  RecordWriter writer;
+  writer.allocate(0x1000, 4 * kMiB);
+  for (int step = 0; step < 2; ++step) {
+    writer.phase("forward").allocate(0x2000, 7 * kMiB).gemm(1, 1, 1).free(0x2000, 7 * kMiB);
+    if (step == 1) {
+      writer.mark(record::MarkKind::text, "activity saving").allocate(0x3000, 6 * kMiB).free(0x3000, 6 * kMiB);
+      writer.mark(record::MarkKind::text, "activity ");
+    }
+    writer.step_end();
+  }
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.activities.size(), 2u);
+  EXPECT_EQ(recording.activities[0].name, "set-up");
+  EXPECT_EQ(recording.activities[0].peak_allocated, Bytes(4 * kMiB));
+  EXPECT_EQ(recording.activities[1].name, "saving");
+  EXPECT_EQ(recording.activities[1].peak_allocated, Bytes(10 * kMiB));
+  EXPECT_EQ(recording.steps[1].peak_allocated, Bytes(11 * kMiB));
+}
+
 TEST(Recording, WithoutAWholeStepHasNone) {
   RecordWriter writer;
   writer.allocate(64, kMiB).phase("forward").gemm(1, 1, 1);

@@ -145,6 +145,7 @@ def skip_host_optimizers(torch):
         if not on_host(optimizer):
             return False
         journal.replaced("the optimizer of parameters on the host: it is not run")
+        journal.left_out("the optimizer on the host")
         return True
 
     module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)

@@ -4,7 +4,7 @@ import functools
 import gc
 import sys
 
-from . import journal, steps
+from . import activities, journal, steps
 from .imports import after
 
 
@@ -56,6 +56,7 @@ class ForwardWatch:
     pass, and compiled code, which guards on the number of hooks, is never entered with it."""
 
     def __init__(self, torch):
+        self._torch = torch
         self._register = torch.nn.modules.module.register_module_forward_pre_hook
         self._handle = None
 
@@ -70,6 +71,7 @@ class ForwardWatch:
         if module is not None and not journal.has("parameters"):
             note_model(module)
         steps.pass_begins("forward")
+        activities.pass_begins(self._torch)
 
     def disarm(self):
         if self._handle is not None:
@@ -84,6 +86,8 @@ def mark_passes(torch):
     after("torch._dynamo.eval_frame")(lambda module: mark_compiled(torch, forward, module))
     mark_graphs(torch, forward)
     mark_optimizers(torch, forward)
+    activities.watch_gradients(torch, forward.arm)
+    activities.watch_saving(torch)
     count_tokens(torch)
     journal.before_end(note_largest_model)
 
@@ -98,6 +102,7 @@ def mark_backward(torch, forward):
                 return run(*arguments, **options)
             if depth[0] == 0:
                 forward.disarm()
+                activities.backward_begins()
                 steps.pass_begins("backward")
             depth[0] += 1
             try:
@@ -192,7 +197,7 @@ def mark_optimizers(torch, forward):
         steps.boundary()
         return save(*arguments, **options)
 
-    torch.save = saved
+    torch.save = activities.saves(saved)
 
 
 def count_tokens(torch):
