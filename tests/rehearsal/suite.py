@@ -455,6 +455,14 @@ OUTCOMES = (
         on="1xh100-sxm",
         options=("--synthetic-data",),
     ),
+    Outcome(  # of 24 configurations one is compiled; the program says how many it has an answer for
+        "autotuned kernels",
+        "BIN/python PROGRAMS/autotuned.py",
+        0,
+        out=("configuration of a kernel: the\\s+first that compiles", r"max-autotune\):\s+the vendor's", r"gemm 4096 x 4096 x 2048 bf16"),
+        err=("rank 0: 4 steps", "tried 1 of 24 configurations"),
+        on="1xh100-sxm",
+    ),
     Outcome("compiled steps", "BIN/python PROGRAMS/compiled_steps.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome(
         "timeout",

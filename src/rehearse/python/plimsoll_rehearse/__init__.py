@@ -7,7 +7,7 @@ import sys
 from . import imports, journal, roles
 
 # framework as imported -> file of this package that knows it
-FRAMEWORKS = ("torch", "transformers", "accelerate", "deepspeed", "megatron", "torchtitan", "torchtune", "datasets")
+FRAMEWORKS = ("torch", "transformers", "accelerate", "deepspeed", "megatron", "torchtitan", "torchtune", "datasets", "triton")
 
 
 def install():
