@@ -157,6 +157,8 @@ std::vector<std::string> notes_of(const Recording& recording, const std::vector<
   for (const RecordedActivity& each : recording.activities)
     if (each.peak_allocated > recording.peak_allocated())
       notes.push_back(fmt::format("{} reached {} allocated, more than the steps", each.name, to_string(each.peak_allocated)));
+  if (std::any_of(recording.groups.begin(), recording.groups.end(), [](const RecordedGroup& each) { return each.group == Group::pipeline; }))
+    notes.push_back("what a stage receives is taken to be there when it asks: the pipeline's bubble is not in the step");
   for (const std::string& each : recording.left_out) notes.push_back("no time is counted for " + each);
   for (const RecordedRemark& remark : recording.replaced) notes.push_back(remark_line("replaced:", remark));
   for (const RecordedRemark& remark : recording.read) notes.push_back(remark_line("read, and not computed here:", remark));

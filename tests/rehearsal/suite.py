@@ -545,7 +545,7 @@ OUTCOMES = (
         "torchrun pipeline",
         "BIN/torchrun --nproc-per-node 2 PROGRAMS/train_pipeline.py",
         0,
-        out=("rank 0 .*allocated", "rank 1 .*allocated", "pipeline"),
+        out=("rank 0 .*allocated", "rank 1 .*allocated", r"the\s+pipeline's\s+bubble\s+is\s+not\s+in\s+the\s+step"),
     ),
     Outcome(
         "trainer without weights",
