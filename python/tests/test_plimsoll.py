@@ -11,7 +11,7 @@ import plimsoll
 from plimsoll._program import program
 from plimsoll._watch import Watch, batch_shape, row_of
 
-PLAN = {"on": "8xmi300x", "fsdp": "full", "micro_batch": 2, "seq": 8192}
+PLAN = {"on": "8xmi300x", "fsdp": "full", "seq": 8192}
 
 
 def of_the_program(command, *words):
@@ -22,7 +22,7 @@ def of_the_program(command, *words):
 class Estimates(unittest.TestCase):
     def test_they_are_those_of_the_command_line(self):
         plan = plimsoll.estimate("llama-3.1-8b", **PLAN)
-        answer = of_the_program("estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", "--micro-batch", "2", "--seq", "8192")
+        answer = of_the_program("estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", "--seq", "8192")
         raw = json.loads(json.dumps(plan.raw))
         for settings in (raw["strategy"], answer["strategy"]):  # a flag there, a key of the strategy here
             for setting in settings.values():

@@ -6,7 +6,6 @@
 
 #include "formats/row_reader.hpp"
 #include "formats/row_recipes.hpp"
-#include "framework/transformers.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "strategy/setting.hpp"
@@ -211,18 +210,6 @@ void take_prediction(const JsonValue& model, Strategy& strategy) {
   strategy.megatron.mtp_num_layers = depth;
 }
 
-/// A model that is told by its sizes ran code of its own where transformers had none of its kind yet (Qwen's first models): the first classes
-/// that do what it does stand for it.
-void take_classes_of_later(MeasuredRow& row) {
-  Releases& releases = row.strategy.releases;
-  const Releases::Entry* said = releases.find(Package::transformers);
-  const Release first = framework::classes_came_with(row.model->model_type);
-  if (!said || !(said->release.with_date(0) < first)) return;
-  row.assumed.push_back("training.releases.transformers: " + first.text() + ", whose " + row.model->model_type +
-                        " stands for the model's own code (the run had " + said->release.text() + ")");
-  releases.put(Package::transformers, first);
-}
-
 void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
   check_keys(json, {"id", "source", "assumed", "model", "hardware", "training", "measured", "extra", "group"}, row.unread_keys, "");
   if (json.has("source") && json["source"].has("title")) row.title = json["source"]["title"].text();
@@ -246,7 +233,6 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
   row.model = read_row_model(json, row.strategy, caches);
   for (const auto& key : row.model->unread_keys) row.unread_keys.push_back("model.config." + key);
   if (!json.has("training")) return;
-  if (!json["model"].has("config")) take_classes_of_later(row);
   row.cluster = read_row_cluster(json["hardware"], caches, row.unread_keys);
   require_keys(json["training"], row.cluster->gpus(), *row.model);
 }

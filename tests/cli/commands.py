@@ -50,7 +50,7 @@ def catalogues(checks):
 
 
 def verdicts(checks):
-    fits = shows(checks, ["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", "--micro-batch", "2", "--seq", "8192"], "GiB left", "assumptions")
+    fits = shows(checks, ["estimate", "llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", "--seq", "8192"], "GiB left", "assumptions")
     checks.check(fits.startswith("fits: llama-3.1-8b on 8 x mi300x"), "the verdict comes first")
     # 16 B · 8.03e9 = 128 GB of model states alone on a device of 80 GB
     large = shows(checks, ["estimate", "llama-3.1-8b", "--on", "1xh100-sxm", "--micro-batch", "1", "--seq", "2048"], "too much", code=1)

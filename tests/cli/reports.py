@@ -11,7 +11,7 @@ import tempfile
 
 from driver import PROGRAM, SOURCE, Checks, run
 
-PLAN = ["llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", "--micro-batch", "2", "--seq", "8192"]
+PLAN = ["llama-3.1-8b", "--on", "8xmi300x", "--fsdp", "full", "--seq", "8192"]
 
 
 class Page(html.parser.HTMLParser):
