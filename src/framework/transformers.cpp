@@ -26,6 +26,13 @@ Since read_since(const char* part) {
   return since;
 }
 
+/// The first release that was read in which a model type has classes (models/releases.json).
+Release classes_came_with(const std::string& model_type) {
+  static const Since since = read_since("classes");
+  const auto found = since.find(model_type);
+  return found == since.end() ? facts_of(Package::transformers).oldest : found->second;
+}
+
 }  // namespace
 
 bool has_sdpa(const std::string& model_type, const Release& release) {
@@ -37,12 +44,6 @@ bool has_sdpa(const std::string& model_type, const Release& release) {
 }
 
 bool checkpoints_reentrantly(const Strategy& s) { return !s.releases.of(Package::transformers).since(5, 0); }
-
-Release classes_came_with(const std::string& model_type) {
-  static const Since since = read_since("classes");
-  const auto found = since.find(model_type);
-  return found == since.end() ? facts_of(Package::transformers).oldest : found->second;
-}
 
 void check_classes(const Strategy& s, const Model& model) {
   const Release release = s.releases.of(Package::transformers), came = classes_came_with(model.model_type);
