@@ -49,23 +49,11 @@ class EndRequests {
 };
 
 /// In the child: never returns. What goes wrong is written to `problem_pipe`, which a successful exec closes.
-[[noreturn]] void become(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
-                         int problem_pipe) {
-  setpgid(0, 0);
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  dup2(STDERR_FILENO, STDOUT_FILENO);
+[[noreturn]] void become_or_tell(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
+                                 int problem_pipe) {
   const int nothing = open("/dev/null", O_RDONLY);
   if (nothing >= 0) dup2(nothing, STDIN_FILENO);
-  for (const auto& [name, value] : environment) {
-    if (value.empty())
-      unsetenv(name.c_str());
-    else
-      setenv(name.c_str(), value.c_str(), 1);
-  }
-  std::vector<char*> words;
-  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
-  words.push_back(nullptr);
-  execvp(words.front(), words.data());
+  become(command, environment);
   const int why = errno;
   [[maybe_unused]] const auto written = write(problem_pipe, &why, sizeof why);
   _exit(127);
@@ -178,7 +166,7 @@ pid_t start(const std::vector<std::string>& command, const std::vector<std::pair
     return -1;
   }
   const pid_t child = fork();
-  if (child == 0) become(command, environment, problem_pipe[1]);
+  if (child == 0) become_or_tell(command, environment, problem_pipe[1]);
   close(problem_pipe[1]);
   int why = 0;
   const bool failed = child < 0 || read(problem_pipe[0], &why, sizeof why) == sizeof why;
@@ -191,6 +179,22 @@ pid_t start(const std::vector<std::string>& command, const std::vector<std::pair
 }
 
 }  // namespace
+
+void become(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment) {
+  setpgid(0, 0);
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  dup2(STDERR_FILENO, STDOUT_FILENO);
+  for (const auto& [name, value] : environment) {
+    if (value.empty())
+      unsetenv(name.c_str());
+    else
+      setenv(name.c_str(), value.c_str(), 1);
+  }
+  std::vector<char*> words;
+  for (const std::string& word : command) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execvp(words.front(), words.data());
+}
 
 ChildResult run_child(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment,
                       double limit_seconds, int ask_signal, const ChildWatch& watch) {

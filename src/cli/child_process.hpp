@@ -26,6 +26,10 @@ struct ChildWatch {
   std::function<bool()> others_run;          ///< processes that it left behind are still wanted
 };
 
+/// In a forked child: becomes `command`, a process group of its own that dies with us, with `environment` added (an empty value takes the variable
+/// away) and its output going to our standard error. Returns only where that cannot be; errno says why.
+void become(const std::vector<std::string>& command, const std::vector<std::pair<std::string, std::string>>& environment);
+
 /// Runs `command` with `environment` added to ours (an empty value takes the variable away), its standard output and error both going to our
 /// standard error. After `limit_seconds` the signal `ask_signal` goes to its process group, and five seconds later it is killed, as it is when
 /// we are asked to end or die. Whatever it started, in its process group or not, is gone when this returns. Where a WarmPython lives, that forks it.

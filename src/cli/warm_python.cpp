@@ -1,7 +1,6 @@
 #include "warm_python.hpp"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -14,6 +13,8 @@
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+
+#include "child_process.hpp"
 
 extern char** environ;
 
@@ -120,19 +121,7 @@ WarmPython::WarmPython(const std::vector<std::string>& command, const std::vecto
   words.insert(words.end(), command.begin() + 1, command.end());
   process_ = fork();
   if (process_ == 0) {
-    setpgid(0, 0);
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    dup2(STDERR_FILENO, STDOUT_FILENO);
-    for (const auto& [name, value] : environment) {
-      if (value.empty())
-        unsetenv(name.c_str());
-      else
-        setenv(name.c_str(), value.c_str(), 1);
-    }
-    std::vector<char*> argv;
-    for (const std::string& word : words) argv.push_back(const_cast<char*>(word.c_str()));
-    argv.push_back(nullptr);
-    execvp(argv.front(), argv.data());
+    become(words, environment);
     _exit(127);
   }
   close(listener);

@@ -203,15 +203,7 @@ class Parser : private Scanner {
       if (!skip_arithmetic(2)) wrong("'((' has no end");
       read.kind = Statement::Kind::count;
       counts(read, text_.substr(from + 2, at_ - from - 4));
-      skip_blanks();
-      if (peek() == ';') ++at_;
-      skip_newlines();
-      if (reserved() == "{") {
-        ++at_;
-        read.parts.push_back(sequence());
-        return expect("}");
-      }
-      return body(read);
+      return repeated(read);
     }
     read.kind = Statement::Kind::each;
     read.text = word().raw;
@@ -222,15 +214,18 @@ class Parser : private Scanner {
       at_ += 2;
       for (skip_blanks(); at_ < text_.size() && peek() != '\n' && peek() != ';'; skip_blanks()) read.words.push_back(word());
     }
+    repeated(read);
+  }
+
+  /// What stands behind the head of a for or a select: do … done, or braces.
+  void repeated(Statement& read) {
     skip_blanks();
     if (peek() == ';') ++at_;
     skip_newlines();
-    if (reserved() == "{") {
-      ++at_;
-      read.parts.push_back(sequence());
-      return expect("}");
-    }
-    body(read);
+    if (reserved() != "{") return body(read);
+    ++at_;
+    read.parts.push_back(sequence());
+    expect("}");
   }
 
   void counts(Statement& read, const std::string& text) {

@@ -35,9 +35,6 @@ DeepSpeedRelease release_of(const Strategy& strategy) {
   return DeepSpeedRelease(release);
 }
 
-/// Adapters and quantised weights on their way were read in its engines alone.
-bool is_of_0_19(const Strategy& strategy) { return strategy.releases.of(Package::deepspeed).since(0, 19) && !is_msamp(strategy.precision); }
-
 void refuse_unmodelled(const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
   if (strategy.offload.optimizer && json.offload_optimizer.ratio < 1)
@@ -47,7 +44,8 @@ void refuse_unmodelled(const Strategy& strategy) {
   if (json.zero_quantized_gradients)
     refuse("ZeRO++'s quantised gradients are not modelled: what they make depends on how many nodes the ranks stand on",
            "deepspeed.zero_optimization.zero_quantized_gradients");
-  if (json.zero_quantized_weights && (json.allgather_sequential || !is_of_0_19(strategy)))
+  const bool of_0_19 = strategy.releases.of(Package::deepspeed).since(0, 19) && !is_msamp(strategy.precision);
+  if (json.zero_quantized_weights && (json.allgather_sequential || !of_0_19))
     refuse("ZeRO++'s quantised weights are modelled for DeepSpeed 0.19 and parameters gathered together",
            "deepspeed.zero_optimization.zero_quantized_weights");
   if (json.mics_shard_size > 0)
@@ -67,8 +65,8 @@ void refuse_unmodelled_adapters(const Model& model, const Strategy& strategy) {
   const DeepSpeedOptions& json = strategy.deepspeed;
   const char* const zero = "deepspeed.zero_optimization";
   if (strategy.data_parallel == DataParallel::zero3 && !release_of(strategy).releases_recomputed())
-    refuse("LoRA under ZeRO-3 before DeepSpeed 0.19.3 is not modelled: layers that are run again fail there, and others keep less", "releases.deepspeed",
-           "0.19.8, or zero 1 or 2");
+    refuse("LoRA under ZeRO-3 before DeepSpeed 0.19.3 is not modelled: layers that are run again fail there, and others keep less",
+           "releases.deepspeed", "0.19.8, or zero 1 or 2");
   if (strategy.base_weights != BaseWeights::as_trained && strategy.data_parallel == DataParallel::zero3)
     refuse("4-bit and 8-bit weights under ZeRO-3 are not modelled", "base_weights", "zero 1 or 2, which leave frozen weights whole");
   if (framework::mixture_targets(model, strategy.lora->targets).any())
@@ -147,7 +145,7 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
   settings.pinned = strategy.deepspeed.offload_optimizer.pin_memory.value_or(true);
   settings.clips = strategy.clip_grad_norm.value_or(false);
   settings.release = release_of(strategy);
-  if (settings.stage == 1 && settings.release.reduces_stage_1_at_once() && !is_msamp(strategy.precision))
+  if (settings.stage == 1 && settings.release.reduces_stage_1_at_once())
     settings.json.overlap_comm = settings.json.contiguous_gradients = settings.json.round_robin_gradients = false;
   settings.adapters = strategy.lora.has_value();
   settings.optimizer = strategy.optimizer;
@@ -159,7 +157,8 @@ std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const
   const std::string& wrapper = strategy.deepspeed.wrapper;
   if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root.all_parameters(), settings);
   const bool bare = settings.stage == 0 && hf_parameter_type(strategy) == DType::fp32;  // the optimizer itself, nothing around it
-  if (bare || wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer") return std::make_unique<WholeStates>(tape, root.all_parameters(), settings);
+  if (bare || wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer")
+    return std::make_unique<WholeStates>(tape, root.all_parameters(), settings);
   if (wrapper == "DeepSpeedZeroOptimizer_Stage3") return std::make_unique<ZeroStage3>(tape, root, settings);
   if (wrapper == "BF16_Optimizer") return std::make_unique<Bf16Optimizer>(tape, root, settings);
   refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");
