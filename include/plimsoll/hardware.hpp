@@ -74,6 +74,9 @@ struct ComputeRate {
 struct AttentionConstants {
   Sourced<double> forward, backward;
   Sourced<double> power;  ///< board powers that it draws at the boost clock; 0: no more than the board has
+  /// Products that a unit does in a clock, over those of the family's device on which hardware/kernels.json's laws were measured. Where a
+  /// device has fewer, what a kernel does beside its products takes a smaller part of its time.
+  Sourced<double> matrix_width{1, Provenance::derived, {}};
 };
 
 /// How long kernels of this very device take, over what the laws of hardware/kernels.json say; read off traces of it.

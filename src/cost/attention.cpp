@@ -46,10 +46,17 @@ const AttentionLaw::Rate& rate_of(const AttentionLaw& law, std::int64_t width) {
   return found == law.rates.end() ? law.rates.back() : *found;
 }
 
+/// Of the peak of a device whose units multiply less in a clock than those the law was measured on: the products of a tile take 1 / width as
+/// many clocks, all else as many as there.
+double share_of(const AttentionLaw& law, const AttentionLaw::Rate& rate, const Accelerator& device) {
+  const double width = device.attention.matrix_width.value, products = 1 / law.matrix;
+  return width == 1 || law.type == DType::fp32 ? rate.share : 1 / (products + (1 / rate.share - products) * width);
+}
+
 /// FLOP/s of all compute units within tiles.
 FlopsPerSecond speed(const AttentionLaw& law, const AttentionLaw::Rate& rate, const Attention& attention, const Accelerator& device) {
   const MathType math = math_of(attention.type);
-  if (law.family != kElsewhere) return device.peak(math) * rate.share;
+  if (law.family != kElsewhere) return device.peak(math) * share_of(law, rate, device);
   return device.sustained(math) * ((law.backward ? device.attention.backward : device.attention.forward).value * rate.share);
 }
 

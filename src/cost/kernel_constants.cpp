@@ -164,6 +164,7 @@ std::vector<AttentionLaw> read_attention(const JsonValue& array) {
     law.tail = object["tail"].number(0, 10);
     if (const auto dropout = object.find("dropout")) law.dropout = dropout->number(1, 10);
     if (const auto mask = object.find("mask")) law.mask = mask->number(1, 10);
+    if (const auto matrix = object.find("matrix")) law.matrix = matrix->number(1e-3, 1);
     law.start = seconds(object);
     law.rates = read_rates(object["rates"]);
     for (const JsonValue& library : object["libraries"].elements()) {

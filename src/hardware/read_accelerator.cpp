@@ -37,6 +37,7 @@ void read_kernels(const JsonValue& root, Accelerator& device) {
   device.attention.forward = read_sourced(attention["forward"], positive_share_value);
   device.attention.backward = read_sourced(attention["backward"], positive_share_value);
   device.attention.power = read_optional(attention, "power", board_powers_value);
+  if (const auto width = attention.find("matrix_width")) device.attention.matrix_width = read_sourced(*width, positive_share_value);
 }
 
 void read_paces(const JsonValue& object, KernelPaces& paces) {

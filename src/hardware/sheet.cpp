@@ -74,6 +74,7 @@ std::string compute_rows(const Accelerator& device) {
   for (const auto& rate : device.rates)
     text += row(std::string(name_of(rate.type)) + " dense peak", rate.peak) + row("  sustained share", rate.sustained);
   text += row("attention forward share", device.attention.forward) + row("attention backward share", device.attention.backward);
+  if (!device.attention.matrix_width.source.empty()) text += row("matrix units, of the family's", device.attention.matrix_width);
   text += pace_rows(device.paces);
   text += row("kernel start", device.gemm.start);
   return text + product_rows(device.gemm);

@@ -93,6 +93,30 @@ TEST(Attention, OtherFamiliesTakeTheirOwnShare) {
   EXPECT_NEAR(share, device.attention.forward.value, 0.04);
 }
 
+// An H20's units multiply a quarter of an H100's: what a kernel does beside its products takes less of its time, and a larger share of the
+// peak is reached. Milliseconds of forward passes of 2 sequences of 2,048, width 2,048, on an H20: Dao-AILab/flash-attention issue 1310.
+TEST(Attention, NarrowMatrixUnitsLeaveTheRestItsClocks) {
+  struct Measured {
+    AttentionLibrary library;
+    std::int64_t width;
+    bool causal;
+    double milliseconds;
+  };
+  const Measured rows[] = {{AttentionLibrary::flash2, 64, false, 0.840},  {AttentionLibrary::cudnn, 64, false, 0.545},
+                           {AttentionLibrary::flash3, 64, false, 0.572},  {AttentionLibrary::flash2, 64, true, 0.484},
+                           {AttentionLibrary::cudnn, 64, true, 0.315},    {AttentionLibrary::flash3, 64, true, 0.342},
+                           {AttentionLibrary::flash2, 128, false, 0.821}, {AttentionLibrary::cudnn, 128, false, 0.532},
+                           {AttentionLibrary::flash3, 128, false, 0.545}, {AttentionLibrary::flash2, 128, true, 0.522},
+                           {AttentionLibrary::cudnn, 128, true, 0.319},   {AttentionLibrary::flash3, 128, true, 0.319}};
+  for (const Measured& row : rows) {
+    Attention attention = cudnn(2, 2048 / row.width, 2048, row.width);
+    attention.library = row.library;
+    attention.causal = row.causal;
+    EXPECT_NEAR(us(price(attention, load_accelerator("h20"))) / (row.milliseconds * 1e3), 1, 0.18)
+        << name_of(row.library) << ", heads of " << row.width << (row.causal ? ", causal" : "");
+  }
+}
+
 TEST(Attention, LibrariesWithoutAPriceAreRefusedByName) {
   Attention flash = cudnn(1, 32, 2048, 128);
   flash.library = AttentionLibrary::flash3;
