@@ -34,7 +34,7 @@ TEST(HostOptimizer, MovesWhatItsOperatorsReadAndWrite) {
 }
 
 // gpt2's 124,439,808 parameters on four ranks: whoever shards them, the host steps on a quarter each, padding aside. FSDP's clipping reads
-// gradients once and scales them (12 B); ZeRO's weights leave in 16 bits (6 B).
+// gradients once and scales them (12 B); ZeRO scales gradients (8 B; 1 and 2 not where there is nothing to scale by), its weights leave in 16 bits (6 B).
 TEST(HostOptimizer, StepsOnTheRanksShare) {
   const Model model = load_model("gpt2");
   const double share = 124'439'808 / 4.0;
@@ -47,7 +47,11 @@ TEST(HostOptimizer, StepsOnTheRanksShare) {
   EXPECT_NEAR(per_element(lower_hf_fsdp1(on_h100(model, fsdp1))), kWithHead * (80 + 12), 0.1);
   for (const char* stage : {"1", "2", "3"}) {
     const auto zero = resolved({{"zero", stage}, {"offload", "optimizer"}, length}, model);
-    EXPECT_NEAR(per_element(lower_hf_deepspeed(on_h100(model, zero))), 28 + 6, 0.1) << stage;
+    EXPECT_NEAR(per_element(lower_hf_deepspeed(on_h100(model, zero))), 8 + 28 + 6, 0.1) << stage;
+  }
+  for (const auto& [stage, scaled] : {std::pair("2", 0), std::pair("3", 8)}) {  // stage3.py multiplies by one
+    const auto zero = resolved({{"zero", stage}, {"offload", "optimizer"}, length, {"clip_grad_norm", "false"}}, model);
+    EXPECT_NEAR(per_element(lower_hf_deepspeed(on_h100(model, zero))), scaled + 28 + 6, 0.1) << stage;
   }
 }
 

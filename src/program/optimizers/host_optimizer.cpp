@@ -74,8 +74,9 @@ std::int64_t host_step_traffic(OptimizerKind kind, OptimizerImpl implementation)
 }
 
 std::unique_ptr<Optimizer> make_host_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::int64_t elements,
-                                               std::int64_t width) {
-  return std::make_unique<HostOptimizer>(tape, elements * width / 4 * host_step_traffic(kind, implementation));
+                                               std::int64_t width, HostGradients gradients) {
+  const std::int64_t scaling = gradients == HostGradients::scaled_in_place ? kUpdated : 0;
+  return std::make_unique<HostOptimizer>(tape, elements * width / 4 * (host_step_traffic(kind, implementation) + scaling));
 }
 
 std::unique_ptr<Optimizer> make_host_optimizer(const Strategy& strategy, Tape& tape, const std::vector<Tensor>& parameters) {

@@ -15,9 +15,12 @@ namespace plimsoll::program {
 /// implementations), or the operators of torch.optim one after the other: on the CPU foreach is a loop over tensors, too.
 std::int64_t host_step_traffic(OptimizerKind kind, OptimizerImpl implementation);
 
+/// What happens to gradients of the host before the optimizer reads them.
+enum class HostGradients { as_they_are, scaled_in_place };
+
 /// An optimizer of `elements` parameters of that many bytes each.
 std::unique_ptr<Optimizer> make_host_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::int64_t elements,
-                                               std::int64_t width = 4);
+                                               std::int64_t width = 4, HostGradients gradients = HostGradients::as_they_are);
 
 /// The one of `parameters`, whose storages are on the host (FSDP's CPUOffload and CPUOffloadPolicy).
 std::unique_ptr<Optimizer> make_host_optimizer(const Strategy& strategy, Tape& tape, const std::vector<Tensor>& parameters);

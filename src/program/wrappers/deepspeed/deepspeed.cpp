@@ -46,8 +46,9 @@ std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& set
   return make_optimizer(settings.optimizer, settings.implementation, tape, std::move(masters));
 }
 
-std::unique_ptr<Optimizer> make_deepspeed_host_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::int64_t elements) {
-  return make_host_optimizer(settings.optimizer, settings.implementation, tape, elements);
+std::unique_ptr<Optimizer> make_deepspeed_host_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::int64_t elements, bool idle) {
+  return make_host_optimizer(settings.optimizer, settings.implementation, tape, elements, 4,
+                             idle ? HostGradients::as_they_are : HostGradients::scaled_in_place);
 }
 
 Tensor parameter_on(Tape& tape, const Tensor& flat, const Parameter& slot) {

@@ -58,8 +58,10 @@ class DeepSpeedOptimizer {
 /// The optimizer that updates the fp32 tensors `masters`: FusedAdam, FusedLion or one of torch.optim.
 std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::vector<Tensor> masters);
 
-/// DeepSpeedCPUAdam, or whatever else steps there, over so many fp32 masters of the host.
-std::unique_ptr<Optimizer> make_deepspeed_host_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::int64_t elements);
+/// DeepSpeedCPUAdam, or whatever else steps there, over so many fp32 masters of the host, whose gradients unscale_and_clip_grads multiplies
+/// there first, unless `idle`: there is nothing to multiply by.
+std::unique_ptr<Optimizer> make_deepspeed_host_optimizer(const DeepSpeedSettings& settings, Tape& tape, std::int64_t elements,
+                                                         bool idle = false);
 
 /// A parameter as a view of a flat buffer (param.data = flat.narrow(…).view(shape)).
 Tensor parameter_on(Tape& tape, const Tensor& flat, const Parameter& slot);

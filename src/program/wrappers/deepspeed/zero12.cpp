@@ -120,7 +120,7 @@ void ZeroStage12::make_optimizer() {
     std::int64_t largest = 0;
     for (const Member& member : members_) largest = std::max(largest, member.elements);
     offload_buffer_ = tape_.empty({largest}, type_, Category::communication_buffer);
-    optimizer_ = make_deepspeed_host_optimizer(settings_, tape_, piece_);
+    optimizer_ = make_deepspeed_host_optimizer(settings_, tape_, piece_, !scales_gradients());
     return;
   }
   Tensor gradient = zeros(tape_, {piece_}, DType::fp32);
@@ -514,11 +514,16 @@ void ZeroStage12::norm(const std::vector<Tensor>& pieces) {
   if (!norms.empty()) global_norm_ = combined_norm({norm_over_ranks(norms, DType::fp32)}, settings_.release);
 }
 
+/// Whether there is a limit or a loss scale, or the release multiplies by one.
+bool ZeroStage12::scales_gradients() const {
+  return settings_.clips || type_ == DType::fp16 || !settings_.release.skips_idle_unscaling();
+}
+
 /// unscale_and_clip_grads.
 void ZeroStage12::unscale() {
   if (settings_.clips && global_norm_) {
     unscale_and_clip(global_norm_, master_.grad());
-  } else if (type_ == DType::fp16 || !global_norm_ || !settings_.release.skips_idle_unscaling()) {
+  } else if (!global_norm_ || scales_gradients()) {
     in_place(master_.grad(), {&master_.grad()});
   }
 }

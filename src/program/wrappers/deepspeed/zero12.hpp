@@ -91,6 +91,7 @@ class ZeroStage12 : public DeepSpeedOptimizer {
 
   // ---- the step ----
   void norm(const std::vector<Tensor>& pieces);
+  bool scales_gradients() const;
   void unscale();
   void update_on_device();
   void update_on_host();
