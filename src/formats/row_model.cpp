@@ -4,9 +4,11 @@
 // fields is built as the published architecture that has exactly these parts; Megatron's mixture of experts is taken from
 // `megatron_config`.
 #include <algorithm>
+#include <charconv>
 #include <cstdio>
 
 #include "data/shipped_files.hpp"
+#include "formats/foreign/torchtitan_flavors.hpp"
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
 #include "units/text.hpp"
@@ -139,14 +141,40 @@ Moe read_moe(const Fields& fields) {
   return moe;
 }
 
-/// The shipped model of a row's name ("Llama-3.1-8B"), also without a size behind it ("DeepSeek-V2-236B") or a remark in parentheses;
-/// empty: none.
+/// What a name says of its size, "236b": parameters; 0: it is no size.
+double size_in(const std::string& word) {
+  double size = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
+  const std::string unit(end, word.data() + word.size());
+  return error != std::errc() ? 0 : unit == "b" ? size * 1e9 : unit == "m" ? size * 1e6 : 0;
+}
+
+/// Names and papers round; twice as many are another model.
+bool is_about(double parameters, double stated) { return parameters < 1.25 * stated && stated < 1.25 * parameters; }
+
+/// The shipped model of a row's name ("Llama-3.1-8B"), also without its own size behind it ("DeepSeek-V2-236B") or a remark in parentheses;
+/// empty: none. "DeepSeek-V3-16B" is no DeepSeek-V3.
 std::string shipped_name(const std::string& remarked) {
   const auto shipped = shipped_models();
-  const std::string name = remarked.substr(0, remarked.find(" ("));
-  for (const std::string& candidate : {lower(name), lower(name.substr(0, name.rfind('-')))})
-    if (std::find(shipped.begin(), shipped.end(), candidate) != shipped.end()) return candidate;
-  return {};
+  const auto is_shipped = [&](const std::string& name) { return std::find(shipped.begin(), shipped.end(), name) != shipped.end(); };
+  const std::string name = lower(remarked.substr(0, remarked.find(" (")));
+  if (is_shipped(name)) return name;
+  const std::size_t dash = std::min(name.rfind('-'), name.size());
+  const std::string family = name.substr(0, dash);
+  const double size = size_in(name.substr(std::min(dash + 1, name.size())));
+  if (!is_shipped(family)) return {};
+  return size == 0 || is_about(static_cast<double>(load_model(family).parameters()), size) ? family : std::string();
+}
+
+/// torchtitan's flavor of a family and a size ("DeepSeek-V3-16B"); empty: it has none of that name.
+std::string titan_name(const std::string& remarked) {
+  std::string name = lower(remarked.substr(0, remarked.find(" (")));
+  const std::size_t dash = name.rfind('-');
+  if (dash == std::string::npos) return {};
+  std::string family = name.substr(0, dash);
+  std::replace(family.begin(), family.end(), '-', '_');
+  const TitanFlavor* flavor = titan_flavor(family, name.substr(dash + 1));
+  return flavor ? flavor->shipped : std::string();
 }
 
 /// The shipped model of a row's name and of the same width and depth, from which what the row does not say is taken; empty: none.
@@ -417,9 +445,14 @@ std::shared_ptr<const Model> read_row_model(const JsonValue& row, const Strategy
     const Moe moe = read_moe(fields);
     return caches.model(moe.experts > 0 ? moe_config(fields, moe, strategy) : dense_config(fields, strategy), model.where(), name, {});
   }
-  const std::string known = shipped_name(name);
+  std::string known = shipped_name(name);
+  if (known.empty() && strategy.framework == "torchtitan") known = titan_name(name);
   if (known.empty()) fail("the model's hidden_size is absent, and no shipped model is called '" + name.substr(0, 60) + "'", model.where());
-  return std::make_shared<const Model>(load_model(known));
+  auto shipped = std::make_shared<const Model>(load_model(known));
+  if (model.has("params"))
+    if (const double stated = model["params"].number(1, 1e18); !is_about(static_cast<double>(shipped->parameters()), stated))
+      fail(known + " has " + std::to_string(shipped->parameters()) + " parameters", model["params"].where(), "or say the model's fields");
+  return shipped;
 }
 
 }  // namespace plimsoll::formats

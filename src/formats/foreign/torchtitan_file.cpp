@@ -165,13 +165,7 @@ void say_flavor(Reading& reading, const std::string& name, std::string flavor, c
       flavor.resize(at);
     }
   if (name == "llama3" && flavor == "debugmodel") return say_debug_model(reading, foreign, from.where);
-  for (const TitanFlavor& one : kFlavors) {
-    std::string spelt = lower(one.flavor);
-    std::replace(spelt.begin(), spelt.end(), '.', '_');  // 0_6b of a configuration's name
-    std::replace(spelt.begin(), spelt.end(), '-', '_');
-    const bool same = lower(flavor) == lower(one.flavor) || lower(flavor) == spelt;
-    if (name == one.family && same) return reading.say("model", one.shipped, foreign, from.where);
-  }
+  if (const TitanFlavor* known = titan_flavor(name, flavor)) return reading.say("model", known->shipped, foreign, from.where);
   reading.say("model", name.substr(0, 40) + "/" + flavor.substr(0, 40), foreign, from.where);  // where MODEL is given, that one is taken
 }
 
@@ -420,6 +414,16 @@ void read(Reading& reading, const Node& tree) {
 const TitanFlavor* titan_flavor(const std::string& shipped) {
   for (const TitanFlavor& one : kFlavors)
     if (shipped == one.shipped) return &one;
+  return nullptr;
+}
+
+const TitanFlavor* titan_flavor(const std::string& family, const std::string& flavor) {
+  for (const TitanFlavor& one : kFlavors) {
+    std::string spelt = lower(one.flavor);
+    std::replace(spelt.begin(), spelt.end(), '.', '_');  // 0_6b of a configuration's name
+    std::replace(spelt.begin(), spelt.end(), '-', '_');
+    if (family == one.family && (lower(flavor) == lower(one.flavor) || lower(flavor) == spelt)) return &one;
+  }
   return nullptr;
 }
 
