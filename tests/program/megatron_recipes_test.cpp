@@ -290,14 +290,18 @@ TEST(MegatronAdapters, TensorParallelRanksGatherNarrowColumns) {
   EXPECT_EQ(with - gathered(""), kLayers * kTokens * (16 + kHidden) * 2);
 }
 
-// TransformerBlock._checkpointed_forward: in 8 bits the first layer, whose input needs no gradient, is not checkpointed, but the two behind
-// it are; every layer has a backward.
-TEST(MegatronAdapters, CheckpointedBlocksBeginBehindWhatNeedsNoGradient) {
+// The embedding is frozen, so the first checkpoint's input would need no gradient and no checkpoint would run again: Megatron-Bridge makes
+// it need one (peft/recompute.py). Whatever is checkpointed runs forward twice, and every layer has a backward.
+TEST(MegatronAdapters, CheckpointedLayersAreRunAgain) {
   const auto attention = [](Attention::Part part) { return is<Attention>([part](const Attention& work) { return work.part == part; }); };
-  const StepProgram program = lowered(
-      llama(), R"("lora": {"r": 8, "target_modules": ["linear_qkv"]}, "recompute": "full-block-2-of-4-layers", "precision": "fp8")");
-  EXPECT_EQ(kernels(program, attention(Attention::Part::forward)), kLayers + 2);
-  EXPECT_EQ(kernels(program, attention(Attention::Part::backward)), kLayers);
+  const std::pair<const char*, std::int64_t> settings[] = {{R"("full-block-2-of-4-layers", "precision": "fp8")", 2},
+                                                           {R"("full-block-2-of-4-layers", "precision": "bf16")", 2},
+                                                           {R"("full", "precision": "bf16")", kLayers}};
+  for (const auto& [recompute, again] : settings) {
+    const StepProgram program = lowered(llama(), R"("lora": {"r": 8, "target_modules": ["linear_qkv"]}, "recompute": )" + std::string(recompute));
+    EXPECT_EQ(kernels(program, attention(Attention::Part::forward)), kLayers + again) << recompute;
+    EXPECT_EQ(kernels(program, attention(Attention::Part::backward)), kLayers) << recompute;
+  }
 }
 
 TEST(MegatronOffload, WhatLeavesComesBack) {

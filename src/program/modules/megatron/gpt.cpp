@@ -509,10 +509,24 @@ Tensor MegatronChunk::decode_offloaded(Tensor hidden, const Tensor& rotary_embed
   return hidden;
 }
 
+namespace {
+
+/// A checkpoint whose inputs need no gradient would never be run again, and adapters within it never trained: where all else is frozen,
+/// TransformerBlock's input is made to need one (maybe_enable_recompute_inputs_grad, Megatron-Bridge 0.3).
+Tensor needing_gradient(const Tensor& hidden) {
+  if (hidden.requires_grad()) return hidden;
+  Tensor leaf = hidden.detach();
+  leaf.set_requires_grad(true);
+  return leaf;
+}
+
+}  // namespace
+
 /// TransformerBlock.forward with its recomputation.
 Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
   const Recompute& recompute = config_.recompute;
   const bool full = recompute.kind == Recompute::Kind::full;
+  if (full && config_.lora) hidden = needing_gradient(hidden);
   const std::size_t count = layers_.size(), group = static_cast<std::size_t>(std::max(recompute.layers, 1));
   const bool uniform = recompute.method == Recompute::Method::uniform;
   if (full && uniform && count % group != 0)
