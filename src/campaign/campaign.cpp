@@ -125,7 +125,8 @@ double parse_tokens(const std::string& text, const std::string& where) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   const std::string unit(end, text.data() + text.size());
-  const double scale = unit.empty() ? 1 : unit == "K" || unit == "k" ? 1e3 : unit == "M" ? 1e6 : unit == "B" ? 1e9 : unit == "T" ? 1e12 : 0;
+  const auto is = [&](const char* upper, const char* lower) { return unit == upper || unit == lower; };
+  const double scale = unit.empty() ? 1 : is("K", "k") ? 1e3 : is("M", "m") ? 1e6 : is("B", "b") ? 1e9 : is("T", "t") ? 1e12 : 0;
   if (error != std::errc() || scale == 0 || !(value > 0) || !(value * scale <= 1e20))
     fail("'" + text + "' is no number of tokens", where, "300B, 15T, 2.5e9");
   return value * scale;

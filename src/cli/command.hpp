@@ -42,6 +42,7 @@ struct Command {
   std::vector<Option> options;
   int (*run)(const Arguments&);
   std::vector<Command> children;  ///< of `formula`
+  std::string group;              ///< heading in the list of commands
 };
 
 Command estimate_command();

@@ -166,6 +166,7 @@ Command completion_command() {
           "  plimsoll completion bash > ~/.local/share/bash-completion/completions/plimsoll",
           {{Option::positional, "SHELL", "bash, zsh, fish", true, {}}},
           run_completion,
+          {},
           {}};
 }
 

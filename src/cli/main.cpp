@@ -32,16 +32,33 @@ int complain(const plimsoll::Error& error, bool json) {
 
 namespace plimsoll::cli {
 
-const std::vector<Command>& all_commands() {
-  static const std::vector<Command> kCommands{estimate_command(),   explain_command(), search_command(),   sweep_command(),
-                                              compare_command(),    merge_command(),   campaign_command(), export_command(),
-                                              gate_command(),       models_command(),  graph_command(),    hardware_command(),
-                                              frameworks_command(), formula_command(), validate_command(), rehearse_command(),
-                                              calibrate_command(),  doctor_command(),  replay_command(),   compare_trace_command(),
+namespace {
+
+std::vector<Command> grouped() {
+  std::vector<Command> all;
+  const auto add = [&](const char* group, std::vector<Command> commands) {
+    for (Command& command : commands) {
+      command.group = group;
+      all.push_back(std::move(command));
+    }
+  };
+  add("Plan a step", {estimate_command(), search_command(), merge_command(), sweep_command(), compare_command(), rehearse_command()});
+  add("See why", {explain_command(), graph_command(), formula_command()});
+  add("A whole run", {campaign_command(), export_command(), gate_command()});
+  add("What is known", {models_command(), hardware_command(), frameworks_command(), validate_command()});
+  add("Measure a machine", {doctor_command(), calibrate_command(), replay_command(), compare_trace_command()});
+  add("For shells and programs", {
 #ifdef PLIMSOLL_SERVE
-                                              serve_command(),
+                                     serve_command(),
 #endif
-                                              completion_command(), man_command()};
+                                     completion_command(), man_command()});
+  return all;
+}
+
+}  // namespace
+
+const std::vector<Command>& all_commands() {
+  static const std::vector<Command> kCommands = grouped();
   return kCommands;
 }
 

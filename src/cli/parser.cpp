@@ -49,15 +49,27 @@ std::string first_line(const std::string& help) {
   return end == std::string::npos ? text : text.substr(0, end) + (end + 2 <= kColumns - kNames ? " …" : "");
 }
 
-/// What --help prints: CLI11 leaves two empty lines between groups.
+/// CLI11 leaves two empty lines between groups.
+void print_help(std::string text) {
+  for (std::size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
+  print(text);
+}
+
+/// What --help and --version print.
 int print_help(const CLI::App& app, const CLI::Success& wanted) {
   std::ostringstream out;
   const int code = app.exit(wanted, out, std::cerr);
-  std::string text = out.str();
-  for (std::size_t at; (at = text.find("\n\n\n")) != std::string::npos;) text.erase(at, 1);
-  print(text);
+  print_help(out.str());
   return code;
 }
+
+constexpr const char* kFirstScreen = R"(Try:
+  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --seq 8192
+  plimsoll search llama-3.1-70b --on 8x8xh100-sxm --global-batch 512
+  plimsoll rehearse --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py
+
+plimsoll help COMMAND has examples.
+Exit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.)";
 
 void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& bound, std::size_t index) {
   if (option.kind == Option::rest) return;  // taken off the line before it is parsed
@@ -86,6 +98,7 @@ void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& boun
 /// Options are bound only where the command is the one that was `named`: there are hundreds, and every other's would be in vain.
 void add_command(CLI::App& parent, const Command& command, bool named, bool with_rare, std::vector<std::unique_ptr<Bound>>& all) {
   CLI::App* app = parent.add_subcommand(command.name, command.help);
+  if (!command.group.empty()) app->group(command.group);
   if (!command.examples.empty()) app->footer("Examples:\n" + command.examples);
   app->allow_extras();
   for (const Command& child : command.children) add_command(*app, child, named, with_rare, all);
@@ -217,18 +230,24 @@ int own_words(const std::vector<Command>& commands, int argc, const char* const*
   return end;
 }
 
-int run(const std::vector<Command>& commands, int argc, const char* const* argv) {
+namespace {
+
+int run_words(const std::vector<Command>& commands, int argc, const char* const* argv) {
   CLI::App app("Before a training run leaves port: does it fit, how fast does it go, and why.", "plimsoll");
   app.get_formatter()->column_width(kNames);
   app.set_version_flag("--version", std::string("plimsoll ") + version());
-  app.footer("plimsoll COMMAND --help has examples.\nExit codes: 0 fits, 1 does not fit, 2 bad input, 70 internal.");
+  app.footer(kFirstScreen);
   app.require_subcommand(0, 1);  // a second command's name is an argument: `man estimate`
   std::vector<std::unique_ptr<Bound>> all;
   const int own = own_words(commands, argc, argv);
   const bool help_all = is_given(own, argv, kHelpAll);
   for (const Command& command : commands) add_command(app, command, argc > 1 && command.name == argv[1], help_all, all);
 
-  const bool top_level = argc > 1 && argv[1][0] == '-';
+  if (argc == 1) {  // nothing was asked, so nothing "fits"
+    print_help(app.help());
+    return kBadInput;
+  }
+  const bool top_level = argv[1][0] == '-';
   const bool help = help_all || is_given(own, argv, "--help") || is_given(own, argv, "-h");
   const Command* chosen = top_level || help ? nullptr : &find_command(commands, argc, argv, 1, "");
   std::vector<const char*> words(argv, argv + argc);
@@ -257,6 +276,19 @@ int run(const std::vector<Command>& commands, int argc, const char* const* argv)
     return chosen->run(arguments);
   }
   fail("a command is missing", {}, suggest("", names_of(commands)));
+}
+
+}  // namespace
+
+int run(const std::vector<Command>& commands, int argc, const char* const* argv) {
+  if (argc < 2 || std::string_view(argv[1]) != "help") return run_words(commands, argc, argv);
+  std::vector<const char*> words(argv, argv + argc);  // `help export` is `export --help`
+  words.erase(words.begin() + 1);
+  const auto is_named = [&](const Command& command) { return words.size() > 1 && command.name == words[1]; };
+  if (words.size() > 1 && std::none_of(commands.begin(), commands.end(), is_named))
+    find_command(commands, static_cast<int>(words.size()), words.data(), 1, "");  // says what was perhaps meant
+  words.push_back("--help");
+  return run_words(commands, static_cast<int>(words.size()), words.data());
 }
 
 }  // namespace plimsoll::cli

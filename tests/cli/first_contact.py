@@ -51,7 +51,7 @@ def meant(checks):
     """Names as people type them: what was meant is named, and the first name that comes to mind is not the wrong one."""
     for arguments, says in ((["estimate", "gpt2", "--on", "4xrtx409"], "'rtx4090'"), (["estimate", "gpt2", "--on", "a100x8"], "8xa100"),
                             (["hardware", "MI300"], "'mi300x'"), (["hardware", "a100-80g"], "'a100-80gb-sxm'"), (["models", "vit-l"], "'vit-l16'"),
-                            (["models", "Qwen3-8"], "'qwen3-8b'"), (["help"], "'--help'"), (["version"], "'--version'"),
+                            (["models", "Qwen3-8"], "'qwen3-8b'"), (["help", "estimat"], "'estimate'"), (["version"], "'--version'"),
                             (["estimate", "gpt2", "--on", "8xh100", "--gradient-checkpointing"], "'--recompute'"),
                             (["estimate", "gpt2", "--on", "8xh100", "--per-device-train-batch-size", "4"], "'--micro-batch'"),
                             (["estimate", "gpt2", "--on", "8xh100", "--tensor-parallel", "2"], "'--tp'"),
@@ -133,6 +133,24 @@ def help_texts(checks):
     checks.check("--deepspeed.zero-optimization.stage" in full and "--deepspeed.zero-optimization.stage" not in short, "--help-all shows every key")
 
 
+def first_screen(checks):
+    """Without a command nothing was asked, so nothing fits; what is shown is a sentence, lines to try, and commands in groups."""
+    alone, asked = run(), run("help")
+    checks.check(alone.code == 2 and asked.code == 0 and alone.out == asked.out and not alone.err, f"the first screen: {alone.err}")
+    headings = [line for line in alone.out.splitlines() if line.endswith(":") and not line.startswith(" ")]
+    for heading in ("Plan a step:", "See why:", "A whole run:", "Measure a machine:", "Try:"):
+        checks.check(heading in headings, f"the first screen has no {heading}")
+    for line in [each.strip() for each in alone.out.splitlines() if each.startswith("  plimsoll ") and "rehearse" not in each and "search" not in each]:
+        checks.check(run(*line.split()[1:]).code == 0, f"a line to try fails: {line}")
+    checks.check(run("help", "formula", "zero").out == run("formula", "zero", "--help").out != "", "help takes a command of two words")
+
+
+def lengths(checks):
+    short, long = run("estimate", *GPT2[:-1], "1k"), run("estimate", *GPT2[:-1], "1024")
+    checks.check(short.code == 0 and short.out == long.out, f"1k is no 1024 tokens: {short.err}")
+    checks.check(run("estimate", *GPT2[:-1], "1kk").code == 2, "1kk is a length")
+
+
 def said_twice(checks):
     """The last value of an option counts, and that there was another is said; a command that is suggested says each option once."""
     found, only = run("estimate", *GPT2, "--seq", "256"), run("estimate", *GPT2[:-1], "256")
@@ -156,6 +174,6 @@ def adapters(checks):
 
 
 checks = Checks()
-for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, said_twice, old_devices, adapters):
+for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, first_screen, lengths, said_twice, old_devices, adapters):
     each(checks)
 checks.finish()

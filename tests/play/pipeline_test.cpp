@@ -114,11 +114,5 @@ TEST(PlayPipeline, DurationsMustMatchTheStages) {
   EXPECT_THROW(play_pipeline(make_schedule("1f1b", 4, 8), times), Error);
 }
 
-std::vector<Seconds> seconds(std::initializer_list<double> values) {
-  std::vector<Seconds> list;
-  for (double value : values) list.emplace_back(value);
-  return list;
-}
-
 }  // namespace
 }  // namespace plimsoll
