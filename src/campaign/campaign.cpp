@@ -11,6 +11,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/flops.hpp"
 #include "plimsoll/framework.hpp"
+#include "plimsoll/offers.hpp"
 #include "plimsoll/power_limit.hpp"
 
 namespace plimsoll {
@@ -55,8 +56,7 @@ void add_price(const Cluster& cluster, const CampaignRequest& request, CampaignR
   if (request.dollars_per_gpu_hour > 0) {
     report.price = GpuPrice{request.dollars_per_gpu_hour, "as given", "", "", ""};
   } else {
-    for (const GpuPrice& price : prices_of(std::string(board_of(cluster.accelerator.name))))
-      if (!report.price || (report.price->kind != "on-demand" && price.kind == "on-demand")) report.price = price;
+    report.price = reckoned_price(std::string(board_of(cluster.accelerator.name)));
   }
   if (report.price) report.dollars = report.gpu_hours * report.price->dollars_per_gpu_hour;
 }

@@ -21,6 +21,12 @@ const std::string& Arguments::operator[](const std::string& name) const {
   return found == values_.end() ? kNone : found->second.back();
 }
 
+Arguments Arguments::with(const std::string& name, const std::string& value) const {
+  Arguments other = *this;
+  other.values_[name] = {value};
+  return other;
+}
+
 const std::vector<std::string>& Arguments::all(const std::string& name) const {
   static const std::vector<std::string> kNone;
   const auto found = values_.find(name);

@@ -14,6 +14,8 @@ class Arguments {
  public:
   void add(const std::string& name, std::string value) { values_[name].push_back(std::move(value)); }
   bool has(const std::string& name) const { return values_.count(name) != 0; }
+  /// The same line with another value of that option.
+  Arguments with(const std::string& name, const std::string& value) const;
   /// The value of an option; empty when it was not given.
   const std::string& operator[](const std::string& name) const;
   const std::vector<std::string>& all(const std::string& name) const;
@@ -42,7 +44,7 @@ struct Command {
   std::vector<Option> options;
   int (*run)(const Arguments&);
   std::vector<Command> children;  ///< of `formula`
-  std::string group;              ///< heading in the list of commands
+  std::string group = {};         ///< heading in the list of commands
 };
 
 Command estimate_command();

@@ -166,7 +166,6 @@ Command completion_command() {
           "  plimsoll completion bash > ~/.local/share/bash-completion/completions/plimsoll",
           {{Option::positional, "SHELL", "bash, zsh, fish", true, {}}},
           run_completion,
-          {},
           {}};
 }
 

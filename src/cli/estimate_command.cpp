@@ -1,5 +1,6 @@
 // estimate: memory, time and a verdict.
 #include "estimate_all.hpp"
+#include "estimate_machines.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
@@ -64,6 +65,7 @@ int run_estimate(const Arguments& arguments) {
   if (arguments.has("--view") && format != "text")
     fail("a view is printed as its own calculator prints it", "--view", "leave --format and --json out");
   if (arguments.has("--view")) return print_to(arguments, other_view(arguments)), kFits;
+  if (names_machines(arguments)) return estimate_machines(arguments, format);
   if (arguments.has("--all")) return estimate_all(arguments, format);
   const Run run = run_of(arguments, "estimate");
   if (arguments.has("--against")) return print_to(arguments, against(arguments, run)), kFits;
@@ -96,7 +98,7 @@ Command estimate_command() {
                   "memory, time and a verdict for one training step",
                   "  plimsoll estimate llama-3.1-8b --on 8xmi300x --fsdp full --seq 8192\n"
                   "  plimsoll estimate ./config.json --on 16x8xh100-sxm --tp 8 --pp 4 --json\n"
-                  "  plimsoll estimate gpt2 --on 1xh100-sxm --format html -o gpt2.html\n"
+                  "  plimsoll estimate llama-3.1-8b --on 8xh200,8xmi300x,8xb200 --fsdp full\n"
                   "  plimsoll estimate --from fsdp.yaml --on h100-sxm -- accelerate launch train.py",
                   run_options(),
                   run_estimate,

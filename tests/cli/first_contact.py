@@ -151,6 +151,18 @@ def lengths(checks):
     checks.check(run("estimate", *GPT2[:-1], "1kk").code == 2, "1kk is a length")
 
 
+def machines(checks):
+    """Several machines behind --on: a table with what a token costs; exit 0 where one of them holds the job."""
+    found = run("estimate", "llama-3.1-8b", "--on", "8xh200,8xmi300x,1xl4", "--fsdp", "full", "--seq", "8k")
+    checks.check(found.code == 0 and found.out.startswith("fastest: 8x") and "1xl4" in found.out and "provider" not in found.out, f"machines: {found.err}")
+    answer = json.loads(run("estimate", "gpt2", "--on", "any", "--seq", "128", "--json").out)
+    checks.check(answer["schema"] == "plimsoll/offers/1" and answer["cheapest"] and len(answer["machines"]) >= 8, "any machine")
+    checks.check(run("estimate", "llama-3.1-405b", "--on", "1xl4,1xt4", "--seq", "128").code != 0, "what fits nowhere fails")
+    checks.check(run("estimate", "gpt2", "--on", "8xh100,,8xh200").code == 2, "an empty name")
+    wrong = run("estimate", "gpt2", "--on", "8xh100,8xmi30x", "--seq", "128")
+    checks.check("mi300x" in wrong.out + wrong.err, f"a wrong name in a list: {wrong.err}")
+
+
 def said_twice(checks):
     """The last value of an option counts, and that there was another is said; a command that is suggested says each option once."""
     found, only = run("estimate", *GPT2, "--seq", "256"), run("estimate", *GPT2[:-1], "256")
@@ -174,6 +186,6 @@ def adapters(checks):
 
 
 checks = Checks()
-for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, first_screen, lengths, said_twice, old_devices, adapters):
+for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, first_screen, lengths, machines, said_twice, old_devices, adapters):
     each(checks)
 checks.finish()

@@ -1,0 +1,77 @@
+// What a job costs on a machine: hardware/prices.json over the rate of its step.
+#include "plimsoll/offers.hpp"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "hardware/read_values.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/power_limit.hpp"
+
+namespace plimsoll {
+namespace {
+
+constexpr double kHour = 3600, kTokens = 1e9, kImages = 1e6;
+constexpr std::size_t kMostMachines = 100;
+
+double per_device(const Report& report) {
+  const TimeReport& time = report.time;
+  return time.images_per_second_per_gpu > 0 ? time.images_per_second_per_gpu : time.tokens_per_second_per_gpu;
+}
+
+/// The "16" of "16,384xh100", which is one machine.
+bool is_count(const std::string& piece) { return !piece.empty() && piece.find_first_not_of("0123456789 ") == std::string::npos; }
+
+/// A node of every device with a price.
+std::vector<std::string> priced_nodes() {
+  const JsonDocument document = hardware::shipped_document("hardware/prices.json");
+  std::set<std::string> devices;
+  for (const JsonValue& row : document.root()["prices"].elements()) devices.insert(hardware::device_value(row["device"]));
+  std::vector<std::string> nodes;
+  for (const std::string& device : devices) nodes.push_back(std::to_string(parse_cluster("1x" + device).node.gpus_per_host) + "x" + device);
+  return nodes;
+}
+
+}  // namespace
+
+std::optional<GpuPrice> reckoned_price(const std::string& device) {
+  std::optional<GpuPrice> reckoned;
+  for (const GpuPrice& price : prices_of(device))
+    if (!reckoned || (reckoned->kind != "on-demand" && price.kind == "on-demand")) reckoned = price;
+  return reckoned;
+}
+
+double MachineOffer::rate() const { return report ? per_device(*report) * static_cast<double>(report->gpus) : 0; }
+
+std::optional<Band> MachineOffer::dollars() const {
+  if (!price || !report || per_device(*report) <= 0) return std::nullopt;
+  const Band& step = report->time.step_seconds;
+  const double counted = report->time.images_per_second_per_gpu > 0 ? kImages : kTokens;
+  const double expected = counted / per_device(*report) / kHour * price->dollars_per_gpu_hour;
+  return Band{expected * step.low / step.expected, expected, expected * step.high / step.expected};
+}
+
+MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report report) {
+  return {on, std::move(report), {}, reckoned_price(std::string(board_of(cluster.accelerator.name)))};
+}
+
+std::vector<std::string> machines_of(const std::string& on) {
+  if (on == "any") return priced_nodes();
+  if (on.find('/') != std::string::npos || on.find(',') == std::string::npos) return {on};
+  std::vector<std::string> machines;
+  for (std::size_t from = 0; from <= on.size();) {
+    std::size_t comma = std::min(on.find(',', from), on.size());
+    if (comma < on.size() && is_count(on.substr(from, comma - from))) comma = std::min(on.find(',', comma + 1), on.size());
+    std::string machine = on.substr(from, comma - from);
+    machine.erase(0, std::min(machine.find_first_not_of(' '), machine.size()));
+    machine.erase(machine.find_last_not_of(' ') + 1);
+    if (std::find(machines.begin(), machines.end(), machine) != machines.end()) fail("'" + machine + "' stands in the list twice", "--on");
+    machines.push_back(std::move(machine));
+    from = comma + 1;
+  }
+  if (machines.size() > kMostMachines) fail("more than " + std::to_string(kMostMachines) + " machines", "--on");
+  return machines;
+}
+
+}  // namespace plimsoll
