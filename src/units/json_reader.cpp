@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <deque>
 #include <nlohmann/json.hpp>
@@ -19,9 +20,11 @@ namespace plimsoll {
 
 namespace detail {
 
+/// A document may be read by several threads: what reading changes of it is atomic.
 struct JsonNode {
+  using Index = std::unordered_map<std::string_view, const JsonNode*>;
   enum class Kind : std::uint8_t { null, boolean, integer, real, text, array, object } kind = Kind::null;
-  mutable bool read = false;
+  mutable std::atomic<bool> read = false;
   std::int64_t integer = 0;  // boolean, integer
   double real = 0;
   std::string text;
@@ -30,7 +33,14 @@ struct JsonNode {
   const JsonNode* parent = nullptr;
   const std::string* document = nullptr;  // name of the text
   std::vector<const JsonNode*> children;
-  mutable std::unique_ptr<std::unordered_map<std::string_view, const JsonNode*>> by_key;  // of a large object, once it is asked
+  mutable std::atomic<const Index*> by_key = nullptr;  // of a large object, once it is asked
+
+  JsonNode() = default;
+  JsonNode(const JsonNode&) = delete;
+  JsonNode& operator=(const JsonNode&) = delete;
+  ~JsonNode() { delete by_key.load(); }
+  void note_read() const { read.store(true, std::memory_order_relaxed); }
+  const Index& index_by_key() const;
 };
 
 }  // namespace detail
@@ -167,15 +177,26 @@ class Builder final : public nlohmann::json_sax<nlohmann::json> {
   std::string key_;
 };
 
+}  // namespace
+
+/// Made by whoever asks first; of two threads that do so at once, one throws its own away.
+const detail::JsonNode::Index& detail::JsonNode::index_by_key() const {
+  if (const Index* known = by_key.load(std::memory_order_acquire)) return *known;
+  auto made = std::make_unique<Index>();
+  for (const JsonNode* member : children) made->emplace(member->key, member);
+  const Index* known = nullptr;
+  if (by_key.compare_exchange_strong(known, made.get(), std::memory_order_acq_rel)) return *made.release();
+  return *known;
+}
+
+namespace {
+
 const JsonNode* child(const JsonNode& node, std::string_view key) {
   constexpr std::size_t kFewMembers = 24;
   if (node.children.size() > kFewMembers) {
-    if (!node.by_key) {
-      node.by_key = std::make_unique<std::unordered_map<std::string_view, const JsonNode*>>();
-      for (const JsonNode* member : node.children) node.by_key->emplace(member->key, member);
-    }
-    const auto found = node.by_key->find(key);
-    return found == node.by_key->end() ? nullptr : found->second;
+    const JsonNode::Index& index = node.index_by_key();
+    const auto found = index.find(key);
+    return found == index.end() ? nullptr : found->second;
   }
   const auto found = std::find_if(node.children.begin(), node.children.end(), [&](const JsonNode* member) { return member->key == key; });
   return found == node.children.end() ? nullptr : *found;
@@ -185,7 +206,7 @@ void collect_unread(const JsonNode& node, const std::string& pointer, std::vecto
   for (const JsonNode* member : node.children) {
     const std::string name = node.kind == Kind::array ? fmt::format("{}", member->index) : pointer_token(member->key);
     const std::string path = pointer.empty() ? name : pointer + "/" + name;
-    if (!member->read)
+    if (!member->read.load(std::memory_order_relaxed))
       unread.push_back(path);
     else if (member->kind == Kind::object || member->kind == Kind::array)
       collect_unread(*member, path, unread);
@@ -199,7 +220,7 @@ void refuse_controls(const JsonNode& node) {
 }
 
 void mark(const JsonNode& node) {
-  node.read = true;
+  node.note_read();
   for (const JsonNode* member : node.children) mark(*member);
 }
 
@@ -239,7 +260,7 @@ std::vector<JsonValue> JsonValue::elements() const {
   if (!is_array() && !is_object()) expected("an array");
   std::vector<JsonValue> values;
   for (const JsonNode* member : node_->children) {
-    member->read = true;
+    member->note_read();
     values.emplace_back(member);
   }
   return values;
@@ -252,7 +273,7 @@ std::size_t JsonValue::size() const {
 
 JsonValue JsonValue::at(std::size_t index) const {
   if (!is_array() || index >= node_->children.size()) expected(fmt::format("an array of at least {} elements", index + 1));
-  node_->children[index]->read = true;
+  node_->children[index]->note_read();
   return JsonValue(node_->children[index]);
 }
 
@@ -272,7 +293,7 @@ std::optional<JsonValue> JsonValue::find(std::string_view key) const {
   if (!is_object()) expected("an object");
   const JsonNode* member = child(*node_, key);
   if (member == nullptr) return std::nullopt;
-  member->read = true;
+  member->note_read();
   return JsonValue(member);
 }
 

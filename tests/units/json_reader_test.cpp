@@ -6,6 +6,8 @@
 #include <fstream>
 #include <functional>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "plimsoll/error.hpp"
 
@@ -57,6 +59,24 @@ TEST(JsonReader, ReportsWhatNothingRead) {
   EXPECT_EQ(root.unread_keys(), (std::vector<std::string>{"a", "b/d", "e"}));
   root["e"].mark_read();
   EXPECT_EQ(root.unread_keys(), (std::vector<std::string>{"a", "b/d"}));
+}
+
+// A table that the library keeps is read by all threads at once: what a read notes, and the index that a large object gets when it is first
+// asked, are told from one another by no thread (the sanitizer of threads says so where they are not atomic).
+TEST(JsonReader, ADocumentIsReadByManyThreads) {
+  std::string text = "{";
+  constexpr int kMembers = 200;
+  for (int i = 0; i < kMembers; ++i) text += (i == 0 ? "\"" : ", \"") + std::to_string(i) + "\": " + std::to_string(i);
+  const auto document = JsonDocument::parse(text + "}", "f.json");
+  std::vector<std::int64_t> sums(4);
+  std::vector<std::thread> threads;
+  for (std::int64_t& sum : sums)
+    threads.emplace_back([&] {
+      for (int i = 0; i < kMembers; ++i) sum += document.root()[std::to_string(i)].integer(0, kMembers);
+    });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(sums, std::vector<std::int64_t>(4, kMembers * (kMembers - 1) / 2));
+  EXPECT_TRUE(document.root().unread_keys().empty());
 }
 
 TEST(JsonReader, RefusesDamagedText) {
