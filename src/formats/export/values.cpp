@@ -135,7 +135,7 @@ Value task(const Strategy& s) {
 }
 
 struct Getter {
-  const char* key;
+  std::string_view key;
   Value (*get)(const Strategy&);
 };
 
