@@ -30,8 +30,13 @@ class Accumulation {
     stretch.until = tape_.recorded();
   }
 
-  /// This step's micro-batches were recorded as those of the first step, from the beginning on.
-  void run_again() { stretches_[static_cast<std::size_t>(tape_.part())] = stretches_[static_cast<std::size_t>(Tape::Part::first_step)]; }
+  /// This step's micro-batches were recorded as those of the first step, from the beginning on; `place` answers where an instruction of that
+  /// one stands in this one.
+  template <class Place>
+  void run_again(Place&& place) {
+    const Stretch& first = stretches_[static_cast<std::size_t>(Tape::Part::first_step)];
+    stretches_[static_cast<std::size_t>(tape_.part())] = {place(first.begin), place(first.end), place(first.until)};
+  }
 
   /// When all is recorded: the micro-batch in the middle stands for those that were left out, with what each leaves alive.
   void repeat(StepProgram& program) const;

@@ -7,11 +7,26 @@ namespace plimsoll::program {
 void KnownPasses::learn(Tape& tape, const std::vector<Tensor>& leaves) {
   *this = {};
   const std::vector<Instruction>& passes = tape.program().first_step;
-  if (tape.part() == Tape::Part::first_step && find_survivors(passes) && find_gradients(leaves)) length_ = passes.size();
+  if (tape.part() == Tape::Part::first_step && find_survivors(tape, passes) && find_gradients(leaves)) length_ = passes.size();
+}
+
+namespace {
+
+/// Whether what stands on both sides is work of the host that would have been noted as one.
+bool parts_equal_work(const std::vector<Instruction>& passes, std::size_t at) {
+  if (at == 0 || at + 1 == passes.size()) return false;
+  const Instruction &before = passes[at - 1], &after = passes[at + 1];
+  return before.kind == InstructionKind::host && after.kind == InstructionKind::host && before.id == after.id;
+}
+
+}  // namespace
+
+std::size_t KnownPasses::place_of(std::size_t first) const {
+  return first - static_cast<std::size_t>(std::lower_bound(kept_.begin(), kept_.end(), first) - kept_.begin());
 }
 
 /// False where the passes free what they did not allocate.
-bool KnownPasses::find_survivors(const std::vector<Instruction>& passes) {
+bool KnownPasses::find_survivors(const Tape& tape, const std::vector<Instruction>& passes) {
   constexpr std::size_t kDead = ~std::size_t{0};
   std::vector<std::size_t> births;
   for (std::size_t i = 0; i < passes.size(); ++i) {
@@ -23,9 +38,15 @@ bool KnownPasses::find_survivors(const std::vector<Instruction>& passes) {
       if (each.id >= births.size() || std::exchange(births[each.id], kDead) == kDead) return false;
     }
   }
-  for (TensorId id = 0; id < births.size(); ++id)
-    if (births[id] != kDead) survivors_.push_back({id, births[id], passes[births[id]].stream, passes[births[id]].bytes});
-  return true;
+  for (TensorId id = 0; id < births.size(); ++id) {
+    if (births[id] == kDead) continue;
+    if (tape.keeps_workspace(id))
+      kept_.push_back(births[id]);
+    else
+      survivors_.push_back({id, births[id], passes[births[id]].stream, passes[births[id]].bytes});
+  }
+  std::sort(kept_.begin(), kept_.end());
+  return std::none_of(kept_.begin(), kept_.end(), [&](std::size_t at) { return parts_equal_work(passes, at); });
 }
 
 /// The survivor of that name; kNone where there is none.
@@ -83,7 +104,12 @@ bool KnownPasses::record(Tape& tape, const std::vector<Tensor>& leaves) const {
     if (first[i].kind == InstructionKind::free && find(first[i].id) != kNone) ++gone;
   if (gone != survivors_.size()) return false;
   std::vector<Instruction>& step = tape.program().step;
-  step.insert(step.end(), first.begin(), first.begin() + static_cast<std::ptrdiff_t>(length_));
+  std::size_t from = 0;
+  for (const std::size_t to : kept_) {
+    step.insert(step.end(), first.begin() + static_cast<std::ptrdiff_t>(from), first.begin() + static_cast<std::ptrdiff_t>(to));
+    from = to + 1;
+  }
+  step.insert(step.end(), first.begin() + static_cast<std::ptrdiff_t>(from), first.begin() + static_cast<std::ptrdiff_t>(length_));
   give_gradients(tape, leaves);
   return true;
 }
@@ -98,7 +124,7 @@ void KnownPasses::give_gradients(Tape& tape, const std::vector<Tensor>& leaves) 
     storage->stream = each.stream;
     storage->resident = true;
     storage->part = &tape.program().step;
-    storage->at = each.birth;
+    storage->at = place_of(each.birth);
     storages.push_back(std::move(storage));
   }
   const auto tensor = [&](const Form& form) {

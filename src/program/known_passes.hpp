@@ -11,8 +11,9 @@ namespace plimsoll::program {
 
 /// Forward and backward passes of the first step, as later steps repeat them: the same operators on tensors of the same shapes, in the same
 /// order, so the same instructions. That holds where the passes find no gradients and leave behind nothing but gradients, which only their
-/// leaves hold, and which are gone before the next step: no tensor tells a later pass from the first. All of that is checked. That the
-/// wrappers' own state (flags, lists) is after a step as before it is their promise: who learns passes has read them.
+/// leaves hold, and which are gone before the next step: no tensor tells a later pass from the first. All of that is checked. Workspaces that
+/// the tape keeps for good are left behind as well: a later pass is the first without their allocations. That the wrappers' own state (flags,
+/// lists) is after a step as before it is their promise: who learns passes has read them.
 ///
 /// The copy has the names of the original: by then these are free again, as they are each time that a step is played.
 class KnownPasses {
@@ -22,6 +23,8 @@ class KnownPasses {
   /// Records the same again at the beginning of a later step, and gives the leaves the same gradients. False, and nothing happens, where
   /// nothing was learnt or something of the first step is still there.
   bool record(Tape& tape, const std::vector<Tensor>& leaves) const;
+  /// Where an instruction of the first step's passes stands in a copy of them.
+  std::size_t place_of(std::size_t first) const;
 
  private:
   /// A storage that outlives the passes.
@@ -44,7 +47,7 @@ class KnownPasses {
   };
   static constexpr std::size_t kNone = ~std::size_t{0};
 
-  bool find_survivors(const std::vector<Instruction>& passes);
+  bool find_survivors(const Tape& tape, const std::vector<Instruction>& passes);
   bool find_gradients(const std::vector<Tensor>& leaves);
   std::size_t find(TensorId id) const;
   std::size_t hold(const TensorImpl& tensor);
@@ -52,6 +55,7 @@ class KnownPasses {
 
   std::size_t length_ = 0;  ///< instructions; 0: nothing is known
   std::vector<Survivor> survivors_;
+  std::vector<std::size_t> kept_;  ///< allocations of workspaces for good, in order: a copy has none of them
   std::vector<std::pair<const TensorImpl*, Form>> bases_;  ///< by the tensor of the first step, which is told by its address alone
   std::vector<Gradient> gradients_;
 };

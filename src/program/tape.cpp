@@ -181,13 +181,15 @@ std::uint32_t Tape::intern(std::string label) {
 }
 
 std::uint32_t Tape::label() {
-  if (labelled_module_ == module_label && labelled_operator_ == operator_name) return label_;
   const std::uint64_t key = (reinterpret_cast<std::uintptr_t>(operator_name) << 20) ^ module_label;
+  constexpr int kBits = 10;
+  static_assert(kKnownLabels == std::size_t{1} << kBits);
+  KnownLabel& known = known_labels_[(key * 0x9E3779B97F4A7C15U) >> (64 - kBits)];
+  if (known.operator_name == operator_name && known.module_label == module_label) return known.label;
   const auto [at, inserted] = operator_labels_.try_emplace(key, 0U);
   if (inserted) at->second = intern(labelled(program_.labels[module_label], operator_name));
-  labelled_module_ = module_label;
-  labelled_operator_ = operator_name;
-  return label_ = at->second;
+  known = {operator_name, module_label, at->second};
+  return known.label;
 }
 
 void Tape::phase(Phase phase) { emit({.kind = InstructionKind::phase, .stream = stream, .id = static_cast<std::uint32_t>(phase)}); }
@@ -363,6 +365,14 @@ void Tape::product_workspace(BlasLibrary library) {
   if (lt && !blas.keeps_lt) scratch_of_lt = make(blas.blas_lt);
   if (!kept.cublas && !(lt && blas.own_handle)) kept.cublas = make(blas.blas);
   if (lt && blas.keeps_lt && !kept.cublas_lt) kept.cublas_lt = make(blas.blas_lt);
+}
+
+bool Tape::keeps_workspace(TensorId id) const {
+  for (const auto& of_stream : workspaces_)
+    for (const KeptWorkspaces& of_thread : of_stream)
+      for (const Tensor* kept : {&of_thread.cublas, &of_thread.cublas_lt})
+        if (*kept && kept->impl()->storage->id == id) return true;
+  return false;
 }
 
 Tensor Tape::workspace_for_good() {

@@ -402,6 +402,8 @@ class Tape {
   /// The workspace of a product: scratch, or where the release keeps one that of the current stream and thread (the engine's has a handle
   /// of its own), made by the first product. A product of cuBLASLt asks for cuBLAS's handle, and so for its workspace, too.
   void product_workspace(BlasLibrary library);
+  /// Whether that tensor is a workspace that a handle keeps to the end of the process.
+  bool keeps_workspace(TensorId id) const;
   /// The first library's workspace made now and kept by the caller, as releases did that kept them, where this one takes it anew.
   Tensor workspace_for_good();
   /// Tells what the tensor turned out to be for.
@@ -497,8 +499,13 @@ class Tape {
   std::uint32_t restricted_ = 0;  ///< stamp of the running task where it computes the gradients of some inputs only; 0: of all
   std::unordered_multimap<std::size_t, std::uint32_t> labels_;        ///< hash of a text → its index
   std::unordered_map<std::uint64_t, std::uint32_t> operator_labels_;  ///< (module label, operator name) → label
-  std::uint32_t labelled_module_ = 0, label_ = 0;
-  const char* labelled_operator_ = "";
+  /// The same, of what was asked for last in each place: a layer's labels come again in its backward pass and with every wrapper's hook.
+  struct KnownLabel {
+    const char* operator_name = nullptr;
+    std::uint32_t module_label = 0, label = 0;
+  };
+  static constexpr std::size_t kKnownLabels = 1024;  ///< a power of two
+  std::array<KnownLabel, kKnownLabels> known_labels_{};
   struct KeptWorkspaces {
     Tensor cublas, cublas_lt;
   };

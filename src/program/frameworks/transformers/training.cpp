@@ -452,7 +452,7 @@ void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strat
     if (part == Tape::Part::second_step && !loop.second_step) continue;
     tape.record_into(part);
     if (passes.record(tape, loop.clipped)) {
-      accumulation.run_again();
+      accumulation.run_again([&](std::size_t first) { return passes.place_of(first); });
     } else {
       record_passes(tape, loop, strategy, batch, accumulation, keeper);
       if (loop.passes_recur && !loop.second_step) passes.learn(tape, loop.clipped);
