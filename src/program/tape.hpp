@@ -31,6 +31,7 @@ namespace plimsoll::program {
 class Tape;
 class Node;
 class TensorImpl;
+class EqualLayers;
 
 /// A few dimensions, inline.
 class Dims {
@@ -385,6 +386,9 @@ class Tape {
   /// The host reads what the current stream computes (Tensor.item, tolist): it waits for that stream alone.
   void read_back();
   StreamId add_stream(const std::string& name);
+  /// That many names of tensors in a row, for a part that is put together from what is recorded; the first of them.
+  TensorId take_names(std::size_t count) { return std::exchange(next_id_, next_id_ + static_cast<TensorId>(count)); }
+  EqualLayers* equal_layers = nullptr;  ///< who decides which of equal layers run; null: all do
 
   // ---- tensors ----
   /// A new tensor on a new storage, on the current stream.

@@ -1,6 +1,8 @@
 // transformers' modules under torch.distributed.fsdp.fully_shard: the layers' own units, the root unit around them.
 #include "program/wrappers/fsdp/fsdp2.hpp"
 
+#include <optional>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
@@ -79,9 +81,8 @@ void refuse_without_dtensors(OptimizerKind optimizer) {
   }
 }
 
-}  // namespace
-
-StepProgram lower_hf_fsdp2(const Lowering& run, const Rank& rank) {
+/// The program; none where `some` of equal layers were to stand for all of them, and do not.
+std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool some) {
   const Model& model = run.model;
   const Strategy& strategy = run.strategy;
   if (strategy.fsdp.min_num_params > 0)
@@ -119,8 +120,18 @@ StepProgram lower_hf_fsdp2(const Lowering& run, const Rank& rank) {
     if (on_host) clip_grad_norm_on_host(tape, shards);
   };
   loop.passes_recur = hf_passes_recur(strategy) && !on_host;
-  record_hf_steps(tape, loop, strategy, batch, rank.every_micro_batch);
+  std::unique_ptr<EqualLayers> equal;
+  if (some && loop.passes_recur) equal = hf_equal_layers(model, strategy, *root, tape, shards.size());
+  tape.equal_layers = equal.get();
+  if (!record_hf_steps(tape, loop, strategy, batch, rank.every_micro_batch)) return {};
   return tape.take();
+}
+
+}  // namespace
+
+StepProgram lower_hf_fsdp2(const Lowering& run, const Rank& rank) {
+  if (std::optional<StepProgram> program = lowered(run, rank, true)) return std::move(*program);
+  return std::move(*lowered(run, rank, false));
 }
 
 }  // namespace plimsoll::program

@@ -1,6 +1,7 @@
 #include "program/frameworks/transformers/training.hpp"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "framework/peft.hpp"
@@ -444,7 +445,45 @@ bool hf_passes_recur(const Strategy& strategy) {
   return strategy.compile == Strategy::Compile::no && !strategy.offload.activations && !strategy.peft;
 }
 
-void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch) {
+namespace {
+
+/// The layers that the model describes as one, most of them; empty where routers or scans make layers depend on one another.
+std::vector<Module*> longest_block(const Model& model, Module& root, std::size_t& first) {
+  const Block* longest = nullptr;
+  for (const Block& block : model.blocks)
+    if (block.role == Block::Role::decoder && block.numbered && (!longest || block.repeat > longest->repeat)) longest = &block;
+  if (!longest || longest->moe || longest->mamba) return {};
+  std::vector<Module*> layers;
+  for (std::int64_t i = 0; i < longest->repeat; ++i) {
+    layers.push_back(root.find(longest->name + "." + std::to_string(longest->first + i)));
+    if (!layers.back()) return {};
+  }
+  first = static_cast<std::size_t>(longest->first);
+  return layers;
+}
+
+}  // namespace
+
+std::unique_ptr<EqualLayers> hf_equal_layers(const Model& model, const Strategy& strategy, Module& root, Tape& tape, std::size_t leaves) {
+  const bool plain = hf_passes_recur(strategy) && !strategy.lora && strategy.base_weights == BaseWeights::as_trained;
+  if (!plain || strategy.grad_accum > 1 || hf_run_options(strategy).unchecked) return {};
+  std::size_t first = 0;
+  const std::vector<Module*> layers = longest_block(model, root, first);
+  if (!EqualLayers::worthwhile(layers.size())) return {};
+  std::unordered_map<const Parameter*, std::size_t> owners;
+  for (std::size_t i = 0; i < layers.size(); ++i)
+    for (const auto& parameter : layers[i]->all_parameters()) owners.emplace(parameter.get(), i);
+  auto equal = std::make_unique<EqualLayers>(tape, layers, first);
+  for (const auto& parameter : root.all_parameters()) {
+    if (!parameter->trainable) continue;
+    const auto owner = owners.find(parameter.get());
+    equal->owners.push_back(owner == owners.end() ? EqualLayers::kNone : owner->second);
+  }
+  if (equal->owners.size() != leaves) return {};
+  return equal;
+}
+
+bool record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch) {
   Accumulation accumulation(tape, std::max<std::int64_t>(strategy.grad_accum, 1), every_micro_batch);
   const std::shared_ptr<SavedTensorHooks> keeper = activation_offload(strategy, tape);
   KnownPasses passes;
@@ -455,12 +494,14 @@ void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strat
       accumulation.run_again([&](std::size_t first) { return passes.place_of(first); });
     } else {
       record_passes(tape, loop, strategy, batch, accumulation, keeper);
+      if (tape.equal_layers && (part != Tape::Part::first_step || !tape.equal_layers->write_out(loop.clipped))) return false;
       if (loop.passes_recur && !loop.second_step) passes.learn(tape, loop.clipped);
     }
     record_update(tape, loop, strategy);
     if (loop.after_step) loop.after_step();
   }
   accumulation.repeat(tape.program());
+  return true;
 }
 
 }  // namespace plimsoll::program

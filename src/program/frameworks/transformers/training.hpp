@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plimsoll/strategy.hpp"
+#include "program/equal_layers.hpp"
 #include "program/lower.hpp"
 #include "program/modules/network.hpp"
 #include "program/optimizers/clipping.hpp"
@@ -93,9 +94,14 @@ struct TrainingLoop {
 /// adapters that change with the steps keep of the first one was not read.
 bool hf_passes_recur(const Strategy& strategy);
 
+/// Whose layers need not all run: those of the model's longest block, where transformers' modules alone treat them alike; of `leaves`
+/// parameters that are trained. None where they all must.
+std::unique_ptr<EqualLayers> hf_equal_layers(const Model& model, const Strategy& strategy, Module& root, Tape& tape, std::size_t leaves);
+
 /// Records the first step and the steady one: micro-batches (those that only repeat others if `every_micro_batch`), clipping,
-/// optimizer.step(), zero_grad().
-void record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch);
+/// optimizer.step(), zero_grad(). False where the tape left out layers (Tape::equal_layers) that could not be told from those that ran:
+/// what is recorded is not the step, and all of them must run.
+bool record_hf_steps(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, bool every_micro_batch);
 
 /// The steps of a network on one device; the tape's program.
 StepProgram record_plain(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch);

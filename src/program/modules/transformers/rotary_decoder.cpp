@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "program/equal_layers.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/compiled/model.hpp"
@@ -326,7 +327,7 @@ class RotaryDecoder final : public Network {
       inputs.sliding_tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, table_type(hidden), "sliding_attention_inv_freq");
     if (!style_.positions_3d) inputs.positions = positions;  // else layers are given those of packed sequences only
     if (style_.norm_before_layers) hidden = (*norm_)(hidden);
-    for (const Layer& layer : layers_) hidden = layer(hidden, inputs);
+    hidden = run_layers(tape_, layers_.size(), std::move(hidden), [&](std::size_t i, const Tensor& x) { return layers_[i](x, inputs); });
     hidden = (*norm_)(hidden);
     return call.done(hidden);
   }

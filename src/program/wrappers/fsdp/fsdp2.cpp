@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "program/equal_layers.hpp"
 #include "program/wrappers/fsdp/fsdp2_unit.hpp"
 
 namespace plimsoll::program {
@@ -242,9 +243,13 @@ void Fsdp2::queue_root_post_backward() {
   tape_.queue_callback([this] { root_post_backward(); });
 }
 
+/// Whether the unit's passes are written down from another's: it has neither run nor been passed by.
+bool Fsdp2::is_left_out(const Fsdp2Unit& unit) const { return tape_.equal_layers && tape_.equal_layers->leaves_out(*unit.modules().front()); }
+
 void Fsdp2::root_post_backward() {
   forward_root_ = nullptr;
-  for (Fsdp2Unit* unit : states_in_module_order_) unit->end_backward(manual_finalization_);
+  for (Fsdp2Unit* unit : states_in_module_order_)
+    if (!is_left_out(*unit)) unit->end_backward(manual_finalization_);
   callback_queued_ = false;
   deferred_all_gather_.reset();
   if (!manual_finalization_) end_iteration();

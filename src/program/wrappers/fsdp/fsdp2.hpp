@@ -122,6 +122,7 @@ class Fsdp2 {
   };
   void reset_tied_shards();
   Fsdp2Unit& unit_of(const Module& module) const;
+  bool is_left_out(const Fsdp2Unit& unit) const;
   void root_post_backward();
   void end_iteration();
   void queue_root_post_backward();
