@@ -27,6 +27,8 @@ FORMATS = {
     "llama-factory": {"where": ["llamafactory/hparams"],
                       "classes": ["ModelArguments", "DataArguments", "FinetuningArguments", "TrainingArguments", "GeneratingArguments",
                                   "EvaluationArguments"]},
+    "ms-swift": {"where": ["swift/arguments", "swift/llm/argument", "swift/trainers/arguments.py", "swift/ray_utils", "swift/ray"],
+                 "classes": ["SftArguments", "TrainArguments", "TrainArgumentsMixin"], "beside": "transformers"},
     "torchtitan": {"where": ["torchtitan/config_manager.py", "torchtitan/config/job_config.py"], "classes": ["JobConfig"], "nested": True},
     "peft": {"where": ["peft/config.py", "peft/tuners/lora/config.py", "peft/tuners/ia3/config.py", "peft/tuners/prompt_tuning/config.py",
                        "peft/tuners/p_tuning/config.py", "peft/tuners/prefix_tuning/config.py", "peft/tuners/ln_tuning/config.py"],
@@ -258,11 +260,13 @@ def main():
     if beside := FORMATS[arguments.format].get("beside"):  # what another format's schema has is judged there
         theirs = json.loads((file.parent / (beside + ".json")).read_text())
         keys = {key: default for key, default in keys.items() if key not in theirs["keys"] and key not in theirs["former"]}
+    else:
+        theirs = {"keys": {}, "former": {}}
     former = {}
     for one in arguments.former:
         folder = one.partition("=")[2]
         for key, default in read_keys(arguments.format, pathlib.Path(folder)).items():
-            if key not in keys:
+            if key not in keys and key not in theirs["keys"] and key not in theirs["former"]:
                 former[key] = default
     if arguments.former:
         document["former_releases"] = ", ".join(one.partition("=")[0] for one in arguments.former)

@@ -139,12 +139,15 @@ TEST(LaunchLines, MoreNodesThanAScriptHasAreListed) {
 // ---- programs that are not read ------------------------------------------------------------------------------------------------------
 TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   const std::pair<const char*, const char*> lines[] = {
-      {"swift sft --model a --train_type lora", "'swift sft' (ms-swift) is not read"},
-      {"trl dpo --model_name_or_path a", "'trl dpo' (TRL's command) is not read"},
+      {"swift rlhf --rlhf_type dpo --model a", "by preferences, rewards or a teacher, which 'swift rlhf' does"},
+      {"megatron sft --model a", "'megatron sft' (ms-swift's Megatron) is not read"},
+      {"trl dpo --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl dpo' does"},
+      {"accelerate launch -m trl.scripts.grpo --model_name_or_path a", "which trl.scripts.grpo does"},
+      {"torchrun --nproc_per_node 8 scripts/run_orpo.py --model_name_or_path a", "which scripts/run_orpo.py does"},
       {"litgpt finetune_lora a", "(LitGPT) is not read"},
-      {"python3 -m verl.trainer.main_ppo a=b", "(verl) is not read"},
+      {"python3 -m verl.trainer.main_ppo a=b", "a teacher, which verl.trainer.main_ppo does"},
       {"deepspeed --module openrlhf.cli.train_sft --bf16", "(OpenRLHF) is not read"},
-      {"ray job submit -- python3 -u -m openrlhf.cli.train_ppo_ray", "(OpenRLHF) is not read"},
+      {"ray job submit -- python3 -u -m openrlhf.cli.train_ppo_ray", "which openrlhf.cli.train_ppo_ray does"},
       {"./run_train.sh 8", "it starts './run_train.sh' ("},
       {"hostname\nmy-trainer a", "'my-trainer'"}};
   for (const auto& [line, part] : lines) {

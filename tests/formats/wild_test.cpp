@@ -2,46 +2,14 @@
 // source, named beside it. A case is a file; keys that are not listed are not asserted.
 #include <gtest/gtest.h>
 
-#include "foreign_test.hpp"
-#include "plimsoll/error.hpp"
-#include "plimsoll/framework.hpp"
+#include "wild.hpp"
 
 namespace plimsoll {
 namespace {
 
-using Keys = std::vector<std::pair<std::string, std::string>>;
-
-struct Wild {
-  std::string what, file, text, model;
-  Keys keys;            ///< what is settled; empty: refused
-  std::string refusal;  ///< part of what is said then
-};
-
-void PrintTo(const Wild& one, std::ostream* out) { *out << one.what; }
-
 class WildFiles : public testing::TestWithParam<Wild> {};
 
-TEST_P(WildFiles, AreReadTrulyOrRefused) {
-  const Wild& one = GetParam();
-  const Folder folder;
-  const std::string file = folder.write(one.file, one.text);
-  if (!one.refusal.empty()) {
-    std::string said = "read";
-    try {
-      const ForeignRun run = read_foreign({file}, {one.model, "8xh100-sxm", {}});
-      (void)resolve(run.strategy, run.model, run.cluster);
-    } catch (const Error& error) {
-      said = error.what();
-      EXPECT_NE(error.code(), ErrorCode::internal);
-    }
-    EXPECT_NE(said.find(one.refusal), std::string::npos) << said;
-    EXPECT_EQ(said.find('\n'), std::string::npos) << "a message is one line: " << said;
-    return;
-  }
-  const ForeignRun run = read_foreign({file}, {one.model, "8xh100-sxm", {}});
-  for (const auto& [key, value] : one.keys) EXPECT_EQ(value_in(run, key), value) << key;
-  EXPECT_GT(resolve(run.strategy, run.model, run.cluster).gpus, 0);
-}
+TEST_P(WildFiles, AreReadTrulyOrRefused) { expect_read_truly(GetParam()); }
 
 // ---- axolotl (axolotl/utils/schemas of 0.19) ----------------------------------------------------------------------------------
 const std::string kAxolotl = "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 1024\nmicro_batch_size: 2\n";

@@ -147,6 +147,10 @@ void read_environment(Reading& reading, const std::string& name, const std::stri
     if (seen > 0) reading.overriding([&] { reading.say(kVisible, std::to_string(seen), name, where); });
     return;
   }
+  if (name == "NPROC_PER_NODE" || name == "NNODES") {  // read by launchers that run torchrun themselves
+    const std::string key = name == "NNODES" ? "env.nnodes" : "env.nproc_per_node";
+    return reading.overriding([&] { reading.say(key, value, name, where); });
+  }
   if (name != "PYTORCH_CUDA_ALLOC_CONF" && name != "PYTORCH_HIP_ALLOC_CONF" && name != "PYTORCH_ALLOC_CONF") return;
   read_allocator(reading, name, value, where);
 }

@@ -26,6 +26,8 @@ const Format& find_format(const std::string& name);
 
 Format transformers_config_format();
 Format training_arguments_format();
+Format trl_format();
+Format swift_format();
 Format peft_format();
 Format accelerate_format();
 Format deepspeed_format();
@@ -61,6 +63,15 @@ inline constexpr const char* kOwnLoop = "own_loop";
 
 /// TrainingArguments within the file of a program that takes no keys but its own and these.
 void read_training_arguments(Reading& reading, const Node& tree);
+/// The same by a table that has some of their rows; `unknown`: what becomes of keys that neither it nor the dataclasses have.
+void read_training_arguments(Reading& reading, const Node& tree, const Rows& known, Unknown unknown);
+
+/// The keys of a tree that are a program's own, by its table or its schema (of that name), and those that are TrainingArguments'. What neither
+/// has is its own, to be refused as such, unless it is nearly one of theirs.
+struct OwnAndTrainers {
+  Node own, trainer;
+};
+OwnAndTrainers split_own(const Node& tree, const Rows& rows, const std::string& schema);
 
 /// What Trainer does beyond its arguments: which accumulation synchronises, and where DDP looks for unused parameters.
 void complete_trainer(Reading& reading);

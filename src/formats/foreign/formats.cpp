@@ -65,6 +65,8 @@ const std::vector<Format>& tree_formats() {
                                               axolotl_format(),
                                               llm_foundry_format(),
                                               megatron_format(),
+                                              swift_format(),
+                                              trl_format(),
                                               training_arguments_format(),
                                               strategy_format(),
                                               fsdp_format(),

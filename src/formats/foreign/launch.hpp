@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "formats/foreign/reading.hpp"
@@ -24,6 +25,13 @@ Ranks deepspeed_ranks(Reading& reading, const std::vector<Node>& words, const La
 Ranks hostfile_ranks(const Reading& reading, const Node& file);
 /// Devices that the environment lets a process see; 0: all.
 std::int64_t visible_devices(const Reading& reading);
+
+/// Accelerate's file, by path or none, with flags over it by the names that the file has (as_in_accelerate_file).
+void read_accelerate_options(Reading& reading, const std::string& file, const Node& flags, const Node& from);
+/// A flag of `accelerate launch` by the name that its file has, and its value there.
+std::pair<std::string, std::string> as_in_accelerate_file(const std::string& name, const std::string& value);
+/// Whether `accelerate launch` has such a flag.
+bool is_launch_option(const std::string& name);
 
 void say_ranks(Reading& reading, const Ranks& ranks, const std::string& where);
 /// A job whose launcher leaves the count to the machine has a rank per device that is seen, or that Slurm gives it.

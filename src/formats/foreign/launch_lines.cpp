@@ -124,14 +124,17 @@ struct AccelerateFlags {
   std::size_t end = 0;  ///< index of the first word of the program
 };
 
-/// A flag by the name that the file has, and its value there.
-std::pair<std::string, std::string> as_in_the_file(const std::string& name, const std::string& value) {
+}  // namespace
+
+std::pair<std::string, std::string> as_in_accelerate_file(const std::string& name, const std::string& value) {
   static const std::pair<const char*, const char*> kinds[] = {
       {"use_fsdp", "FSDP"}, {"use_deepspeed", "DEEPSPEED"}, {"use_megatron_lm", "MEGATRON_LM"}, {"multi_gpu", "MULTI_GPU"}};
   for (const auto& [flag, kind] : kinds)
     if (name == flag) return {"distributed_type", kind};
   return {path_of_flag(name == "cpu" ? "use_cpu" : name), value == "True" ? "true" : value == "False" ? "false" : value};
 }
+
+namespace {
 
 AccelerateFlags accelerate_flags(const std::vector<Node>& words) {
   AccelerateFlags read;
@@ -156,7 +159,7 @@ AccelerateFlags accelerate_flags(const std::vector<Node>& words) {
     if (name == "config_file") read.file = value;
     const bool unread = among(name, {"config_file", "m", "module", "use_parallelism_config", "quiet", "q", "no_python", "same_network"});
     if (unread || value.find(kUnknown) != std::string::npos) continue;
-    const auto [path, word] = as_in_the_file(name, value);
+    const auto [path, word] = as_in_accelerate_file(name, value);
     read.flags.set(path, Node::scalar(word, where));
   }
   at = std::min(at, words.size());
@@ -174,19 +177,31 @@ void overlay(Node& tree, const Node& table, const std::string& path = {}) {
   }
 }
 
-void read_accelerate(Reading& reading, const std::vector<Node>& words) {
+}  // namespace
+
+void read_accelerate_options(Reading& reading, const std::string& file, const Node& flags, const Node& from) {
   const bool given = reading.has_format("accelerate");
-  const AccelerateFlags said = accelerate_flags(words);
-  const std::string path = said.file.empty() ? std::string() : reading.located(said.file, words.front());
+  const std::string path = file.empty() ? std::string() : reading.located(file, from);
   const bool there = !path.empty() && reading.has_file(path);
-  Node tree = Node::table(words.front().where);
+  Node tree = Node::table(from.where);
   if (there) tree = parse_yaml_text(reading.text_of(path), path);
-  if (there || said.file.empty()) reading.note_format("accelerate");
-  if (!there && !said.file.empty() && !given) reading.miss(said.file, words.front(), "accelerate");  // --from may give it yet
-  overlay(tree, said.flags);
+  if (there || file.empty()) reading.note_format("accelerate");
+  if (!there && !file.empty() && !given) reading.miss(file, from, "accelerate");  // --from may give it yet
+  overlay(tree, flags);
+  reading.overriding([&] { accelerate_format().read(reading, tree); });
+}
+
+bool is_launch_option(const std::string& name) {
+  return find_row(accelerate_format().rows(), as_in_accelerate_file(name, {}).first) != nullptr;
+}
+
+namespace {
+
+void read_accelerate(Reading& reading, const std::vector<Node>& words) {
+  const AccelerateFlags said = accelerate_flags(words);
   std::vector<Node> program(words.begin() + static_cast<std::ptrdiff_t>(said.end), words.end());
   if (said.module && !program.empty()) program.insert(program.begin(), Node::scalar("-m", program.front().where));
-  reading.overriding([&] { accelerate_format().read(reading, tree); });
+  read_accelerate_options(reading, said.file, said.flags, words.front());
   start_program(reading, program);
 }
 

@@ -62,7 +62,7 @@ const Rows& rows() {
 }
 
 int recognises(const Node& tree) {
-  return 4 * count_of(tree, {"finetuning_type", "cutoff_len", "lora_target"}) +
+  return 12 * count_of(tree, {"finetuning_type", "cutoff_len", "lora_target"}) +
          count_of(tree, {"stage", "template", "dataset", "model_name_or_path"});
 }
 
@@ -93,18 +93,8 @@ void read_quantization(Reading& reading, const Node& tree) {
   reading.say("base_weights", bits->text == "8" ? "int8" : single ? "nf4" : "nf4-double-quant", "quantization_bit", bits->where);
 }
 
-/// Whether a key is LLaMA-Factory's own: of its table or its schema, or of neither program, which its own then tells.
-bool is_own(const std::string& name) {
-  if (find_row(rows(), name)) return true;
-  const Schema &own = *Schema::of("llama-factory"), &trainer = *Schema::of("transformers");
-  if (own.mark(name).kind != KeyMark::Kind::absent) return true;
-  if (find_row(training_arguments_format().rows(), name) || trainer.has(name)) return false;
-  return nearest_name(name, trainer.keys(), kSlips).empty();  // a misspelt name is of the program whose name it nearly is
-}
-
 void read(Reading& reading, const Node& tree) {
-  Node own = Node::table(tree.where), rest = own;
-  for (const auto& [name, value] : tree.members) (is_own(name) ? own : rest).members.emplace_back(name, value);
+  const auto [own, rest] = split_own(tree, rows(), "llama-factory");
   read_rows(reading, rows(), *Schema::of("llama-factory"), own);
   take_defaults(reading, rows(), kRelease);
   read_adapter(reading, tree);

@@ -4,6 +4,9 @@
 #include <optional>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/swift.hpp"
+#include "formats/foreign/trl.hpp"
+#include "formats/foreign/wrappers.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -109,6 +112,44 @@ void read_megatron_deepspeed(Reading& reading, const Node& flags) {
   reading.leave_unread("deepspeed_config " + file->word().substr(0, 80) + ": not there before the script has run", file->where);
 }
 
+/// Whose arguments the flags are of the programs that extend TrainingArguments, or its own; nullptr: of none.
+const Format* trainer_of(const Node& flags) {
+  static const std::vector<Format> formats{llama_factory_format(), trl_format(), training_arguments_format()};
+  const Format* best = nullptr;
+  int most = 1;
+  for (const Format& format : formats)
+    if (const int sure = format.recognises(flags); sure > most) most = sure, best = &format;
+  return best;
+}
+
+/// "sft" of swift.cli.sft and of swift/cli/sft.py; empty: another program.
+std::string swift_verb_of(const std::string& program) {
+  for (const std::string verb : {"sft", "pt"})
+    if (program == "swift.cli." + verb || ends_with(program, "swift/cli/" + verb + ".py")) return verb;
+  return {};
+}
+
+/// trl/scripts/sft.py, as a file or a module, and TRL's examples, which are the same.
+bool is_trl_script(const std::string& program) {
+  return program.rfind("trl.scripts.", 0) == 0 || program.find("trl/scripts/") != std::string::npos || program == "examples/scripts/sft.py";
+}
+
+/// llamafactory-cli train FILE [key=value …], or train --flags (llamafactory/hparams/parser.py, read_args).
+void read_llama_factory(Reading& reading, std::vector<Node> words) {
+  const Node program = words.front();
+  words.erase(words.begin());
+  if (words.empty() || words.front().text != "train")
+    fail("llamafactory-cli " + (words.empty() ? std::string("alone") : words.front().text.substr(0, 40)) + " does not train", program.where,
+         "llamafactory-cli train FILE");
+  words.erase(words.begin());
+  std::vector<Node> positional;
+  const Node flags = table_of_flags(words, positional);
+  if (const Node* file = first_file(positional)) return read_file_and_overrides(reading, *file, flags, "llama-factory");
+  if (flags.members.empty()) fail("llamafactory-cli train names no file and no argument", program.where);
+  reading.note_format("llama-factory");
+  llama_factory_format().read(reading, flags);
+}
+
 void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& positional, const std::string& program) {
   if (const Node* file = flags.find("job.config_file"); file) {
     Node rest = flags;
@@ -132,7 +173,8 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, flags, "axolotl");
     return reading.include(file->word(), *file);
   }
-  if (training_arguments_format().recognises(flags) > 1) return by(training_arguments_format(), flags);
+  if (is_trl_script(program)) return read_trl_script(reading, flags);
+  if (const Format* trainer = trainer_of(flags)) return by(*trainer, flags);
   if (const Node* deepspeed = flags.find("deepspeed_config"); deepspeed) return read_deepspeed_reference(reading, *deepspeed);
   if (const Node* deepspeed = flags.find("deepspeed"); deepspeed && is_file(deepspeed->word()))
     return read_deepspeed_reference(reading, *deepspeed);
@@ -151,14 +193,19 @@ void read_program(Reading& reading, const std::vector<Node>& said) {
   if (words.empty()) return;
   const std::string program = words.front().text, name = base();
   if (name == "tune" && words.size() > 1 && words[1].text == "run") return read_tune(reading, {words.begin() + 2, words.end()});
+  if (name == "llamafactory-cli" || program == "llamafactory.cli") return read_llama_factory(reading, words);
+  if (name == "swift" && words.size() > 1) return read_swift_command(reading, words[1].text, {words.begin() + 2, words.end()});
+  if (const std::string verb = swift_verb_of(program); !verb.empty()) return read_swift_command(reading, verb, {words.begin() + 1, words.end()});
   words.erase(words.begin());
+  const bool trl = name == "trl" && !words.empty();
+  if (trl) words.erase(words.begin());  // its verb, which is sft: refuse_post_training
   std::vector<Node> positional;
   const Node flags = table_of_flags(words, positional);
-  if (name == "llamafactory-cli" || name == "axolotl" || name == "composer" || program.find("axolotl.cli") == 0) {
+  if (trl) return read_trl_command(reading, flags);
+  if (name == "axolotl" || name == "composer" || program.find("axolotl.cli") == 0) {
     const Node* file = first_file(positional);
     if (!file) fail(name + " names no file", said.front().where);
-    const bool llama = name == "llamafactory-cli";
-    return read_file_and_overrides(reading, *file, flags, llama ? "llama-factory" : name == "composer" ? "llm-foundry" : "axolotl");
+    return read_file_and_overrides(reading, *file, flags, name == "composer" ? "llm-foundry" : "axolotl");
   }
   read_flags(reading, flags, positional, program);
 }

@@ -180,7 +180,8 @@ bool has_count(const std::string& on) { return !on.empty() && std::isdigit(stati
 void require_same_count(const Reading& reading, const std::string& on, const Cluster& cluster) {
   const ForeignKey* per_node = reading.find("cluster.gpus_per_node");
   if (!per_node || per_node->kind == ForeignKey::Kind::by_default) return;
-  static const std::vector<std::string> launchers{"torchrun", "deepspeed", "hostfile", "--include", "VISIBLE_DEVICES", "ntasks-per-node"};
+  static const std::vector<std::string> launchers{"torchrun", "deepspeed", "hostfile", "--include", "VISIBLE_DEVICES", "ntasks-per-node",
+                                                  "swift"};
   const bool launched = std::find(launchers.begin(), launchers.end(), per_node->foreign) != launchers.end();
   if (!launched && per_node->kind != ForeignKey::Kind::derived) return;  // what a machine has, not what runs
   const std::int64_t here = reading.count("cluster.gpus_per_node"), nodes = reading.count("cluster.nodes");
@@ -223,15 +224,16 @@ namespace {
 
 /// The precision under a Trainer: its own arguments win over Accelerate's file, and where neither says, it is fp32.
 void settle_precision(Reading& reading) {
-  const bool trainer = reading.has_format("transformers") || reading.has_format("llama-factory");
+  const bool trainer = reading.has_format("transformers") || reading.has_format("llama-factory") || reading.has_format("trl") ||
+                       reading.has_format("ms-swift");
   const ForeignKey *own = reading.find("precision"), *accelerate = reading.find("mixed_precision");
   const bool says_half = accelerate && accelerate->value != "no";
   if (!own && accelerate && !says_half && (reading.is("param_dtype", "bf16") || reading.is("param_dtype", "fp16"))) {
     reading.forget("mixed_precision");
     return settle_precision(reading);
   }
-  if (own && accelerate && own->kind == ForeignKey::Kind::said && accelerate->value != "fp8") return reading.forget("mixed_precision");
-  if (own && accelerate && own->kind != ForeignKey::Kind::said && says_half) return reading.forget("precision");
+  if (own && accelerate && own->kind != ForeignKey::Kind::by_default && accelerate->value != "fp8") return reading.forget("mixed_precision");
+  if (own && accelerate && own->kind == ForeignKey::Kind::by_default && says_half) return reading.forget("precision");
   if (own && accelerate && !says_half) return reading.forget("mixed_precision");
   if (!own && !accelerate && trainer && reading.is("param_dtype", "bf16"))
     return reading.derive("precision", "pure-bf16", "weights in bf16 without mixed precision");

@@ -62,11 +62,21 @@ std::string flag_of(std::string key) {
   return "--" + key;
 }
 
+/// What the program calls what another program calls so.
+std::string same_of(const std::string& key, const Rows& rows) {
+  const auto ours = strategy_key_of(key);
+  const Row* found = nullptr;
+  for (const Row& row : rows)  // the name that has a default is not an older one
+    if (ours && row.ours == *ours && (!found || (row.by_default && !found->by_default))) found = &row;
+  return found ? found->foreign : std::string();
+}
+
 /// A key that the program has not.
 void absent(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
   std::vector<std::string> names = schema.keys();
   for (const Row& row : rows) names.emplace_back(row.foreign);
-  const std::string near = unknown == Unknown::refused ? nearest_name(key, names) : nearest_name(key, names, kSlips);
+  std::string near = unknown == Unknown::refused ? nearest_name(key, names) : nearest_name(key, names, kSlips);
+  if (near.empty() && unknown == Unknown::refused) near = same_of(key, rows);
   const bool of_weights = unknown == Unknown::own && tells_of_weights(key) && !tells_of_weights(near);  // lora_rank is no local_rank
   if ((!near.empty() && !of_weights) || unknown == Unknown::refused)
     fail("unknown key '" + key.substr(0, 80) + "': " + schema.release() + " has none of this name", value.where,

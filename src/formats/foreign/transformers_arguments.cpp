@@ -1,4 +1,5 @@
 // Hugging Face: TrainingArguments with what scripts of transformers and TRL take beside them, a model's config.json, and PEFT's adapters.
+#include <algorithm>
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
@@ -200,11 +201,14 @@ void refuse_undecided_adapters(const Node& tree) {
              "say use_peft: true, or false");
 }
 
-/// JSON given in the place of a table, as TrainingArguments takes it (_VALID_DICT_FIELDS: json.loads of what begins with a brace).
+/// JSON given in the place of a table, as TrainingArguments takes it (_VALID_DICT_FIELDS, with TRL's: json.loads of what begins with a brace).
 Node with_tables(const Node& said) {
+  static const std::vector<std::string_view> fields{"accelerator_config", "fsdp_config", "deepspeed", "gradient_checkpointing_kwargs",
+                                                    "activation_checkpointing_kwargs", "lr_scheduler_kwargs", "model_init_kwargs",
+                                                    "dataset_kwargs", "parallelism_config", "liger_kernel_config", "quantization_config"};
   Node tree = said;
   for (auto& [name, value] : tree.members)
-    if (value.is_scalar() && value.text.rfind('{', 0) == 0) {
+    if (std::find(fields.begin(), fields.end(), name) != fields.end() && value.is_scalar() && value.text.rfind('{', 0) == 0) {
       const std::string where = value.where;
       value = parse_json_text(value.text, where + " " + name);
       relocate(value, where);
@@ -233,6 +237,8 @@ void assume_weights(Reading& said) {
     const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("mixed_precision", "bf16") ||
                       reading.is("mixed_precision", "fp16");
     const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
+    if (half && reading.is("framework", "deepspeed") && !reading.has("deepspeed.torch_autocast"))
+      return reading.forget("param_dtype");  // the engine casts what was loaded (DeepSpeedEngine._configure_distributed_model)
     if (!half || sharded || reading.is("framework", "deepspeed")) return;
     const ProgramDefault usual = program_default(reading, "from_pretrained.dtype", nullptr, kRelease);
     if (const auto type = model::checkpoint_dtype_of(model.name); type && !reading.has("checkpoint.dtype"))
@@ -246,8 +252,11 @@ void assume_weights(Reading& said) {
   });
 }
 
-/// `unknown`: what becomes of keys that are of no dataclass of transformers or TRL.
-void read_arguments_with(Reading& reading, const Node& said, Unknown unknown) {
+void read_arguments(Reading& reading, const Node& tree) { read_training_arguments(reading, tree, rows(), Unknown::own); }
+
+}  // namespace
+
+void read_training_arguments(Reading& reading, const Node& said, const Rows& known, Unknown unknown) {
   const Node tree = with_tables(said);
   for (const char* key : {"config_name", "model_name_or_path"})
     if (const Node* value = tree.find(key); value && !value->is_null() && !reading.has("model")) say_model(reading, *value, key);
@@ -260,7 +269,7 @@ void read_arguments_with(Reading& reading, const Node& said, Unknown unknown) {
                  : own_loop                                              ? "transformers"
                                                                          : "accelerate",
                  own_loop ? "a loop of its own" : "the Trainer", kRelease);
-  read_rows(reading, rows(), *Schema::of("transformers"), tree, unknown);
+  read_rows(reading, known, *Schema::of("transformers"), tree, unknown);
   read_precision(reading, tree);
   read_sharding(reading, tree);
   read_nested(reading, tree);
@@ -273,7 +282,7 @@ void read_arguments_with(Reading& reading, const Node& said, Unknown unknown) {
   complete_trainer(reading);
 }
 
-void read_arguments(Reading& reading, const Node& tree) { read_arguments_with(reading, tree, Unknown::own); }
+namespace {
 
 // ---- config.json ------------------------------------------------------------------------------------------------------
 
@@ -389,7 +398,19 @@ void complete_trainer(Reading& said) {
   });
 }
 
-void read_training_arguments(Reading& reading, const Node& tree) { read_arguments_with(reading, tree, Unknown::refused); }
+OwnAndTrainers split_own(const Node& tree, const Rows& own_rows, const std::string& format) {
+  const Schema &own = *Schema::of(format), &trainer = *Schema::of("transformers");
+  const auto is_own = [&](const std::string& name) {
+    if (find_row(own_rows, name) || own.mark(name).kind != KeyMark::Kind::absent) return true;
+    if (find_row(rows(), name) || trainer.has(name)) return false;
+    return nearest_name(name, trainer.keys(), kSlips).empty();
+  };
+  OwnAndTrainers parts{Node::table(tree.where), Node::table(tree.where)};
+  for (const auto& [name, value] : tree.members) (is_own(name) ? parts.own : parts.trainer).members.emplace_back(name, value);
+  return parts;
+}
+
+void read_training_arguments(Reading& reading, const Node& tree) { read_training_arguments(reading, tree, rows(), Unknown::refused); }
 
 Format training_arguments_format() {
   return {"transformers", "Hugging Face TrainingArguments", kRelease, rows, recognises, read_arguments};

@@ -317,11 +317,11 @@ const std::vector<Trainer>& trainers() {
       {"accelerate", {"launch"}},
       {"tune", {"run"}},
       {"axolotl", {}},
-      {"llamafactory-cli", {}},
+      {"llamafactory-cli", {"train"}},
       {"composer", {}},
-      {"swift", {"sft", "pt", "rlhf"}, "ms-swift"},
+      {"swift", {"sft", "pt", "rlhf"}},
       {"megatron", {"sft", "pt", "rlhf"}, "ms-swift's Megatron"},
-      {"trl", {"sft", "dpo", "grpo", "kto", "orpo", "reward", "rloo"}, "TRL's command"},
+      {"trl", {"sft", "dpo", "grpo", "kto", "orpo", "reward", "rloo", "distillation"}},
       {"litgpt", {"finetune", "finetune_full", "finetune_lora", "finetune_adapter", "finetune_adapter_v2", "pretrain"}, "LitGPT"},
       {"automodel", {}, "NeMo AutoModel"},
       {"nemo", {"llm"}, "NeMo 2"},
@@ -344,8 +344,8 @@ const std::vector<Trainer>& trainers() {
 const char* unread_module(const std::string& module) {
   static const std::pair<std::string_view, const char*> modules[] = {{"verl.", "verl"},
                                                                      {"openrlhf.", "OpenRLHF"},
-                                                                     {"swift.cli.", "ms-swift"},
-                                                                     {"swift/cli/", "ms-swift"},
+                                                                     {"swift.cli._megatron", "ms-swift's Megatron"},
+                                                                     {"swift/cli/_megatron", "ms-swift's Megatron"},
                                                                      {"nemo_automodel.", "NeMo AutoModel"},
                                                                      {"levanter.", "Levanter"},
                                                                      {"litgpt", "LitGPT"},
@@ -402,9 +402,37 @@ namespace {
 constexpr const char* kElsewhere =
     "say the run by flags (plimsoll estimate MODEL --on …), or rehearse the program itself: plimsoll rehearse --on … -- COMMAND";
 
+/// Words of a script's name, or of a verb, that say what it trains by.
+bool trains_by_preferences(const std::string& name) {
+  static const std::vector<std::string_view> kinds{"dpo", "orpo",   "kto",    "cpo",    "simpo", "bco",  "ppo",  "grpo",         "rloo",
+                                                   "xpo", "reward", "prm",    "gkd",    "rlhf",  "gspo", "dapo", "distillation", "ipo"};
+  std::string word;
+  for (const char c : name + " ") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    } else {
+      if (among(word, kinds)) return true;
+      word.clear();
+    }
+  }
+  return false;
+}
+
+/// The words of a path that name a script: its own, or a module's last.
+std::string script_name(const std::string& program) {
+  const bool file = program.ends_with(".py");
+  const std::string path = file ? program.substr(0, program.size() - 3) : program;
+  return path.substr(path.find_last_of(file ? "/" : "./") + 1);
+}
+
+[[noreturn]] void refuse_preferences(const std::string& told, const std::string& where) {
+  refuse("not modelled: training by preferences, rewards or a teacher, which " + told + " does", where, kElsewhere);
+}
+
 }  // namespace
 
 void refuse_unread(const Node& program) {
+  if (trains_by_preferences(script_name(program.text))) refuse_preferences(program.text.substr(0, 60), program.where);
   if (const char* unread = unread_module(program.text))
     refuse("'" + program.text.substr(0, 60) + "' (" + unread + ") is not read", program.where, kElsewhere);
 }
@@ -413,6 +441,7 @@ void require_known_program(const std::vector<Node>& words) {
   const std::string name = base_name_of(words.front());
   if (const Trainer* trainer = trainer_of(words)) {
     const std::string verb = trainer->verbs.empty() ? std::string() : " " + words[1].text;
+    if (!trainer->verbs.empty() && trains_by_preferences(words[1].text)) refuse_preferences("'" + name + verb + "'", words.front().where);
     if (trainer->unread) refuse("'" + name + verb + "' (" + trainer->unread + ") is not read", words.front().where, kElsewhere);
     return;
   }

@@ -1,0 +1,14 @@
+// ms-swift's command.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "formats/foreign/reading.hpp"
+
+namespace plimsoll::formats {
+
+/// `swift sft` or `swift pt`, by what stands behind the verb: a file, flags, or both.
+void read_swift_command(Reading& reading, const std::string& verb, const std::vector<Node>& words);
+
+}  // namespace plimsoll::formats

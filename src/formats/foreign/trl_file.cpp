@@ -1,0 +1,190 @@
+// TRL's supervised fine-tuning: SFTConfig with ModelConfig and ScriptArguments (trl/trainer/sft_config.py, model_config.py,
+// trl/scripts/sft.py). TrainingArguments with defaults of its own.
+#include <algorithm>
+
+#include "formats/foreign/format.hpp"
+#include "formats/foreign/launch.hpp"
+#include "formats/foreign/schema.hpp"
+#include "formats/foreign/trl.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+/// The newest release whose loss is modelled: 1.7 computes it by chunks.
+constexpr const char *kRelease = "TRL 1.6", *kChunkedSince = "1.7", *kFusedSince = "1.15";
+
+/// Where SFTConfig and ModelConfig differ from TrainingArguments; models/releases.json has since when.
+const Rows& own_defaults() {
+  static const Rows table = {
+      {"max_length", "seq_len", "", "1024", "max_seq_length before 0.16"},
+      {"gradient_checkpointing", "recompute", "true=full,false=none", "true"},
+      {"dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", "float32"},
+  };
+  return table;
+}
+
+/// TrainingArguments' rows that these dataclasses have, with TRL's own defaults.
+const Rows& rows() {
+  static const Rows table = [] {
+    const Schema& schema = *Schema::of("transformers");
+    Rows known;
+    for (const Row& row : training_arguments_format().rows()) {
+      const std::string name(row.foreign);
+      if (!schema.has(name.substr(0, name.find('.')))) continue;
+      const Row* own = find_row(own_defaults(), name);
+      known.push_back(own ? *own : row);
+    }
+    return known;
+  }();
+  return table;
+}
+
+/// Keys of SFTConfig, ModelConfig and ScriptArguments that TrainingArguments has not and that scripts of others rarely have.
+int recognises(const Node& tree) {
+  const int own = count_of(tree, {"dataset_text_field", "assistant_only_loss", "completion_only_loss", "packing", "packing_strategy",
+                                  "eval_packing", "padding_free", "dataset_train_split", "dataset_test_split", "chat_template_path",
+                                  "activation_offloading", "use_peft", "dataset_kwargs", "lora_task_type"});
+  const bool trainer = count_of(tree, {"model_name_or_path", "per_device_train_batch_size"}) > 0;
+  return own > 0 && trainer && training_arguments_format().recognises(tree) > 0 ? training_arguments_format().recognises(tree) + 1 : 0;
+}
+
+/// SFTConfig.__post_init__: bf16 unless fp16 is said; before 0.19 TrainingArguments' own.
+void take_precision(Reading& reading, const Node& tree) {
+  const Node *bf16 = tree.find("bf16"), *fp16 = tree.find("fp16");
+  if ((bf16 && !bf16->is_null()) || is_on(fp16)) return;
+  const ProgramDefault usual = program_default(reading, "bf16", "not fp16", kRelease);
+  if (usual.word == "not fp16") reading.derive("precision", "bf16", usual.release + ": bf16 unless fp16 (SFTConfig.__post_init__)");
+}
+
+/// The loss of 1.7 and later is computed by chunks, of 1.15 and later whatever is said.
+void refuse_chunked_loss(Reading& reading, const Node& tree) {
+  const std::optional<Release> release = reading.release_of(Package::trl);
+  const Node *loss = tree.find("loss_type"), *liger = tree.find("use_liger_kernel");
+  constexpr const char* kWhat = "TRL's loss over chunks of tokens, which never holds all logits";
+  if (loss && loss->word() == "chunked_nll") refuse(std::string("not modelled: ") + kWhat + " (loss_type: chunked_nll)", loss->where, "loss_type: nll");
+  const bool whole = (loss && loss->word() == "nll") || is_on(liger);
+  if (!release) {
+    if (!whole || is_on(liger))
+      reading.leave_unknown(std::string("loss_type: nll of ") + kRelease + ". Releases from 1.7 on compute the loss by chunks, from 1.15 on with "
+                            "Liger's kernels too: they need less for the logits, which is not modelled",
+                            loss ? loss->where : tree.where);
+    return;
+  }
+  if (*release < *Release::parse(kChunkedSince) || (whole && *release < *Release::parse(kFusedSince))) return;
+  refuse(std::string("not modelled: ") + kWhat + ", the default since TRL " + kChunkedSince, {}, "state an older release: --release trl=1.6");
+}
+
+/// TRL 0.27 on holds adapters over a quantized base in bf16 and forces re-entrant checkpoints under ZeRO-3 (SFTTrainer.__init__).
+void complete(Reading& said) {
+  said.when_model_is_known([](Reading& reading, const Model&) {
+    const bool adapters = reading.has("lora.r"), zero3 = reading.is("zero_stage", "3") || reading.is("data_parallel", "zero3");
+    if (adapters && zero3 && reading.is("recompute", "full")) {
+      reading.forget("recompute_reentrant");
+      reading.derive("recompute_reentrant", "true", "TRL: PEFT under ZeRO-3 recomputes re-entrantly (SFTTrainer.__init__)");
+    }
+  });
+}
+
+void read_with(Reading& reading, const Node& tree, Unknown unknown) {
+  take_defaults(reading, own_defaults(), kRelease);
+  take_precision(reading, tree);
+  refuse_chunked_loss(reading, tree);
+  Node rest = tree;
+  std::erase_if(rest.members, [](const auto& member) { return member.first == "loss_type" && member.second.text == "nll"; });
+  read_training_arguments(reading, rest, unknown == Unknown::own ? training_arguments_format().rows() : rows(), unknown);
+  complete(reading);
+}
+
+void read(Reading& reading, const Node& tree) { read_with(reading, tree, Unknown::own); }
+
+/// trl/accelerate_configs of 1.16: what --accelerate_config NAME stands for.
+Node named_configuration(const std::string& name) {
+  static const std::pair<const char*, const char*> all[] = {
+      {"single_gpu", "distributed_type: \"NO\"\n"},
+      {"multi_gpu", "distributed_type: MULTI_GPU\n"},
+      {"fsdp1",
+       "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: false, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
+       "fsdp_backward_prefetch: BACKWARD_PRE, fsdp_cpu_ram_efficient_loading: true, fsdp_forward_prefetch: true, fsdp_offload_params: false, "
+       "fsdp_reshard_after_forward: FULL_SHARD, fsdp_state_dict_type: FULL_STATE_DICT, fsdp_sync_module_states: true, fsdp_use_orig_params: true, "
+       "fsdp_version: 1}\n"},
+      {"fsdp2",
+       "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: false, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
+       "fsdp_cpu_ram_efficient_loading: true, fsdp_offload_params: false, fsdp_reshard_after_forward: true, fsdp_state_dict_type: "
+       "FULL_STATE_DICT, fsdp_version: 2}\n"},
+      {"zero1", "distributed_type: DEEPSPEED\ndeepspeed_config: {gradient_accumulation_steps: 1, zero3_init_flag: false, zero_stage: 1}\n"},
+      {"zero2",
+       "distributed_type: DEEPSPEED\ndeepspeed_config: {offload_optimizer_device: none, offload_param_device: none, zero3_init_flag: false, "
+       "zero_stage: 2}\n"},
+      {"zero3",
+       "distributed_type: DEEPSPEED\ndeepspeed_config: {offload_optimizer_device: none, offload_param_device: none, zero3_init_flag: true, "
+       "zero3_save_16bit_model: true, zero_stage: 3}\n"}};
+  std::vector<std::string> names;
+  for (const auto& [known, text] : all) {
+    if (name == known)
+      return parse_yaml_text(std::string(text) + "mixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n", "TRL's accelerate_configs/" + name + ".yaml");
+    names.emplace_back(known);
+  }
+  fail("there is no configuration '" + name.substr(0, 60) + "' of TRL", {}, suggest(name.substr(0, 60), names));
+}
+
+/// --config's file with the flags over it (TrlParser.parse_args_and_config).
+Node with_config(const Reading& reading, const Node& flags) {
+  Node tree = Node::table(flags.where);
+  if (const Node* config = flags.find("config"); config && !config->is_null()) {
+    const std::string path = reading.located(config->word(), *config);
+    tree = parse_yaml_text(reading.text_of(path), path);
+    if (!tree.is_table()) fail("expected a table of keys", path);
+  }
+  for (const auto& [name, value] : flags.members)
+    if (name != "config") tree.set(name, value);
+  return tree;
+}
+
+/// Variables that TrlParser sets by `env`, which is taken out.
+void take_environment(Reading& reading, Node& tree) {
+  if (const Node* variables = tree.find("env"); variables && variables->is_table())
+    for (const auto& [name, value] : variables->members) read_environment(reading, name, value.word(), value.where);
+  std::erase_if(tree.members, [](const auto& member) { return member.first == "env"; });
+}
+
+/// Its accelerate_configs' by name, or a file's.
+void read_launch(Reading& reading, const std::string& file, const Node& flags, const Node& from) {
+  if (file.empty() || reading.has_file(reading.located(file, from))) return read_accelerate_options(reading, file, flags, from);
+  Node tree = named_configuration(file);
+  for (const auto& [name, value] : flags.members) tree.set(name, value);
+  read_accelerate_options(reading, {}, tree, from);
+}
+
+}  // namespace
+
+void read_trl_script(Reading& reading, const Node& flags) {
+  Node tree = with_config(reading, flags);
+  take_environment(reading, tree);
+  reading.note_format("trl");
+  read_with(reading, tree, Unknown::own);
+}
+
+void read_trl_command(Reading& reading, const Node& flags) {
+  Node tree = with_config(reading, flags), own = Node::table(flags.where), launch = own;
+  take_environment(reading, tree);
+  const Schema& schema = *Schema::of("transformers");
+  std::string file;
+  for (const auto& [name, value] : tree.members) {
+    if (name == "accelerate_config" || name == "config_file") {
+      file = value.word();
+    } else if (find_row(rows(), name) || schema.has(name) || !is_launch_option(name)) {
+      own.members.emplace_back(name, value);
+    } else {
+      const auto [path, word] = as_in_accelerate_file(name, value.word());
+      launch.set(path, Node::scalar(word, value.where));
+    }
+  }
+  read_launch(reading, file, launch, flags);
+  reading.note_format("trl");
+  read_with(reading, own, Unknown::refused);
+}
+
+Format trl_format() { return {"trl", "TRL's SFT: YAML and command line", kRelease, rows, recognises, read}; }
+
+}  // namespace plimsoll::formats

@@ -1,0 +1,126 @@
+// Lines and files of programs that extend TrainingArguments: TRL, ms-swift, LLaMA-Factory. Each value is the program's own by the source that is
+// named above its cases.
+#include "wild.hpp"
+
+namespace plimsoll {
+namespace {
+
+class TrainerLines : public testing::TestWithParam<Wild> {};
+
+TEST_P(TrainerLines, AreReadTrulyOrRefused) { expect_read_truly(GetParam()); }
+
+// ---- TRL: sft_config.py, base_config.py and model_config.py of 1.16, scripts/utils.py (TrlParser), cli/commands/training.py ------------------
+const std::string kModel = "--model_name_or_path meta-llama/Llama-3.2-1B ";
+
+Wild trl(const std::string& what, const std::string& flags, Keys keys, const std::string& refusal = {}) {
+  return {"trl, " + what, "t.sh", "trl sft " + kModel + flags + "\n", "", std::move(keys), refusal};
+}
+
+Wild script(const std::string& what, const std::string& text, Keys keys, const std::string& refusal = {}) {
+  return {"line, " + what, "t.sh", text + "\n", "", std::move(keys), refusal};
+}
+
+// ---- ms-swift: sft_args.py, trainers/arguments.py and tuner_args.py of 4.6, cli/main.py -----------------------------------------------------
+Wild swift(const std::string& what, const std::string& flags, Keys keys, const std::string& refusal = {}) {
+  return {"ms-swift, " + what, "s.sh", "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024 " + flags + "\n", "",
+          std::move(keys), refusal};
+}
+
+const Wild kLines[] = {
+    trl("its own defaults", "--output_dir o",
+        {{"seq_len", "1024"}, {"recompute", "full"}, {"recompute_reentrant", "false"}, {"precision", "bf16"}, {"param_dtype", "fp32"}, {"micro_batch", "8"},
+         {"task", "(nothing)"}}),
+    trl("half precision by word", "--fp16", {{"precision", "fp16"}}),
+    trl("neither", "--bf16 false", {{"precision", "(nothing)"}, {"mixed_precision", "no"}}),
+    trl("no checkpoints", "--gradient_checkpointing False --max_length 4096 --dtype bfloat16", {{"recompute", "none"}, {"seq_len", "4096"},
+        {"param_dtype", "bf16"}}),
+    trl("adapters", "--use_peft --lora_r 8 --lora_target_modules q_proj v_proj", {{"lora.r", "8"}, {"lora.alpha", "32"}, {"lora.dropout", "0.05"},
+        {"lora.target_modules", "q_proj,v_proj"}}),
+    trl("sizes of adapters alone train all weights", "--lora_r 8", {}, "lora_r without use_peft"),
+    trl("Accelerate's flags", "--num_processes 8 --use_deepspeed --zero_stage 2", {{"gpus", "8"}, {"zero_stage", "2"}, {"param_dtype", "(nothing)"}}),
+    trl("a configuration of its own", "--accelerate_config zero3 --use_peft", {{"zero_stage", "3"}, {"gpus", "8"}, {"zero_init", "true"},
+        {"recompute_reentrant", "true"}}),
+    trl("FSDP2 by name", "--accelerate_config fsdp2", {{"data_parallel", "fsdp2"}, {"fsdp.reshard_after_forward", "always"}}),
+    trl("a misspelt configuration", "--accelerate_config zero4", {}, "no configuration 'zero4' of TRL"),
+    trl("another program's key", "--model_max_length 2048", {}, "did you mean 'max_length'?"),
+    trl("a misspelt key", "--per_device_train_batch_sise 2", {}, "did you mean 'per_device_train_batch_size'?"),
+    trl("a key of no program", "--zzzz 1", {}, "unknown key 'zzzz'"),
+    trl("a loss by chunks", "--loss_type chunked_nll", {}, "over chunks of tokens"),
+    trl("another loss", "--loss_type dft", {}, "another loss"),
+    trl("a file that is nowhere", "--config nowhere.yaml", {}, "nowhere.yaml"),
+    trl("sequences without padding", "--padding_free", {}, "sequences without padding"),
+    trl("offloaded activations", "--activation_offloading", {}, "offload of activations"),
+    trl("its file", "--config c.yaml --per_device_train_batch_size 4", {}, "c.yaml"),
+    script("TRL's file under flags", "cat > c.yaml <<E\nmodel_name_or_path: meta-llama/Llama-3.2-1B\nmax_length: 512\nper_device_train_batch_size: 2\nE\n"
+           "trl sft --config c.yaml --per_device_train_batch_size 4", {{"seq_len", "512"}, {"micro_batch", "4"}}),
+    script("TRL's file is a list", "cat > c.yaml <<E\n- a\n- b\nE\ntrl sft --config c.yaml", {}, "expected a table of keys"),
+    script("a release before its defaults", "pip install trl==0.18.0 transformers==4.52.0\ntrl sft " + kModel + "--per_device_train_batch_size 2",
+           {{"recompute", "none"}, {"mixed_precision", "no"}, {"param_dtype", "(nothing)"}, {"seq_len", "1024"}}),
+    script("a release after bf16 and before checkpoints", "pip install trl==0.20.0 transformers==4.52.0\ntrl sft " + kModel,
+           {{"recompute", "none"}, {"precision", "bf16"}, {"param_dtype", "fp32"}}),
+    script("a release whose loss goes by chunks", "pip install trl==1.16.0\ntrl sft " + kModel, {}, "the default since TRL 1.7"),
+    script("a whole loss by word", "pip install trl==1.8.0\ntrl sft " + kModel + "--loss_type nll", {{"seq_len", "1024"}}),
+    script("a whole loss no more", "pip install trl==1.15.0\ntrl sft " + kModel + "--loss_type nll", {}, "over chunks of tokens"),
+    script("TRL's script", "accelerate launch --num_processes 8 trl/scripts/sft.py " + kModel + "--dataset_name a", {{"recompute", "full"}, {"gpus", "8"}}),
+    script("TRL's module", "torchrun --nproc_per_node 8 -m trl.scripts.sft " + kModel, {{"recompute", "full"}, {"precision", "bf16"}}),
+    script("a script with TRL's keys", "torchrun --nproc_per_node 8 my_sft.py " + kModel + "--packing --dataset_text_field text --output_dir o",
+           {{"recompute", "full"}, {"packed", "true"}}),
+    script("a script of the Trainer's", "torchrun --nproc_per_node 8 run_clm.py " + kModel + "--output_dir o --block_size 512 --bf16", {{"recompute", "none"}}),
+    script("preferences", "accelerate launch scripts/run_dpo.py " + kModel, {}, "which scripts/run_dpo.py does"),
+    script("rewards", "trl reward " + kModel, {}, "which 'trl reward' does"),
+    script("a verb that it has not", "trl sfft " + kModel, {}, "starts no training program that is known here"),
+
+    swift("its own defaults", "",
+          {{"task", "lora"}, {"lora.r", "8"}, {"lora.alpha", "32"}, {"lora.dropout", "0.05"}, {"lora.target_modules", "all-linear"}, {"micro_batch", "1"},
+           {"grad_accum", "2"}, {"recompute", "full"}, {"recompute_reentrant", "false"}, {"precision", "bf16"}, {"param_dtype", "bf16"}, {"seq_len", "1024"}}),
+    swift("a batch that is enough", "--per_device_train_batch_size 4", {{"grad_accum", "1"}}),
+    swift("all weights", "--tuner_type full --gradient_checkpointing false", {{"task", "full"}, {"recompute", "none"}, {"param_dtype", "bf16"}}),
+    swift("its name before 4", "--train_type full", {{"task", "full"}}),
+    swift("fp32 weights train in fp16", "--torch_dtype float32 --tuner_type full", {{"precision", "fp16"}, {"param_dtype", "fp32"}}),
+    swift("DeepSpeed by name", "--tuner_type full --deepspeed zero2", {{"zero_stage", "2"}, {"recompute_reentrant", "true"}}),
+    swift("offload by name", "--tuner_type full --deepspeed zero3_offload", {{"zero_stage", "3"},
+          {"deepspeed.zero_optimization.offload_param.device", "cpu"}}),
+    swift("FSDP2 by name", "--tuner_type full --fsdp fsdp2", {{"data_parallel", "fsdp2"}, {"recompute", "full"}}),
+    swift("4 bits", "--quant_method bnb --quant_bits 4", {{"base_weights", "nf4-double-quant"}}),
+    swift("4 bits, quantized once", "--quant_method bnb --quant_bits 4 --bnb_4bit_use_double_quant false", {{"base_weights", "nf4"}}),
+    swift("8 bits", "--quant_method bnb --quant_bits 8", {{"base_weights", "int8"}}),
+    swift("another quantization", "--quant_method hqq --quant_bits 4", {}, "quant_method: hqq is not modelled"),
+    swift("packed to its own length", "--packing true --packing_length 4096 --attn_impl flash_attn", {{"seq_len", "4096"}, {"packed", "true"},
+          {"attention", "flash"}}),
+    swift("kwargs as JSON", "--gradient_checkpointing_kwargs '{\"use_reentrant\": true}'", {{"recompute_reentrant", "true"}}),
+    swift("another tuner", "--tuner_type longlora", {}, "tuner_type: longlora is not modelled"),
+    swift("a misspelt rank", "--lora_rnak 16", {}, "did you mean 'lora_rank'?"),
+    swift("a misspelt batch", "--per_device_train_batch_sise 2", {}, "did you mean 'per_device_train_batch_size'?"),
+    swift("weighted tokens", "--loss_scale react", {}, "weighted token by token"),
+    swift("some parameters", "--tuner_type full --freeze_parameters_ratio 0.5", {}, "training of some parameters alone"),
+    swift("sequence parallelism", "--sequence_parallel_size 4", {}, "ms-swift's sequence parallelism"),
+    swift("Unsloth", "--tuner_backend unsloth", {}, "Unsloth"),
+    swift("an optimizer of its own", "--optimizer muon", {}, "an optimizer of its own"),
+    script("ms-swift, one process", "CUDA_VISIBLE_DEVICES=0 swift sft --model Qwen/Qwen2.5-1.5B --dataset a --max_length 512", {}, "1 run (swift)"),
+    script("ms-swift, one process of several devices", "CUDA_VISIBLE_DEVICES=0,1 swift sft --model Qwen/Qwen2.5-1.5B --dataset a", {}, "device_map: auto"),
+    script("ms-swift, pretraining", "NPROC_PER_NODE=8 swift pt --model meta-llama/Llama-3.2-1B --tuner_type full --dataset a --deepspeed zero1",
+           {{"seq_len", "131072"}, {"zero_stage", "1"}}),
+    script("ms-swift, a file", "cat > c.yaml <<E\nmodel: Qwen/Qwen2.5-1.5B\ntuner_type: full\nmax_length: 256\nENV: {NPROC_PER_NODE: 8}\nE\nswift sft c.yaml "
+           "--max_length 512", {{"seq_len", "512"}, {"task", "full"}}),
+    script("ms-swift, its script", "torchrun --nproc_per_node 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 512",
+           {{"seq_len", "512"}, {"recompute_reentrant", "false"}}),
+    script("ms-swift, a broken file", "cat > c.json <<E\n{\"model\":\nE\nswift sft c.json", {}, "c.json"),
+
+    // ---- LLaMA-Factory: hparams/parser.py of 0.9.5, read_args -----------------------------------------------------------------------------------
+    script("llama-factory's flags", "llamafactory-cli train --stage sft " + kModel + "--finetuning_type lora --lora_rank 32 --cutoff_len 1024 --bf16 True",
+           {{"lora.r", "32"}, {"lora.alpha", "64"}, {"seq_len", "1024"}, {"precision", "bf16"}, {"recompute", "full"}}),
+    script("llama-factory's overrides",
+           "cat > f.yaml <<E\nmodel_name_or_path: meta-llama/Llama-3.2-1B\nstage: sft\nfinetuning_type: full\ncutoff_len: 512\nbf16: true\nE\n"
+           "llamafactory-cli train f.yaml cutoff_len=2048 per_device_train_batch_size=2", {{"seq_len", "2048"}, {"micro_batch", "2"}, {"task", "full"}}),
+    script("llama-factory's script", "torchrun --nproc_per_node 8 src/train.py --stage sft " + kModel + "--finetuning_type full --bf16 True --output_dir o "
+           "--per_device_train_batch_size 2 --gradient_accumulation_steps 4 --learning_rate 1e-5 --num_train_epochs 3", {{"seq_len", "2048"},
+           {"recompute", "full"}, {"param_dtype", "fp32"}}),
+    script("llama-factory without words", "llamafactory-cli train", {}, "names no file and no argument"),
+    script("llama-factory's misspelt key", "llamafactory-cli train --stage sft " + kModel + "--finetuning_type full --cutof_len 512", {},
+           "did you mean 'cutoff_len'?"),
+    script("llama-factory's preferences", "llamafactory-cli train --stage dpo " + kModel + "--finetuning_type full", {}, "preferences or rewards"),
+};
+INSTANTIATE_TEST_SUITE_P(Formats, TrainerLines, testing::ValuesIn(kLines));
+
+}  // namespace
+}  // namespace plimsoll
