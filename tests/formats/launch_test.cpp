@@ -157,6 +157,28 @@ TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   }
 }
 
+// sed's substitution of words, as Megatron-DeepSpeed's scripts write their configuration from a template; what it puts in and is not known is
+// asked for where it decides, and what sed is not followed in is not taken as it was.
+TEST(LaunchLines, ConfigurationsThatSedWrites) {
+  const Folder folder;
+  const std::string front = "cat > t.json <<'E'\n{\"zero_optimization\": {\"stage\": ZERO_STAGE}, \"bf16\": {\"enabled\": CONFIG/BF16},\n"
+                            " \"train_micro_batch_size_per_gpu\": MICRO, \"note\": \"a a\"}\nE\n";
+  const std::string line = "deepspeed --num_gpus 8 train.py --deepspeed_config d.json\n";
+  const ForeignOptions options{"llama-3.2-1b", "8xh100-sxm", {}};
+  const auto run = [&](const std::string& sed) { return read_foreign({folder.write("run.sh", front + sed + line)}, options); };
+  const std::string one = "cat t.json | sed \"s/ZERO_STAGE/2/\" | sed 's|CONFIG/BF16|true|' | sed -e s/MICRO/4/ -e 's/a a/b b/g' > d.json\n";
+  EXPECT_EQ(value_in(run(one), "zero_stage"), "2");
+  EXPECT_EQ(value_in(run(one), "micro_batch"), "4");
+  const std::string in_place = "cp a b\ncat t.json > d.json\nsed -i 's/ZERO_STAGE/3/; s/CONFIG\\/BF16/true/; s/MICRO/2/' d.json\n";
+  EXPECT_EQ(value_in(run(in_place), "zero_stage"), "3");
+  const auto said = [&](const std::string& sed) {
+    return problem_of({folder.write("run.sh", front + sed + line)}, options);
+  };
+  EXPECT_NE(said("sed \"s/ZERO_STAGE/$STAGE/; s/MICRO/1/; s/CONFIG.BF16/true/\" t.json > d.json\n").find("d.json"), std::string::npos);
+  EXPECT_NE(said("sed \"s/ZERO_STAGE/$STAGE/; s/MICRO/1/; s|CONFIG/BF16|true|\" t.json > d.json\n").find("variable STAGE"), std::string::npos);
+  EXPECT_NE(said("cat t.json > d.json\nsed -i -E 's/(ZERO)_STAGE/3/' d.json\n").find("what 'sed -i' makes of d.json"), std::string::npos);
+}
+
 // ---- several lines -------------------------------------------------------------------------------------------------------------------
 TEST(LaunchLines, OfSeveralEachIsListedAndOneIsChosen) {
   const Folder folder;

@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 
+#include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 #include "units/files.hpp"
 #include "units/json_reader.hpp"
@@ -236,12 +237,36 @@ class References {
 
 }  // namespace
 
+namespace {
+
+/// What a script does not say stands as a text where it stands bare: {"train_batch_size": ?}.
+std::string with_quoted_marks(const std::string& text) {
+  if (!is_unknown(text)) return text;
+  std::string made;
+  bool within = false;
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    if (c == kUnknown && !within) {
+      const std::size_t end = end_of_mark(text, at);
+      made += '"' + text.substr(at, end - at) + '"';
+      at = end - 1;
+      continue;
+    }
+    if (c == '\\' && within && at + 1 < text.size()) made += text[at++];
+    if (c == '"') within = !within;
+    made += text[at];
+  }
+  return made;
+}
+
+}  // namespace
+
 Node parse_json_text(const std::string& text, const std::string& where) {
   JsonLimits limits;
   limits.text_bytes = kMostText;
   limits.values = static_cast<std::int64_t>(kMostValues);
   limits.depth = kMostDepth;
-  return node_of(JsonDocument::parse(json_of_python(text), where, limits).root());
+  return node_of(JsonDocument::parse(json_of_python(with_quoted_marks(text)), where, limits).root());
 }
 
 void resolve_references(Node& root) {

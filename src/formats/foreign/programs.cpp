@@ -31,14 +31,14 @@ const Node* first_file(const std::vector<Node>& positional) {
 /// A program whose file says everything, and overrides beside it.
 void read_file_and_overrides(Reading& reading, const Node& file, const Node& overrides, const std::string& format) {
   if (overrides.members.empty()) return reading.include(file.word(), file, format);
-  Node tree = ends_with(file.word(), ".toml") ? parse_toml_text(reading.text_of(file.word()), file.word())
-                                              : parse_yaml_text(reading.text_of(file.word()), file.word());
-  for (const auto& [name, value] : overrides.members) {
+  const std::string name = reading.located(file.word(), file), text = reading.text_of(name);
+  Node tree = ends_with(name, ".toml") ? parse_toml_text(text, name) : parse_yaml_text(text, name);
+  for (const auto& [key, value] : overrides.members) {
     const std::function<void(const Node&, const std::string&)> put = [&](const Node& one, const std::string& path) {
       if (!one.is_table()) return tree.set(path, one);
       for (const auto& [inner, below] : one.members) put(below, path + "." + inner);
     };
-    put(value, name);
+    put(value, key);
   }
   reading.note_format(format);
   find_format(format).read(reading, tree);

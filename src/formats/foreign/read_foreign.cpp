@@ -76,14 +76,18 @@ void read_file(Reading& reading, const std::string& path, const std::string& for
   const std::string text = reading.text_of(path);
   if (format.empty() && read_cluster_text(reading, text, path)) return;
   if (format.empty() && read_requirements(reading, text, path)) return reading.note_format("requirements");
+  const std::size_t first = text.find_first_not_of(" \t\n");
+  if (first != std::string::npos && text[first] == kUnknown && text.find_first_not_of(" \t\n", end_of_mark(text, first)) == std::string::npos)
+    fail("what it holds is " + told(text) + " and is not known here", readable(path), "give the file itself beside the script");
   const Syntax syntax = syntax_of(path, text);
   if (syntax == Syntax::shell && (format.empty() || format == "shell")) {
     reading.note_format("shell");
     return read_shell_script(reading, text, path);
   }
-  const Node tree = parse(syntax == Syntax::shell ? Syntax::yaml : syntax, text, path);
-  const Format& chosen = format.empty() ? recognised(tree, path) : find_format(format);
-  if (!tree.is_table()) fail("expected a table of keys", path);
+  const std::string where = is_unknown(path) ? readable(path) : path;
+  const Node tree = parse(syntax == Syntax::shell ? Syntax::yaml : syntax, text, where);
+  const Format& chosen = format.empty() ? recognised(tree, where) : find_format(format);
+  if (!tree.is_table()) fail("expected a table of keys", where);
   reading.note_format(chosen.name);
   chosen.read(reading, tree);
 }

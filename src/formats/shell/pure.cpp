@@ -212,6 +212,90 @@ Printed computed(const Words& words) {
   return std::nullopt;
 }
 
+/// s/FROM/TO/ with FROM and TO as they stand: no expression of either.
+struct Substitution {
+  std::string from, to;
+  bool all = false;
+};
+
+/// A part of such a command up to its delimiter, without what is special there; nullopt: something is.
+std::optional<std::string> literal_part(const std::string& script, std::size_t& at, char delimiter, std::string_view special) {
+  std::string part;
+  for (; at < script.size() && script[at] != delimiter; ++at) {
+    const bool escaped = script[at] == '\\' && at + 1 < script.size();
+    if (escaped && script[at + 1] != delimiter && special.find(script[at + 1]) == std::string_view::npos && script[at + 1] != '\\') return std::nullopt;
+    if (!escaped && special.find(script[at]) != std::string_view::npos) return std::nullopt;
+    if (escaped) ++at;
+    part += script[at];
+  }
+  if (at >= script.size()) return std::nullopt;
+  ++at;
+  return part;
+}
+
+/// "s/a/b/; s|c|d|g"
+std::optional<std::vector<Substitution>> substitutions_of(const std::string& script) {
+  std::vector<Substitution> all;
+  for (std::size_t at = 0; at < script.size(); ++at) {
+    if (script[at] == ' ' || script[at] == ';' || script[at] == '\n') continue;
+    if (script[at] != 's' || at + 1 >= script.size()) return std::nullopt;
+    const char delimiter = script[++at];
+    ++at;
+    const auto from = literal_part(script, at, delimiter, ".*[]^$"), to = from ? literal_part(script, at, delimiter, "&") : std::nullopt;
+    if (!to || from->empty() || is_unknown(*from)) return std::nullopt;
+    const bool every = at < script.size() && script[at] == 'g';
+    if (every) ++at;
+    if (at < script.size() && script[at] != ';' && script[at] != ' ' && script[at] != '\n') return std::nullopt;
+    all.push_back({*from, *to, every});
+  }
+  return all;
+}
+
+/// What sed makes of a text, line by line; nullopt: by something else than the substitution of words.
+Printed edited(const std::vector<std::string>& scripts, const std::string& text, shell::Effort& effort) {
+  std::vector<std::string> lines = lines_of(text);
+  for (const std::string& script : scripts) {
+    const auto substitutions = substitutions_of(script);
+    if (!substitutions) return std::nullopt;
+    for (const Substitution& one : *substitutions)
+      for (std::string& line : lines) {
+        effort.spend(line.size() + 1);
+        for (std::size_t at = line.find(one.from); at != std::string::npos; at = line.find(one.from, at + one.to.size())) {
+          line.replace(at, one.from.size(), one.to);
+          effort.spend(line.size());
+          if (!one.all) break;
+        }
+      }
+  }
+  std::string made = text_of(lines);
+  if (!text.empty() && text.back() != '\n') made.pop_back();
+  return made;
+}
+
+/// sed [-i] [-e] SCRIPT … [FILE …]
+struct Edit {
+  std::vector<std::string> scripts, files;
+  bool in_place = false, known = true;
+};
+
+Edit edit_of(const Words& words) {
+  Edit edit;
+  for (std::size_t i = 1; i < words.size(); ++i) {
+    if (words[i] == "-e" && i + 1 < words.size()) {
+      edit.scripts.push_back(words[++i]);
+    } else if (words[i].rfind("-i", 0) == 0) {
+      edit.in_place = true;
+    } else if (words[i].size() > 1 && words[i][0] == '-') {
+      edit.known = false;
+    } else if (edit.scripts.empty()) {
+      edit.scripts.push_back(words[i]);
+    } else {
+      edit.files.push_back(words[i]);
+    }
+  }
+  return edit;
+}
+
 Printed sorted(const Words& words, const std::string& input) {
   if (words.size() != 1) return std::nullopt;
   std::vector<std::string> lines = lines_of(input);
@@ -220,6 +304,16 @@ Printed sorted(const Words& words, const std::string& input) {
 }
 
 }  // namespace
+
+Shell::Outcome Shell::edit_files(const Words& scripts, const Words& files, bool known) {
+  for (const std::string& path : files) {
+    const auto text = text_of_file(path);
+    const Printed made = known && text ? edited(scripts, *text, effort_) : std::nullopt;
+    state_.files[path_of(path)] = made ? *made : unknown_word("", "what 'sed -i' makes of " + path);
+  }
+  spend_on_state();
+  return Outcome{};
+}
 
 std::optional<Shell::Outcome> Shell::pure(const Words& words) {
   const std::string name = words[0].substr(words[0].rfind('/') == std::string::npos ? 0 : words[0].rfind('/') + 1);
@@ -260,6 +354,22 @@ std::optional<Shell::Outcome> Shell::pure(const Words& words) {
     }
     spend_on_state();
     return done(text);
+  }
+  if (name == "sed") {
+    const Edit edit = edit_of(words);
+    if (edit.in_place) return edit_files(edit.scripts, edit.files, edit.known);
+    std::string text;
+    if (edit.files.empty() && !in_) return std::nullopt;
+    if (edit.files.empty()) text = in_->text.substr(std::min(in_->at, in_->text.size()));
+    for (const std::string& path : edit.files) {
+      const auto file = text_of_file(path);
+      if (!file) return std::nullopt;
+      text += *file;
+    }
+    if (const Printed made = edit.known ? edited(edit.scripts, text, effort_) : std::nullopt) return done(made);
+    if (!is_unknown(text)) return std::nullopt;
+    print_text(mark_of(text));
+    return unknown_outcome("", "what 'sed' makes of " + told(text));
   }
   if (name == "which") return words.size() == 2 ? done(words[1] + "\n") : std::nullopt;
   if (name == "dirname") return done(folder_name(words));

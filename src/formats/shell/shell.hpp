@@ -129,6 +129,7 @@ class Shell {
   Outcome shift(const Words& words);
   Outcome leave(Flow flow, const Words& words);
   std::optional<Outcome> pure(const Words& words);
+  Outcome edit_files(const Words& scripts, const Words& files, bool known);
   std::optional<std::string> text_of_file(const std::string& path) const;
   std::string path_of(const std::string& path) const;
   std::string folder_text();
