@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -190,6 +191,12 @@ struct Block {
 /// One of the stack's layers, not what stands before or after them.
 inline bool is_layer(const Block& block) { return block.role == Block::Role::decoder || block.role == Block::Role::encoder; }
 
+/// What makes and runs the modules of a network that is told by its own code; the rooms that run modules know what it is.
+class ModelSource {
+ public:
+  virtual ~ModelSource() = default;
+};
+
 /// A network, resolved from its config: dimensions, blocks, parameter tensors in registration order.
 struct Model {
   std::string name;
@@ -211,6 +218,7 @@ struct Model {
   std::vector<int> prediction_blocks;
   std::vector<std::string> unread_keys;   ///< keys of the config that nothing read
   std::vector<std::string> assumed;       ///< defaults taken, in words
+  std::shared_ptr<const ModelSource> source;   ///< of a network that is told by its own code (code.hpp); the blocks are what that code built
 
   std::int64_t parameters() const;          ///< trainable and frozen, tied tensors once
   std::int64_t active_parameters() const;   ///< routed experts counted top_k of experts

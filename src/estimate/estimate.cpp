@@ -81,7 +81,8 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
   flops::Setting setting;
   setting.sequence = strategy.seq_len;
   for (const flops::Convention& convention : flops::conventions()) {
-    if (!flops::conventions_apply(model) && convention.name != "6n" && convention.name != "exact") continue;
+    const bool counted = convention.name == "6n" || (convention.name == "exact" && !model.source);  // code's attention is counted in its kernels alone
+    if (!flops::conventions_apply(model) && !counted) continue;
     const double per_token = convention.per_token(model, setting) - frozen_gradients;
     report.conventions.push_back(
         {std::string(convention.name), per_token, flops::mfu(tokens_per_second, per_token, report.peak_flops_per_second)});

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/network_source.hpp"
 
 namespace plimsoll::program {
 
@@ -194,6 +195,7 @@ void share_embedding(Module& base) {
 }  // namespace
 
 std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape) {
+  if (const NetworkSource* source = network_source(model)) return source->modules(type, tape);
   auto root = std::make_unique<Module>();
   ByName by_name;
   const std::vector<const Block*> blocks = model.registered_blocks();

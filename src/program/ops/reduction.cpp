@@ -1,6 +1,7 @@
 #include "program/reduction.hpp"
 
 #include "program/ops/ops.hpp"
+#include "program/ops/pointwise.hpp"
 
 namespace plimsoll::program {
 
@@ -65,6 +66,7 @@ Tensor mean_over(const Tensor& x, const std::vector<int>& dimensions, bool keep)
 }  // namespace
 
 Tensor mean(const Tensor& x, int dimension, bool keep) { return mean_over(x, {dimension}, keep); }
+Tensor mean(const Tensor& x, const std::vector<int>& dimensions, bool keep) { return mean_over(x, dimensions, keep); }
 Tensor global_average_pool(const Tensor& x) { return mean_over(x, {-1, -2}, true); }
 
 Tensor layer_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in) {

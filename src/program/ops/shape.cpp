@@ -2,6 +2,7 @@
 
 #include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/pointwise.hpp"
 
 namespace plimsoll::program {
 
@@ -83,6 +84,8 @@ void launch_cat(Tape& tape, const Tensor& y, const Dims& strides, const std::vec
 }
 
 }  // namespace
+
+bool can_view(const Tensor& x, const Dims& sizes) { return view_strides(x, sizes).has_value(); }
 
 Tensor view(const Tensor& x, Dims sizes) {
   sizes = inferred(x, sizes);

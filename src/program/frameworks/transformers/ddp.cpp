@@ -4,6 +4,7 @@
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
+#include "program/modules/network_source.hpp"
 #include "strategy/msamp.hpp"
 
 namespace plimsoll::program {
@@ -50,7 +51,7 @@ DdpSettings hf_ddp_settings(const Strategy& strategy) {
 StepProgram record_ddp(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
   const DdpSettings options = hf_ddp_settings(strategy);
   tape.phase(Phase::init);
-  materialize(root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
+  materialize(root, tape, arrival_of(model, is_prepared_by_accelerate(strategy)));
   return record_wrapped(tape, {model, root, network, strategy}, options, every_micro_batch);
 }
 
@@ -69,7 +70,7 @@ StepProgram lower_hf_ddp(const Lowering& run, const Rank& rank) {
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   tape.phase(Phase::init);
-  materialize(*root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
+  materialize(*root, tape, arrival_of(model, is_prepared_by_accelerate(strategy)));
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
   return record_wrapped(tape, {model, *root, *network, strategy}, options, rank.every_micro_batch);
 }

@@ -4,15 +4,16 @@
 
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
+#include "program/modules/network_source.hpp"
 #include "strategy/msamp.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
-void put_on_device(Module& root, const Strategy& strategy, Tape& tape) {
+void put_on_device(const Model& model, Module& root, const Strategy& strategy, Tape& tape) {
   tape.phase(Phase::init);
-  materialize(root, tape, is_prepared_by_accelerate(strategy) ? Arrival::moved : Arrival::empty);
+  materialize(root, tape, arrival_of(model, is_prepared_by_accelerate(strategy)));
 }
 
 /// The steps; none where `some` of equal layers were to stand for all of them, and do not.
@@ -22,7 +23,7 @@ std::optional<StepProgram> record_steps(Tape& tape, const Model& model, Module& 
   const std::unique_ptr<Optimizer> optimizer = hf_optimizer(model, strategy, root, tape);
   const Batch batch = hf_batch(model, strategy, tape);
   TrainingLoop loop{network, *optimizer, parameters};
-  loop.passes_recur = hf_passes_recur(strategy);
+  loop.passes_recur = hf_passes_recur(strategy) && !model.source;  // code may keep what it made in a first pass
   std::unique_ptr<EqualLayers> equal;
   if (some) equal = hf_equal_layers(model, strategy, root, tape, parameters.size());
   tape.equal_layers = equal.get();
@@ -35,7 +36,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
   const Strategy& strategy = run.strategy;
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
-  put_on_device(*root, strategy, tape);
+  put_on_device(model, *root, strategy, tape);
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);
   return record_steps(tape, model, *root, *network, strategy, rank.every_micro_batch, some);
 }
@@ -43,7 +44,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
 }  // namespace
 
 StepProgram record_plain(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
-  put_on_device(root, strategy, tape);
+  put_on_device(model, root, strategy, tape);
   return std::move(*record_steps(tape, model, root, network, strategy, every_micro_batch, false));
 }
 

@@ -16,6 +16,7 @@
 #include "program/modules/diffusers/diffusion.hpp"
 #include "program/modules/transformers/expert_loop.hpp"
 #include "program/modules/float8_linear.hpp"
+#include "program/modules/network_source.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/optimizers/optimizer_kinds.hpp"
@@ -372,6 +373,7 @@ Batch text_batch(const Model& model, Tape& tape, std::int64_t batch, std::int64_
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
   const std::int64_t batch = strategy.micro_batch, length = strategy.seq_len;
   tape.operator_name = "inputs";
+  if (const NetworkSource* source = network_source(model)) return source->batch(strategy, tape);
   switch (model.task) {
     case Model::Task::causal_lm:
     case Model::Task::masked_lm:
@@ -465,7 +467,7 @@ std::vector<Module*> longest_block(const Model& model, Module& root, std::size_t
 }  // namespace
 
 std::unique_ptr<EqualLayers> hf_equal_layers(const Model& model, const Strategy& strategy, Module& root, Tape& tape, std::size_t leaves) {
-  const bool plain = hf_passes_recur(strategy) && !strategy.lora && strategy.base_weights == BaseWeights::as_trained;
+  const bool plain = hf_passes_recur(strategy) && !model.source && !strategy.lora && strategy.base_weights == BaseWeights::as_trained;
   if (!plain || strategy.grad_accum > 1 || hf_run_options(strategy).unchecked) return {};
   std::size_t first = 0;
   const std::vector<Module*> layers = longest_block(model, root, first);

@@ -1,0 +1,34 @@
+#include "program/modules/network_source.hpp"
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+
+namespace plimsoll::program {
+
+const NetworkSource* network_source(const Model& model) { return dynamic_cast<const NetworkSource*>(model.source.get()); }
+
+void refuse_beside_source(const Strategy& s) {
+  const auto require = [](bool modelled, const std::string& what, const std::string& key, const std::string& instead) {
+    if (!modelled) refuse(what + " is not modelled of a model that is read from code", key, instead);
+  };
+  require(s.framework == "transformers", "the training loop of '" + s.framework + "'", "framework",
+          "transformers, whose loop on one device and under DDP is plain PyTorch's");
+  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp, "'" + std::string(name_of(s.data_parallel)) + "'",
+          "data_parallel", "none or ddp");
+  require(s.compile == Strategy::Compile::no, "torch.compile", "compile", "none");
+  require(s.recompute.kind == Recompute::Kind::none || s.recompute.kind == Recompute::Kind::automatic, "recomputation by the framework",
+          "recompute", "none");
+  require(s.attention == AttentionKernel::automatic || s.attention == AttentionKernel::sdpa, "another attention than the code's own", "attention",
+          "leave it out");
+  require(!s.lora && !s.peft, "an adapter", "lora", "leave it out");
+  require(s.base_weights == BaseWeights::as_trained, "quantised weights", "base_weights", "leave it out");
+  require(s.low_precision != LowPrecision::fp8, "8-bit linears", "fp8", "leave it out");
+  require(s.optimizer != OptimizerKind::muon, "Muon, which asks which weights are hidden ones,", "optimizer", "adamw");
+  require(!s.liger_kernel, "Liger", "liger_kernel", "leave it out");
+}
+
+Arrival arrival_of(const Model& model, bool prepared_by_accelerate) {
+  return prepared_by_accelerate || model.source ? Arrival::moved : Arrival::empty;
+}
+
+}  // namespace plimsoll::program
