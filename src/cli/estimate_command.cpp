@@ -108,6 +108,7 @@ Command estimate_command() {
   command.options.push_back({Option::value, "--view", "what accelerate's or deepspeed's calculator says", false, {}});
   command.options.push_back({Option::value, "--against", "a record of `plimsoll rehearse`, side by side", false, {}});
   command.options.front().required = false;  // --from may say it
+  for (Option& option : code_options()) command.options.push_back(std::move(option));
   for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   command.options.push_back({Option::flag, "--all", "every training that a script starts, a line each", false, kScripts, true});
   for (Option& flag : strategy_flags()) command.options.push_back(std::move(flag));

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "plimsoll/code.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/formats.hpp"
 #include "plimsoll/power_limit.hpp"
@@ -49,6 +50,33 @@ std::vector<Option> run_options() {
           {Option::value, "--power-limit", "what each board may draw, such as 500W (nvidia-smi -pl)", false, {}},
           {Option::value, "--strategy", "JSON file of strategy keys; flags come on top", false, {}}};
 }
+
+std::vector<Option> code_options() {
+  return {{Option::value, "--code", "FILE:CLASS, an nn.Module of one's own, which is read and never run (docs/code.md)", false, kCode},
+          {Option::value, "--args", "NAME=VALUE,…: what the class, or its configuration, is made with", false, kCode},
+          {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode}};
+}
+
+namespace {
+
+/// The model of --code, --args and --input.
+Model coded_model(const Arguments& arguments) {
+  const std::string& word = arguments["--code"];
+  if (arguments.has("MODEL")) fail("MODEL and --code both say what is trained", "--code", "leave one of them out");
+  const std::size_t colon = word.rfind(':');
+  if (colon == std::string::npos || colon == 0 || colon + 1 == word.size()) fail("'" + word + "' is no FILE:CLASS", "--code", "such as model.py:GPT");
+  CodeModel code;
+  code.where = word.substr(0, colon);
+  code.text = read_file(code.where);
+  code.class_name = word.substr(colon + 1);
+  if (arguments.has("--args")) code.arguments = parse_code_arguments(arguments["--args"]);
+  code.inputs = arguments.all("--input");
+  return model_of_code(code);
+}
+
+Model model_of(const Arguments& arguments) { return arguments.has("--code") ? coded_model(arguments) : load_model(arguments["MODEL"]); }
+
+}  // namespace
 
 std::vector<Option> foreign_options() {
   return {{Option::words, "--from", "other programs' files (docs/formats); FORMAT:FILE forces", false, {}},
@@ -105,12 +133,14 @@ ForeignRun foreign_run(const Arguments& arguments) { return read_foreign(argumen
 
 Run run_of(const Arguments& arguments, const std::string& command, const std::string& taken) {
   if (!is_foreign(arguments)) {
-    if (!arguments.has("MODEL"))
-      fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, or --from FILE");
+    for (const char* flag : {"--args", "--input"})
+      if (arguments.has(flag) && !arguments.has("--code")) fail("is about the class that --code names", flag, "add --code FILE:CLASS");
+    if (!arguments.has("MODEL") && !arguments.has("--code"))
+      fail("MODEL is missing: what is trained", command, "a shipped model's name, a config.json, --code FILE:CLASS, or --from FILE");
     Cluster cluster = cluster_of(arguments, command);
     Strategy strategy = strategy_of(arguments, taken);
     std::vector<SaidKey> said = said_keys(strategy, arguments["--strategy"]);
-    return {load_model(arguments["MODEL"]), std::move(cluster), std::move(strategy), std::move(said)};
+    return {model_of(arguments), std::move(cluster), std::move(strategy), std::move(said)};
   }
   return run_of(arguments, foreign_run(arguments), taken);
 }

@@ -27,6 +27,10 @@ std::vector<std::pair<std::string, std::string>> stated_releases(const Arguments
 /// Throws Error where --on is missing.
 const std::string& cluster_name(const Arguments& arguments, const std::string& command);
 
+/// Heading of the options for models of one's own.
+inline constexpr const char* kCode = "A model of one's own (docs/code.md)";
+/// --code, --args and --input.
+std::vector<Option> code_options();
 /// Heading of the options for launch scripts.
 inline constexpr const char* kScripts = "Launch scripts (docs/formats/shell.md)";
 /// --from FILE…, --set, --launch, --show-resolved and the launch line behind "--": what a command adds to run_options() to read other programs' files.

@@ -1,0 +1,143 @@
+// From a class of a text to a Model.
+#include <algorithm>
+#include <charconv>
+
+#include "code/network.hpp"
+#include "code/torch/torch.hpp"
+#include "plimsoll/code.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+
+namespace code {
+
+Input parse_input(const std::string& text) {
+  static constexpr std::pair<std::string_view, DType> kTypes[] = {
+      {"int64", DType::int64}, {"int32", DType::int32}, {"float32", DType::fp32}, {"float16", DType::fp16}, {"bfloat16", DType::bf16}, {"bool", DType::boolean}};
+  const std::size_t colon = text.find(':'), open = text.find('[', colon == std::string::npos ? 0 : colon);
+  if (colon == std::string::npos || colon == 0 || open == std::string::npos || text.back() != ']')
+    fail("'" + text + "' is no input", "--input", "NAME:TYPE[SIZES], such as idx:int64[B,S]");
+  Input input;
+  input.name = text.substr(0, colon);
+  const std::string type = text.substr(colon + 1, open - colon - 1);
+  const auto* known = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& each) { return each.first == type; });
+  if (known == std::end(kTypes)) {
+    std::vector<std::string> names;
+    for (const auto& each : kTypes) names.emplace_back(each.first);
+    fail("there is no type '" + type + "' of inputs", "--input " + text, suggest(type, names));
+  }
+  input.type = known->second;
+  std::string_view sizes = std::string_view(text).substr(open + 1, text.size() - open - 2);
+  while (!sizes.empty()) {
+    const std::size_t comma = std::min(sizes.find(','), sizes.size());
+    const std::string_view size = sizes.substr(0, comma);
+    sizes.remove_prefix(std::min(comma + 1, sizes.size()));
+    constexpr std::int64_t kMost = std::int64_t{1} << 32;
+    std::int64_t number = 0;
+    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number);
+    if (size == "B" || size == "S")
+      input.sizes.push_back(size == "B" ? Input::kBatch : Input::kSequence);
+    else if (error == std::errc() && end == size.data() + size.size() && number > 0 && number < kMost)
+      input.sizes.push_back(number);
+    else
+      fail("'" + std::string(size) + "' is no size", "--input " + text, "B, the micro-batch, S, the sequence length, or a number");
+    if (input.sizes.size() > static_cast<std::size_t>(program::Dims::kMost)) fail("has too many dimensions", "--input " + text);
+  }
+  return input;
+}
+
+namespace {
+
+OperatorKind kind_of(const std::string& type) {
+  static constexpr std::pair<std::string_view, OperatorKind> kKinds[] = {{"torch.nn.Linear", OperatorKind::linear},
+                                                                         {"torch.nn.Embedding", OperatorKind::embedding},
+                                                                         {"torch.nn.LayerNorm", OperatorKind::layer_norm},
+                                                                         {"torch.nn.RMSNorm", OperatorKind::rms_norm}};
+  for (const auto& [name, kind] : kKinds)
+    if (type == name) return kind;
+  return OperatorKind::scale;
+}
+
+/// A module's own parameters as an operator; of no module with parameters: none.
+void add_operator(Block& block, BuiltModule& built, const std::string& path, const Value& module, std::unordered_map<const Object*, std::string>& known) {
+  Interpreter& interpreter = built.interpreter();
+  plimsoll::Operator op{};
+  op.name = path;
+  for (const ClassObject* type : module.as<InstanceObject>()->type->order)
+    if (op.kind = kind_of(type->name); op.kind != OperatorKind::scale) break;
+  for (const auto& [name, value] : interpreter.torch().state(module).parameters) {
+    if (value.is_none()) continue;
+    const program::Parameter& slot = *value.as<TensorObject>()->parameter;
+    ParameterTensor tensor{};
+    tensor.name = (path.empty() ? "" : path + ".") + interpreter.names().text(name);
+    for (int i = 0; i < slot.sizes.rank(); ++i) tensor.shape.push_back(slot.sizes[i]);
+    tensor.trainable = slot.trainable;
+    if (slot.type != DType::fp32) tensor.type = slot.type;
+    const auto [first, fresh] = known.emplace(value.object(), tensor.name);
+    if (!fresh) tensor.tied_to = first->second;
+    op.parameters.push_back(std::move(tensor));
+  }
+  if (op.kind == OperatorKind::linear && !op.parameters.empty() && op.parameters.front().shape.size() == 2) {
+    op.out_features = op.parameters.front().shape[0];
+    op.in_features = op.parameters.front().shape[1];
+    op.flops_per_token = 2.0 * static_cast<double>(op.in_features) * static_cast<double>(op.out_features);
+  }
+  if (!op.parameters.empty()) block.operators.push_back(std::move(op));
+}
+
+}  // namespace
+}  // namespace code
+
+std::vector<std::pair<std::string, std::string>> parse_code_arguments(const std::string& text) {
+  std::vector<std::pair<std::string, std::string>> arguments;
+  std::string piece;
+  int open = 0;
+  char quote = '\0';
+  const auto flush = [&] {
+    const std::size_t equals = piece.find('=');
+    if (equals == std::string::npos || equals == 0) fail("'" + piece + "' is no NAME=VALUE", "--args", "such as n_layer=12,n_embd=768");
+    arguments.emplace_back(piece.substr(0, equals), piece.substr(equals + 1));
+    piece.clear();
+  };
+  for (const char c : text) {
+    if (quote != '\0') {
+      if (c == quote) quote = '\0';
+    } else if (c == '"' || c == '\'') {
+      quote = c;
+    } else if (c == '(' || c == '[') {
+      ++open;
+    } else if (c == ')' || c == ']') {
+      --open;
+    } else if (c == ',' && open == 0) {
+      flush();
+      continue;
+    }
+    piece += c;
+  }
+  if (!piece.empty() || arguments.empty()) flush();
+  return arguments;
+}
+
+Model model_of_code(const CodeModel& code) {
+  std::vector<code::Input> inputs;
+  for (const std::string& text : code.inputs) inputs.push_back(code::parse_input(text));
+  if (inputs.empty()) fail("what forward is given is not told", "--input", "such as --input idx:int64[B,S] --input targets:int64[B,S]");
+  code::BuiltModule built(code);
+  Block block;
+  std::unordered_map<const code::Object*, std::string> known;
+  for (const auto& [path, module] : built.interpreter().torch().all_modules(built.module())) code::add_operator(block, built, path, module, known);
+  Model model;
+  model.name = code.where + ":" + code.class_name;
+  model.model_type = "code";
+  model.architecture = code.class_name;
+  const auto has_sequence = [](const code::Input& input) {
+    return std::find(input.sizes.begin(), input.sizes.end(), code::Input::kSequence) != input.sizes.end();
+  };
+  if (std::none_of(inputs.begin(), inputs.end(), has_sequence)) model.max_positions = 1;
+  model.blocks.push_back(std::move(block));
+  model.assumed.push_back("loop: loss = model(inputs), backward, optimizer.step(), zero_grad(); nothing of what forward returns but the loss outlives it");
+  model.source = code::make_source(code, std::move(inputs));
+  return model;
+}
+
+}  // namespace plimsoll

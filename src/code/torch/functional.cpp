@@ -1,0 +1,149 @@
+// torch.nn.functional.
+#include "code/torch/torch.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::code {
+
+using program::Dims;
+using program::Tensor;
+
+namespace {
+
+Torch& of(Interpreter& i) { return i.torch(); }
+Tensor input(Interpreter& i, Bound& a) { return of(i).tensor_of(a[0], "input"); }
+bool is(Interpreter& i, const Value& value) { return value.is_bound() && i.truth(value); }
+
+Value linear(Interpreter& i, Bound& a) {
+  const Tensor x = input(i, a), weight = of(i).tensor_of(a[1], "weight"), bias = of(i).tensor_or_none(a[2], "bias");
+  of(i).check_devices({&x, &weight, &bias});
+  if (weight.rank() != 2 || x.rank() < 2 || x.size(-1) != weight.size(1))
+    of(i).wrong_shape("mat1 and mat2 shapes cannot be multiplied (" + std::to_string(x.elements() / std::max<std::int64_t>(x.size(-1), 1)) + "x" +
+                      std::to_string(x.size(-1)) + " and " + std::to_string(weight.size(-1)) + "x" + std::to_string(weight.size(0)) + ")");
+  return of(i).wrap(program::linear(x, weight, bias));
+}
+
+Value embedding(Interpreter& i, Bound& a) {
+  const Tensor indices = input(i, a), weight = of(i).tensor_of(a[1], "weight");
+  of(i).check_devices({&indices, &weight});
+  if (indices.dtype() != DType::int64 && indices.dtype() != DType::int32)
+    of(i).wrong_shape("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got another (while checking arguments for embedding)");
+  of(i).check_rank(indices.rank() + 1);
+  return of(i).wrap(program::embedding(weight, indices));
+}
+
+void check_normalized(Interpreter& i, const Tensor& x, const Value& shape) {
+  const Dims sizes = of(i).sizes_of(shape, "normalized_shape");
+  if (sizes.rank() != 1) i.unknown("a norm over several dimensions");
+  if (x.rank() < 1 || x.size(-1) != sizes[0])
+    of(i).wrong_shape("Given normalized_shape=[" + std::to_string(sizes[0]) + "], expected input with shape [*, " + std::to_string(sizes[0]) + "]");
+}
+
+Value layer_norm(Interpreter& i, Bound& a) {
+  const Tensor x = input(i, a), weight = of(i).tensor_or_none(a[2], "weight"), bias = of(i).tensor_or_none(a[3], "bias");
+  of(i).check_devices({&x, &weight, &bias});
+  check_normalized(i, x, a[1]);
+  return of(i).wrap(program::layer_norm(x, weight, bias));
+}
+
+Value rms_norm(Interpreter& i, Bound& a) {
+  const Tensor x = input(i, a), weight = of(i).tensor_or_none(a[2], "weight");
+  of(i).check_devices({&x, &weight});
+  check_normalized(i, x, a[1]);
+  return of(i).wrap(program::rms_norm(x, weight));
+}
+
+template <Tensor (*kFunction)(const Tensor&)>
+Value activation(Interpreter& i, Bound& a) {
+  if (a.values.size() > 1 && is(i, a[1]) && a[1].is_boolean()) i.unknown("an activation in place");
+  return of(i).wrap(kFunction(input(i, a)));
+}
+
+Value dropout(Interpreter& i, Bound& a) {
+  const Tensor x = input(i, a);
+  const double rate = a.has(1) ? i.number(a[1], "dropout's p") : 0.5;
+  const bool trains = !a[2].is_bound() || i.truth(a[2]);
+  if (rate < 0 || rate > 1) i.raise("ValueError", "dropout probability has to be between 0 and 1, but got " + i.written(a[1]));
+  if (is(i, a[3])) i.unknown("dropout in place");
+  return rate == 0 || !trains ? a[0] : of(i).wrap(program::dropout(x, rate));
+}
+
+Value attention(Interpreter& i, Bound& a) {
+  const Tensor query = input(i, a), key = of(i).tensor_of(a[1], "key"), value = of(i).tensor_of(a[2], "value");
+  const Tensor mask = of(i).tensor_or_none(a[3], "attn_mask");
+  of(i).check_devices({&query, &key, &value, &mask});
+  if (query.rank() != 4 || key.rank() != 4 || value.rank() != 4) i.unknown("scaled_dot_product_attention of other than 4 dimensions");
+  const bool grouped = is(i, a[7]);
+  const bool fits = query.size(0) == key.size(0) && key.size(0) == value.size(0) && query.size(3) == key.size(3) && key.size(2) == value.size(2) &&
+                    key.size(1) == value.size(1) && (grouped ? key.size(1) > 0 && query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1));
+  if (!fits) of(i).wrong_shape("scaled_dot_product_attention: the shapes of query, key and value do not fit");
+  program::AttentionArguments arguments;
+  arguments.dropout = a.has(4) ? i.number(a[4], "dropout_p") : 0;
+  arguments.causal = is(i, a[5]);
+  arguments.enable_gqa = grouped;
+  if (arguments.causal && mask) of(i).wrong_shape("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True");
+  // autocast's wrapper casts its arguments in the compiler's order, the last one first.
+  const Tensor low_value = program::autocast_low(value), low_key = program::autocast_low(key), low_query = program::autocast_low(query);
+  return of(i).wrap(program::scaled_dot_product_attention(low_query, low_key, low_value, mask, arguments));
+}
+
+/// What only plain means take.
+void check_reduction(Interpreter& i, const Value& reduction) {
+  if (reduction.is_bound() && i.words(reduction, "reductions") != "mean") i.unknown("a loss with reduction='" + i.words(reduction, "reductions") + "'", "mean");
+}
+
+Value cross_entropy(Interpreter& i, Bound& a) {
+  const Tensor logits = input(i, a), target = of(i).tensor_of(a[1], "target");
+  if (a.has(2)) i.unknown("cross_entropy with weights of classes");
+  check_reduction(i, a[4]);
+  if (a.has(5) && i.number(a[5], "label_smoothing") != 0) i.unknown("cross_entropy with label smoothing");
+  of(i).check_devices({&logits, &target});
+  if (logits.rank() != 2 || target.rank() != 1 || target.dtype() != DType::int64)
+    i.unknown("cross_entropy of logits of " + std::to_string(logits.rank()) + " dimensions and a target of " + std::to_string(target.rank()),
+              "logits.view(-1, classes), targets.view(-1)");
+  if (logits.size(0) != target.size(0))
+    of(i).wrong_shape("Expected input batch_size (" + std::to_string(logits.size(0)) + ") to match target batch_size (" + std::to_string(target.size(0)) + ").");
+  return of(i).wrap(program::cross_entropy(logits, target));
+}
+
+Value mse_loss(Interpreter& i, Bound& a) {
+  const Tensor x = input(i, a), target = of(i).tensor_of(a[1], "target");
+  check_reduction(i, a[2]);
+  of(i).check_devices({&x, &target});
+  if (x.sizes() != target.sizes() || target.requires_grad()) i.unknown("mse_loss of tensors of several shapes, or with a target that takes a gradient");
+  return of(i).wrap(program::mse_loss(x, target));
+}
+
+Value pad(Interpreter& i, Bound& a) {
+  const Tensor x = input(i, a);
+  const Dims sizes = of(i).sizes_of(a[1], "pad");
+  if (a.has(2) && i.words(a[2], "modes") != "constant") i.unknown("padding with mode '" + i.words(a[2], "modes") + "'", "constant");
+  if (sizes.rank() != 2 || sizes[0] < 0 || sizes[1] < 0) i.unknown("padding of another than the last dimension");
+  return of(i).wrap(program::pad_last(x, sizes[0], sizes[1]));
+}
+
+constexpr LibraryRow kRows[] = {
+    {"linear", "input, weight, bias=", linear},
+    {"embedding", "input, weight", embedding},
+    {"layer_norm", "input, normalized_shape, weight=, bias=, eps=", layer_norm},
+    {"rms_norm", "input, normalized_shape, weight=, eps=", rms_norm},
+    {"gelu", "input, approximate=", activation<program::gelu>},
+    {"silu", "input, inplace=", activation<program::silu>},
+    {"relu", "input, inplace=", activation<program::relu>},
+    {"tanh", "input", activation<program::tanh>},
+    {"sigmoid", "input", activation<program::sigmoid>},
+    {"dropout", "input, p=, training=, inplace=", dropout},
+    {"scaled_dot_product_attention", "query, key, value, attn_mask=, dropout_p=, is_causal=, scale=, enable_gqa=", attention},
+    {"cross_entropy", "input, target, weight=, ignore_index=, reduction=, label_smoothing=, size_average=", cross_entropy},
+    {"mse_loss", "input, target, reduction=", mse_loss},
+    {"pad", "input, pad, mode=, value=", pad},
+};
+
+}  // namespace
+
+void define_functional(Interpreter& i, Torch&) {
+  NamespaceObject& library = i.library("torch.nn.functional");
+  for (const LibraryRow& row : kRows)
+    library.attributes[i.symbol(row.name)] = i.native(std::string("torch.nn.functional.") + row.name, row.signature, row.run);
+}
+
+}  // namespace plimsoll::code

@@ -1,0 +1,44 @@
+// What an nn.Module holds beside attributes.
+#pragma once
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "code/objects.hpp"
+#include "program/module.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::code {
+
+/// A tensor, or a parameter, which is a slot whose tensor may change.
+class TensorObject final : public Object {
+ public:
+  TensorObject(Heap& heap, program::Tensor tensor_in) : Object(heap), tensor(std::move(tensor_in)) {}
+  void clear() override { tensor.reset(); }
+  program::Tensor tensor;  ///< of a parameter the host's, until it is on the device
+  std::shared_ptr<program::Parameter> parameter;
+
+  const program::Tensor& current() const { return parameter && parameter->tensor ? parameter->tensor : tensor; }
+};
+
+/// In the order in which they were registered; None where a name was registered for nothing.
+struct ModuleState {
+  std::vector<std::pair<Symbol, Value>> parameters, modules;
+  struct Buffer {
+    Symbol name;
+    Value value;
+    bool persistent = true;
+  };
+  std::vector<Buffer> buffers;
+  bool training = true;
+  program::Module* module = nullptr;  ///< what wrappers see of it; null until there is one
+
+  void clear() {
+    parameters.clear();
+    modules.clear();
+    buffers.clear();
+  }
+};
+
+}  // namespace plimsoll::code

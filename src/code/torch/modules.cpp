@@ -1,0 +1,325 @@
+// torch.nn.Module: what it registers, how it is called, what it tells of itself (torch/nn/modules/module.py).
+#include <algorithm>
+#include <unordered_set>
+
+#include "code/torch/torch.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::code {
+
+using program::Tensor;
+
+namespace {
+
+Torch& of(Interpreter& i) { return i.torch(); }
+
+template <class Items>
+auto find(Items& items, Symbol name) {
+  return std::find_if(items.begin(), items.end(), [&](const auto& item) {
+    if constexpr (requires { item.first; })
+      return item.first == name;
+    else
+      return item.name == name;
+  });
+}
+
+template <class Items>
+void put(Items& items, Symbol name, Value value) {
+  const auto known = find(items, name);
+  if (known != items.end())
+    known->second = std::move(value);
+  else
+    items.emplace_back(name, std::move(value));
+}
+
+Value init(Interpreter& i, Bound& a) {
+  auto* instance = a[0].as<InstanceObject>();
+  if (instance == nullptr) i.raise("TypeError", "Module.__init__() asks for a module");
+  if (!instance->module) instance->module = std::make_unique<ModuleState>();
+  return Value::none();
+}
+
+Value register_buffer(Interpreter& i, Bound& a) {
+  ModuleState& state = of(i).state(a[0]);
+  const Symbol name = i.symbol(i.words(a[1], "buffer names"));
+  if (!a[2].is_none()) (void)of(i).tensor_of(a[2], "a buffer");
+  const auto known = find(state.buffers, name);
+  const ModuleState::Buffer buffer{name, a[2], !a[3].is_bound() || i.truth(a[3])};
+  if (known != state.buffers.end())
+    *known = buffer;
+  else
+    state.buffers.push_back(buffer);
+  return Value::none();
+}
+
+Value register_parameter(Interpreter& i, Bound& a) {
+  put(of(i).state(a[0]).parameters, i.symbol(i.words(a[1], "parameter names")), a[2]);
+  return Value::none();
+}
+
+Value add_module(Interpreter& i, Bound& a) {
+  put(of(i).state(a[0]).modules, i.symbol(i.words(a[1], "module names")), a[2]);
+  return Value::none();
+}
+
+Value apply(Interpreter& i, Bound& a) {
+  const std::vector<std::pair<Symbol, Value>> children = of(i).state(a[0]).modules;
+  for (const auto& [name, child] : children)
+    if (!child.is_none()) (void)i.call(i.attribute(child, i.symbol("apply")), std::vector<Value>{a[1]});
+  (void)i.call(a[1], std::vector<Value>{a[0]});
+  return a[0];
+}
+
+Value pairs_of(Interpreter& i, const std::vector<std::pair<std::string, Value>>& items, bool names) {
+  std::vector<Value> made;
+  for (const auto& [name, value] : items) made.push_back(names ? i.tuple({i.text(name), value}) : value);
+  return Value(i.iterate(i.list(std::move(made))));
+}
+
+template <bool kNames>
+Value parameters(Interpreter& i, Bound& a) {
+  return pairs_of(i, of(i).all_parameters(a[0]), kNames);
+}
+
+template <bool kNames>
+Value modules(Interpreter& i, Bound& a) {
+  return pairs_of(i, of(i).all_modules(a[0]), kNames);
+}
+
+template <bool kNames>
+Value children(Interpreter& i, Bound& a) {
+  std::vector<std::pair<std::string, Value>> items;
+  for (const auto& [name, child] : of(i).state(a[0]).modules)
+    if (!child.is_none()) items.emplace_back(i.names().text(name), child);
+  return pairs_of(i, items, kNames);
+}
+
+template <bool kNames>
+Value buffers(Interpreter& i, Bound& a) {
+  std::vector<std::pair<std::string, Value>> items;
+  for (const auto& [path, module] : of(i).all_modules(a[0]))
+    for (const auto& buffer : of(i).state(module).buffers)
+      if (!buffer.value.is_none()) items.emplace_back((path.empty() ? "" : path + ".") + i.names().text(buffer.name), buffer.value);
+  return pairs_of(i, items, kNames);
+}
+
+Value train(Interpreter& i, Bound& a) {
+  for (const auto& item : of(i).all_modules(a[0])) of(i).state(item.second).training = !a[1].is_bound() || i.truth(a[1]);
+  return a[0];
+}
+
+Value require_grad(Interpreter& i, Bound& a) {
+  for (const auto& item : of(i).all_parameters(a[0]))
+    of(i).set_tensor_attribute(item.second, i.symbol("requires_grad"), Value::boolean(!a[1].is_bound() || i.truth(a[1])));
+  return a[0];
+}
+
+/// Module.to(dtype), and .to(device), which changes nothing before the whole is moved.
+Value to(Interpreter& i, Bound& a) {
+  std::vector<Value> wanted = a.rest;
+  for (std::size_t at : {std::size_t{1}, std::size_t{2}})
+    if (a.has(at)) wanted.push_back(a[at]);
+  for (const Value& each : wanted) {
+    const auto* token = each.as<TokenObject>();
+    if (token == nullptr || token->kind != TokenObject::Kind::dtype) continue;
+    const DType type = of(i).type_of(each);
+    for (const auto& item : of(i).all_parameters(a[0])) {
+      auto& object = *item.second.as<TensorObject>();
+      if (of(i).is_on_device(object.current())) i.unknown("changing a module's type on the device");
+      const bool trains = object.tensor.requires_grad();
+      object.tensor = program::to(object.tensor.detach(), type);
+      object.tensor.set_requires_grad(trains);
+      object.parameter->type = type;
+    }
+  }
+  return a[0];
+}
+
+Value without_forward(Interpreter& i, Bound& a) {
+  i.raise("NotImplementedError", "Module [" + i.type_name(a[0]) + "] is missing the required \"forward\" function");
+}
+
+Value state_dict(Interpreter& i, Bound&) { i.unknown("a module's state_dict"); }
+
+constexpr LibraryRow kRows[] = {
+    {"__init__", "self, *args, **kwargs", init},
+    {"forward", "self, *args, **kwargs", without_forward},
+    {"register_buffer", "self, name, tensor, persistent=", register_buffer},
+    {"register_parameter", "self, name, param", register_parameter},
+    {"add_module", "self, name, module", add_module},
+    {"register_module", "self, name, module", add_module},
+    {"apply", "self, fn", apply},
+    {"parameters", "self, recurse=", parameters<false>},
+    {"named_parameters", "self, prefix=, recurse=", parameters<true>},
+    {"modules", "self", modules<false>},
+    {"named_modules", "self", modules<true>},
+    {"children", "self", children<false>},
+    {"named_children", "self", children<true>},
+    {"buffers", "self", buffers<false>},
+    {"named_buffers", "self", buffers<true>},
+    {"train", "self, mode=", train},
+    {"eval", "self", [](Interpreter& i, Bound& a) { return a.values.push_back(Value::boolean(false)), train(i, a); }},
+    {"requires_grad_", "self, requires_grad=", require_grad},
+    {"to", "self, *wanted, device=, dtype=", to},
+    {"state_dict", "self", state_dict},
+};
+
+}  // namespace
+
+ModuleState& Torch::state(const Value& module) {
+  auto* instance = module.as<InstanceObject>();
+  if (instance == nullptr || !instance->type->is_module) i_.raise("TypeError", i_.type_name(module) + " is not a Module subclass");
+  if (!instance->module) i_.raise("AttributeError", "cannot assign module before Module.__init__() call");
+  return *instance->module;
+}
+
+Value Torch::module_attribute(InstanceObject& instance, Symbol name) {
+  if (!instance.module) return {};
+  ModuleState& state = *instance.module;
+  if (const auto known = find(state.parameters, name); known != state.parameters.end()) return known->second;
+  if (const auto known = find(state.modules, name); known != state.modules.end()) return known->second;
+  if (const auto known = find(state.buffers, name); known != state.buffers.end()) return known->value;
+  if (i_.names().text(name) == "training") return Value::boolean(state.training);
+  return {};
+}
+
+/// Module.__setattr__.
+bool Torch::set_module_attribute(InstanceObject& instance, Symbol name, const Value& value) {
+  if (!instance.type->is_module) return false;
+  const auto* child = value.as<InstanceObject>();
+  const bool is_module = child != nullptr && child->type->is_module;
+  const bool is_parameter = is_tensor(value) && value.as<TensorObject>()->parameter;
+  if (!instance.module) {
+    if (is_module) i_.raise("AttributeError", "cannot assign module before Module.__init__() call");
+    if (is_parameter) i_.raise("AttributeError", "cannot assign parameters before Module.__init__() call");
+    return false;
+  }
+  ModuleState& state = *instance.module;
+  if (is_parameter || is_module) {
+    if (is_parameter && state.module != nullptr) i_.unknown("a parameter that is set while the module runs");
+    instance.attributes.erase(name);
+    if (is_parameter)
+      put(state.parameters, name, value);
+    else
+      put(state.modules, name, value);
+    return true;
+  }
+  if (const auto known = find(state.parameters, name); known != state.parameters.end()) {
+    if (!value.is_none()) i_.raise("TypeError", "cannot assign '" + i_.type_name(value) + "' as parameter '" + i_.names().text(name) + "' (torch.nn.Parameter or None expected)");
+    known->second = value;
+    return true;
+  }
+  if (const auto known = find(state.modules, name); known != state.modules.end()) {
+    if (!value.is_none()) i_.raise("TypeError", "cannot assign '" + i_.type_name(value) + "' as child module '" + i_.names().text(name) + "' (torch.nn.Module or None expected)");
+    known->second = value;
+    return true;
+  }
+  if (const auto known = find(state.buffers, name); known != state.buffers.end()) {
+    known->value = value;
+    if (state.module != nullptr) state.module->buffer(i_.names().text(name)) = is_tensor(value) ? tensor(value) : Tensor();
+    return true;
+  }
+  if (i_.names().text(name) == "training") {
+    state.training = i_.truth(value);
+    return true;
+  }
+  return false;
+}
+
+bool Torch::erase_attribute(InstanceObject& instance, Symbol name) {
+  if (!instance.module) return false;
+  ModuleState& state = *instance.module;
+  const auto erase = [&](auto& items) {
+    const auto known = find(items, name);
+    if (known == items.end()) return false;
+    items.erase(known);
+    return true;
+  };
+  return erase(state.parameters) || erase(state.modules) || erase(state.buffers);
+}
+
+std::vector<Symbol> Torch::module_names(InstanceObject& instance) {
+  std::vector<Symbol> names;
+  if (!instance.module) return names;
+  for (const auto& item : instance.module->parameters) names.push_back(item.first);
+  for (const auto& item : instance.module->modules) names.push_back(item.first);
+  for (const auto& item : instance.module->buffers) names.push_back(item.name);
+  return names;
+}
+
+Value Torch::make_parameter(Tensor tensor, bool trains) {
+  if (is_on_device(tensor)) i_.unknown("a parameter that is made on the device while the module runs");
+  Tensor own = tensor.detach();
+  own.set_requires_grad(trains);
+  Held<TensorObject> made(new TensorObject(i_.heap(), own));
+  made->parameter = std::make_shared<program::Parameter>(
+      program::Parameter{.name = {}, .sizes = own.sizes(), .type = own.dtype(), .trainable = trains, .tensor = {}});
+  return Value(made);
+}
+
+/// Module.__call__: its frames hold the arguments until forward has returned; hooks of wrappers see and may replace the tensors among them.
+Value Torch::call_module(Bound& a) {
+  ModuleState& own = state(a[0]);
+  const Value forward = i_.attribute(a[0], i_.symbol("forward"));
+  if (own.module == nullptr) return i_.call(forward, CallArguments{a.rest, a.keyword_rest});
+  std::vector<Value*> places;
+  for (Value& each : a.rest) places.push_back(&each);
+  for (auto& item : a.keyword_rest) places.push_back(&item.second);
+  std::erase_if(places, [](const Value* place) { return !is_tensor(*place) || place->as<TensorObject>()->parameter; });
+  std::vector<Tensor> tensors;
+  const bool hooked = !own.module->pre_forward.empty();
+  if (hooked)
+    for (const Value* place : places) tensors.push_back(tensor(*place));
+  std::vector<Tensor*> arguments;
+  for (Tensor& each : tensors) arguments.push_back(&each);
+  program::Tape& tape = device_ != nullptr ? *device_ : host_;
+  program::ModuleCall call(*own.module, tape, arguments);
+  for (std::size_t at = 0; at < tensors.size(); ++at)
+    if (tensors[at].impl() != tensor(*places[at]).impl()) *places[at] = wrap(std::move(tensors[at]));
+  tensors.clear();
+  Value result = i_.call(forward, CallArguments{a.rest, a.keyword_rest});
+  if (!own.module->post_forward.empty()) {
+    std::vector<Value> outputs;
+    if (is_tensor(result)) outputs.push_back(result);
+    if (const auto* several = result.as<SequenceObject>())
+      for (const Value& each : several->items)
+        if (is_tensor(each)) outputs.push_back(each);
+    std::vector<Tensor*> seen;
+    for (const Value& each : outputs) seen.push_back(&each.as<TensorObject>()->tensor);
+    call.done(seen);
+  }
+  return result;
+}
+
+std::vector<std::pair<std::string, Value>> Torch::all_modules(const Value& root) {
+  std::vector<std::pair<std::string, Value>> all;
+  std::unordered_set<const Object*> seen;
+  const std::function<void(const std::string&, const Value&)> visit = [&](const std::string& path, const Value& module) {
+    const Interpreter::Depth deeper(i_);
+    if (module.is_none() || !seen.insert(module.object()).second) return;
+    i_.step();
+    all.emplace_back(path, module);
+    for (const auto& [name, child] : state(module).modules) visit((path.empty() ? "" : path + ".") + i_.names().text(name), child);
+  };
+  visit("", root);
+  return all;
+}
+
+std::vector<std::pair<std::string, Value>> Torch::all_parameters(const Value& root) {
+  std::vector<std::pair<std::string, Value>> all;
+  std::unordered_set<const Object*> seen;
+  for (const auto& [path, module] : all_modules(root))
+    for (const auto& [name, value] : state(module).parameters)
+      if (!value.is_none() && seen.insert(value.object()).second) all.emplace_back((path.empty() ? "" : path + ".") + i_.names().text(name), value);
+  return all;
+}
+
+void define_modules(Interpreter& i, Torch&) {
+  const Held<ClassObject> type = i.native_class("torch.nn.Module", {i.builtin_class("object")});
+  type->is_module = true;
+  for (const LibraryRow& row : kRows) type->attributes.set(i.symbol(row.name), i.method(std::string("Module.") + row.name, row.signature, row.run));
+  type->attributes.set(i.symbol("__call__"), i.method("Module.__call__", "self, *args, **kwargs", [](Interpreter& inner, Bound& a) { return inner.torch().call_module(a); }));
+  i.library("torch.nn").attributes[i.symbol("Module")] = Value(type);
+}
+
+}  // namespace plimsoll::code

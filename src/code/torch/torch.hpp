@@ -1,0 +1,116 @@
+// torch, as model code sees it: names bound to the tape and its operators. No operator is described here; each is one of program/ops.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "code/interpreter.hpp"
+#include "code/torch/module_state.hpp"
+#include "program/ops/ops.hpp"
+
+namespace plimsoll::code {
+
+/// A row of a library: name, signature (Interpreter::native), what it does.
+struct LibraryRow {
+  const char *name, *signature;
+  Value (*run)(Interpreter&, Bound&);
+};
+
+class Torch {
+ public:
+  explicit Torch(Interpreter& interpreter);
+  ~Torch();
+  Torch(const Torch&) = delete;
+  Torch& operator=(const Torch&) = delete;
+
+  // ---- where tensors are ----
+  /// The device's tape from now on; before, all tensors are the host's.
+  void put_on(program::Tape& device) { device_ = &device; }
+  program::Tape& host() { return host_; }
+  bool is_on_device(const program::Tensor& tensor) const { return &tensor.tape() == device_; }
+  /// The tape of a device= argument; unbound or None: the host's.
+  program::Tape& tape_of(const Value& device);
+  /// Throws Raised, as PyTorch does, where tensors are on several devices; a number on the host may be anywhere.
+  void check_devices(std::initializer_list<const program::Tensor*> tensors);
+
+  // ---- tensors and values (torch.cpp) ----
+  static bool is_tensor(const Value& value) { return value.as<TensorObject>() != nullptr; }
+  const program::Tensor& tensor(const Value& value) const;
+  /// An argument that must be a tensor; undefined where it is None or was not given.
+  program::Tensor tensor_or_none(const Value& value, const char* what);
+  const program::Tensor& tensor_of(const Value& value, const char* what);
+  Value wrap(program::Tensor tensor);
+  Value wrap_all(std::vector<program::Tensor> tensors);
+  program::Dims sizes_of(const Value& value, const char* what);
+  /// Sizes of a call: view(2, 3), view((2, 3)); those in `rest` first.
+  program::Dims sizes_of(const std::vector<Value>& rest, const char* what);
+  Value size_value(const program::Dims& sizes);
+  int dimension_of(const Value& value, int rank);
+  DType type_of(const Value& value);
+  Value type_value(DType type);
+  ClassObject* class_of(const Value& value);
+  [[noreturn]] void wrong_shape(const std::string& message) { i_.raise("RuntimeError", message); }
+  /// Throws Raised where the two do not broadcast.
+  void check_broadcast(const program::Tensor& a, const program::Tensor& b);
+  /// Throws Error (refused) where a tensor would get more dimensions or elements than are modelled.
+  program::Dims checked(std::vector<std::int64_t> sizes);
+  void check_rank(int rank);
+
+  // ---- operators of Python (operators.cpp) ----
+  Value binary(Operator op, const Value& a, const Value& b);
+  Value in_place(Operator op, const Value& target, const Value& other);
+  Value compared(Operator op, const Value& a, const Value& b);
+  Value unary(Operator op, const Value& value);
+  program::Tensor matmul(const program::Tensor& a, const program::Tensor& b);
+  // ---- indices (indexing.cpp) ----
+  Value indexed(const Value& of, const Value& key);
+  void set_indexed(const Value& of, const Value& key, const Value& value);
+  Value rows_of(const Value& of);
+  // ---- attributes of tensors (tensor_methods.cpp) ----
+  Value tensor_attribute(const Value& of, Symbol name);
+  void set_tensor_attribute(const Value& of, Symbol name, const Value& value);
+  std::vector<std::string> tensor_attributes() const;
+  Value token_attribute(const TokenObject& token, Symbol name);
+  // ---- modules (modules.cpp) ----
+  Value module_attribute(InstanceObject& instance, Symbol name);
+  bool set_module_attribute(InstanceObject& instance, Symbol name, const Value& value);
+  bool erase_attribute(InstanceObject& instance, Symbol name);
+  std::vector<Symbol> module_names(InstanceObject& instance);
+  /// The state of a module; throws Raised where its __init__ was not called.
+  ModuleState& state(const Value& module);
+  Value make_parameter(program::Tensor tensor, bool trains = true);
+  Value call_module(Bound& arguments);
+  /// Modules below `root`, itself first, as torch's modules().
+  std::vector<std::pair<std::string, Value>> all_modules(const Value& root);
+  std::vector<std::pair<std::string, Value>> all_parameters(const Value& root);
+
+  /// A function that runs within no_grad or enable_grad.
+  Value without_grad(WrapperObject& wrapper, CallArguments arguments);
+  /// What both tapes record of gradients.
+  void enable_grad(bool yes);
+  bool grad_enabled() const { return host_.grad_enabled; }
+
+  Interpreter& interpreter() { return i_; }
+
+ private:
+  friend void define_tensor_methods(Interpreter& i, Torch& torch);
+  friend void define_modules(Interpreter& i, Torch& torch);
+
+  Interpreter& i_;
+  program::Tape& host_;
+  program::Tape* device_ = nullptr;
+  std::unordered_map<Symbol, Value> methods_;  ///< of tensors
+  Held<ClassObject> tensor_class_, parameter_class_;
+};
+
+/// Functions of torch and torch.nn.functional (functions.cpp, functional.cpp), methods of tensors, nn.Module and its classes, torch.nn.init.
+void define_functions(Interpreter& i, Torch& torch);
+void define_functional(Interpreter& i, Torch& torch);
+void define_tensor_methods(Interpreter& i, Torch& torch);
+void define_modules(Interpreter& i, Torch& torch);
+void define_layers(Interpreter& i, Torch& torch);
+void define_contexts(Interpreter& i, Torch& torch);
+void define_init(Interpreter& i, Torch& torch);
+
+}  // namespace plimsoll::code
