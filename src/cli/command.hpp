@@ -67,6 +67,7 @@ Command merge_command();
 Command sweep_command();
 Command compare_command();
 Command campaign_command();
+Command mcp_command();
 Command serve_command();
 Command completion_command();
 Command man_command();

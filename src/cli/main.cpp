@@ -51,7 +51,7 @@ std::vector<Command> grouped() {
 #ifdef PLIMSOLL_SERVE
                                      serve_command(),
 #endif
-                                     completion_command(), man_command()});
+                                     mcp_command(), completion_command(), man_command()});
   return all;
 }
 
