@@ -154,7 +154,7 @@ struct Report {
 /// "Does not fit" is a result.
 Report estimate(const Model& model, const Cluster& cluster, const Strategy& strategy);
 /// The same, whose refusal names the nearest variation of what was said that is played ("--attention sdpa"), found by trying single
-/// changes: as long as it takes to lower a few programs.
-Report estimate_or_nearest(const Model& model, const Cluster& cluster, const Strategy& strategy);
+/// changes: as long as it takes to lower a few programs. `resolved` gets the strategy as it was settled, for who shows it too.
+Report estimate_or_nearest(const Model& model, const Cluster& cluster, const Strategy& strategy, Strategy* resolved = nullptr);
 
 }  // namespace plimsoll

@@ -58,8 +58,9 @@ std::string answer_export(const Json& request) {
 
 std::string answer_estimate(const Json& request) {
   const AskedRun asked = asked_run(request);
-  const Report report = estimate_or_nearest(asked.model, asked.cluster, asked.strategy);
-  return to_json(report, settled_keys(resolve(asked.strategy, asked.model, asked.cluster), asked.said));
+  Strategy resolved;
+  const Report report = estimate_or_nearest(asked.model, asked.cluster, asked.strategy, &resolved);
+  return to_json(report, settled_keys(resolved, asked.said));
 }
 
 std::optional<std::int64_t> stage_of(const Json& request) {

@@ -69,8 +69,9 @@ int run_estimate(const Arguments& arguments) {
   if (arguments.has("--all")) return estimate_all(arguments, format);
   const Run run = run_of(arguments, "estimate");
   if (arguments.has("--against")) return print_to(arguments, against(arguments, run)), kFits;
-  const Report report = estimate_or_nearest(run.model, run.cluster, run.strategy);
-  const auto settings = [&] { return settled_keys(resolve(run.strategy, run.model, run.cluster), run.said); };
+  Strategy resolved;
+  const Report report = estimate_or_nearest(run.model, run.cluster, run.strategy, &resolved);
+  const auto settings = [&] { return settled_keys(resolved, run.said); };
   const ReportWriters writers{[&](const TextStyle& style) {
                                 const bool helps = report.verdict == Verdict::does_not_fit && style.detail != TextStyle::Detail::brief;
                                 return to_text(report, style) + (helps ? what_would_fit(arguments, run, report) : std::string());

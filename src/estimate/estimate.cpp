@@ -195,9 +195,11 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
 
 }  // namespace
 
-Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader) {
+Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader,
+                                     Strategy* resolved) {
   refuse_what_is_not_modelled(model);
   const Strategy strategy = resolve(said, model, cluster);
+  if (resolved) *resolved = strategy;
   try {
     return predict(model, cluster, strategy, Basis::played, reader);
   } catch (const Error& refusal) {
@@ -213,9 +215,9 @@ Report estimation::estimate_and_read(const Model& model, const Cluster& cluster,
 
 Report estimate(const Model& model, const Cluster& cluster, const Strategy& said) { return estimate_and_read(model, cluster, said, {}); }
 
-Report estimate_or_nearest(const Model& model, const Cluster& cluster, const Strategy& said) {
+Report estimate_or_nearest(const Model& model, const Cluster& cluster, const Strategy& said, Strategy* resolved) {
   try {
-    return estimate(model, cluster, said);
+    return estimate_and_read(model, cluster, said, {}, resolved);
   } catch (const Error& refusal) {
     if (refusal.code() != ErrorCode::refused) throw;
     const std::string nearest = nearest_played(refusal, model, cluster, said);

@@ -11,7 +11,8 @@ namespace plimsoll::estimation {
 /// Sees the program of a rank, as it is played; of several, in the order of their pipeline stages.
 using ProgramReader = std::function<void(const StepProgram&)>;
 
-/// What plimsoll::estimate says, and every rank's program to `reader`.
-Report estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& strategy, const ProgramReader& reader);
+/// What plimsoll::estimate says, and every rank's program to `reader`. `resolved` gets the strategy as it was settled.
+Report estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& strategy, const ProgramReader& reader,
+                         Strategy* resolved = nullptr);
 
 }  // namespace plimsoll::estimation
