@@ -18,16 +18,30 @@ Dims dims_of(const std::vector<std::int64_t>& shape, const std::string& name) {
   return sizes;
 }
 
-/// Splits "a.b.weight" into the module of "a.b" (made where missing) and "weight".
-std::pair<Module*, std::string> owner(Module& root, const std::string& full) {
-  Module* module = &root;
-  std::size_t start = 0;
-  for (std::size_t dot = full.find('.'); dot != std::string::npos; dot = full.find('.', start)) {
-    module = &module->child(std::string_view(full).substr(start, dot - start), true);
-    start = dot + 1;
+/// Finds the modules of full names such as "a.b.weight", and makes those that are missing. Names come in order, so that most modules of a name
+/// are those of the name before it.
+class Owners {
+ public:
+  explicit Owners(Module& root) : open_{&root} {}
+
+  /// The module of "a.b" and "weight".
+  std::pair<Module*, std::string> of(const std::string& full) {
+    while (!holds(*open_.back(), full)) open_.pop_back();
+    std::size_t start = open_.size() == 1 ? 0 : open_.back()->path.size() + 1;
+    for (std::size_t dot = full.find('.', start); dot != std::string::npos; dot = full.find('.', start)) {
+      open_.push_back(&open_.back()->child(std::string_view(full).substr(start, dot - start), true));
+      start = dot + 1;
+    }
+    return {open_.back(), full.substr(start)};
   }
-  return {module, full.substr(start)};
-}
+
+ private:
+  static bool holds(const Module& module, const std::string& full) {
+    const std::string& path = module.path;
+    return path.empty() || (full.size() > path.size() && full[path.size()] == '.' && full.compare(0, path.size(), path) == 0);
+  }
+  std::vector<Module*> open_;  ///< from the root on, each a child of the one before
+};
 
 void collect(Module& module, std::vector<std::shared_ptr<Parameter>>& into, std::unordered_set<Parameter*>& seen) {
   for (const auto& parameter : module.parameters) {
@@ -137,32 +151,36 @@ std::vector<Module*> Module::all_modules() {
 
 namespace {
 
-using ByName = std::unordered_map<std::string, std::shared_ptr<Parameter>>;
+/// The parameters that others are tied to, by name.
+using ByName = std::unordered_map<std::string_view, std::shared_ptr<Parameter>>;
 
 /// Own tensors first: a module whose weight is tied and whose bias its parent holds (BERT's decoder) is registered where its weight is.
-void add_parameters(Module& root, const Block& block, std::int64_t index, DType type, ByName& by_name) {
+void add_parameters(Owners& owners, const Block& block, std::int64_t index, DType type, ByName& by_name) {
   std::vector<std::pair<std::string, std::shared_ptr<Parameter>>> tied;
   for (const ParameterTensor* tensor : block.parameter_list()) {
     const bool shared_layer = block.role == Block::Role::encoder && !tensor->tied_to.empty();  // albert: no module of its own
     if (shared_layer) continue;
     const std::string full = full_name(block, index, *tensor);
-    const auto other = by_name.find(tensor->tied_to);
-    if (!tensor->tied_to.empty() && other != by_name.end()) {
-      tied.emplace_back(full, other->second);
-      continue;
+    if (!tensor->tied_to.empty()) {
+      const std::shared_ptr<Parameter>& other = by_name.at(tensor->tied_to);
+      if (other) {
+        tied.emplace_back(full, other);
+        continue;
+      }
     }
-    auto [module, name] = owner(root, full);
-    auto parameter = std::make_shared<Parameter>(Parameter{.name = name,
-                                                           .sizes = dims_of(tensor->shape, full),
-                                                           .type = tensor->type.value_or(type),
-                                                           .trainable = tensor->trainable,
-                                                           .expert = tensor->expert,
-                                                           .cut = tensor->cut,
-                                                           .tensor = {}});
-    by_name.emplace(full, parameter);
+    auto [module, name] = owners.of(full);
+    Parameter made{.name = name,
+                   .sizes = dims_of(tensor->shape, full),
+                   .type = tensor->type.value_or(type),
+                   .trainable = tensor->trainable,
+                   .expert = tensor->expert,
+                   .cut = tensor->cut,
+                   .tensor = {}};
+    auto parameter = std::allocate_shared<Parameter>(PoolAllocator<Parameter>(), std::move(made));
+    if (const auto wanted = by_name.find(full); wanted != by_name.end() && !wanted->second) wanted->second = parameter;
     module->parameters.push_back(std::move(parameter));
   }
-  for (auto& [full, parameter] : tied) owner(root, full).first->parameters.push_back(std::move(parameter));
+  for (auto& [full, parameter] : tied) owners.of(full).first->parameters.push_back(std::move(parameter));
 }
 
 /// A scalar constant and a persistent buffer of numbers are made in the default type, which is that of the weights; tables say their own.
@@ -170,11 +188,11 @@ DType type_of(const BufferTensor& buffer, DType default_type) {
   return buffer.type == DType::fp32 && (buffer.shape.empty() || buffer.persistent) ? default_type : buffer.type;
 }
 
-void add_buffers(Module& root, const Block& block, std::int64_t index, DType type) {
+void add_buffers(Owners& owners, const Block& block, std::int64_t index, DType type) {
   for (const Operator& op : block.operators) {
     for (const BufferTensor& buffer : op.buffers) {
       const std::string full = full_name(block, index, ParameterTensor{.name = buffer.name, .shape = {}, .tied_to = {}});
-      auto [module, name] = owner(root, full);
+      auto [module, name] = owners.of(full);
       module->buffers.push_back({.name = name, .sizes = dims_of(buffer.shape, full), .type = type_of(buffer, type), .tensor = {}});
     }
   }
@@ -197,15 +215,19 @@ void share_embedding(Module& base) {
 std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape) {
   if (const NetworkSource* source = network_source(model)) return source->modules(type, tape);
   auto root = std::make_unique<Module>();
+  Owners owners(*root);
   ByName by_name;
   const std::vector<const Block*> blocks = model.registered_blocks();
+  for (const Block* block : blocks)
+    for (const ParameterTensor* tensor : block->parameter_list())
+      if (!tensor->tied_to.empty()) by_name.emplace(tensor->tied_to, nullptr);
   // transformers registers its rotary module behind the layers and the norm.
   for (const bool rotary : {false, true}) {
     for (const Block* block : blocks) {
       if ((block->role == Block::Role::rotary) != rotary) continue;
       for (std::int64_t index = 0; index < block->repeat; ++index) {
-        add_parameters(*root, *block, index, type, by_name);
-        add_buffers(*root, *block, index, type);
+        add_parameters(owners, *block, index, type, by_name);
+        add_buffers(owners, *block, index, type);
       }
     }
   }

@@ -35,7 +35,7 @@ struct ModuleBuffer {
   Tensor tensor;
 };
 
-class Module {
+class Module : public Pooled {
  public:
   using Hook = std::function<void(Module& module, std::vector<Tensor*>& tensors)>;
 

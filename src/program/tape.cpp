@@ -171,25 +171,19 @@ StepProgram Tape::take() {
 
 std::uint32_t Tape::intern(std::string label) {
   const std::size_t hash = std::hash<std::string>{}(label);
-  const auto [first, last] = labels_.equal_range(hash);
-  for (auto at = first; at != last; ++at)
-    if (program_.labels[at->second] == label) return at->second;
+  if (const std::uint32_t* known = labels_.find(hash, [&](std::uint32_t id) { return program_.labels[id] == label; })) return *known;
   const auto id = static_cast<std::uint32_t>(program_.labels.size());
   program_.labels.push_back(std::move(label));
-  labels_.emplace(hash, id);
+  labels_.add(hash, id);
   return id;
 }
 
 std::uint32_t Tape::label() {
   const std::uint64_t key = (reinterpret_cast<std::uintptr_t>(operator_name) << 20) ^ module_label;
-  constexpr int kBits = 10;
-  static_assert(kKnownLabels == std::size_t{1} << kBits);
-  KnownLabel& known = known_labels_[(key * 0x9E3779B97F4A7C15U) >> (64 - kBits)];
-  if (known.operator_name == operator_name && known.module_label == module_label) return known.label;
-  const auto [at, inserted] = operator_labels_.try_emplace(key, 0U);
-  if (inserted) at->second = intern(labelled(program_.labels[module_label], operator_name));
-  known = {operator_name, module_label, at->second};
-  return known.label;
+  if (const std::uint32_t* known = operator_labels_.find(key, [](std::uint32_t) { return true; })) return *known;
+  const std::uint32_t id = intern(labelled(program_.labels[module_label], operator_name));
+  operator_labels_.add(key, id);
+  return id;
 }
 
 void Tape::phase(Phase phase) { emit({.kind = InstructionKind::phase, .stream = stream, .id = static_cast<std::uint32_t>(phase)}); }
@@ -210,12 +204,10 @@ LaunchMemo::Launch Tape::launch(const Kernel& kernel, std::int64_t times) {
 /// Equal kernels are one entry.
 std::uint32_t Tape::known_kernel(const Kernel& kernel) {
   const std::size_t hash = hash_of(kernel);
-  const auto [first, last] = kernels_.equal_range(hash);
-  for (auto at = first; at != last; ++at)
-    if (program_.kernels[at->second] == kernel) return at->second;
+  if (const std::uint32_t* known = kernels_.find(hash, [&](std::uint32_t id) { return program_.kernels[id] == kernel; })) return *known;
   const auto id = static_cast<std::uint32_t>(program_.kernels.size());
   program_.kernels.push_back(kernel);
-  kernels_.emplace(hash, id);
+  kernels_.add(hash, id);
   return id;
 }
 

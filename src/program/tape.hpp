@@ -21,6 +21,7 @@
 #include "plimsoll/dtype.hpp"
 #include "plimsoll/program.hpp"
 #include "program/blas_workspaces.hpp"
+#include "program/hash_index.hpp"
 #include "program/launch_memo.hpp"
 #include "program/pool.hpp"
 #include "program/target_device.hpp"
@@ -497,19 +498,12 @@ class Tape {
   static constexpr EventId kNoEvent = ~EventId{0};
   EventId next_event_ = 0;
   std::vector<EventId> stream_events_;                           ///< per stream: the event of `wait`
-  std::unordered_multimap<std::size_t, std::uint32_t> kernels_;  ///< hash of a kernel → its index
+  HashIndex kernels_;  ///< by their hashes
   std::uint64_t sequence_ = 0;
   std::uint32_t visit_ = 0;
   std::uint32_t restricted_ = 0;  ///< stamp of the running task where it computes the gradients of some inputs only; 0: of all
-  std::unordered_multimap<std::size_t, std::uint32_t> labels_;        ///< hash of a text → its index
-  std::unordered_map<std::uint64_t, std::uint32_t> operator_labels_;  ///< (module label, operator name) → label
-  /// The same, of what was asked for last in each place: a layer's labels come again in its backward pass and with every wrapper's hook.
-  struct KnownLabel {
-    const char* operator_name = nullptr;
-    std::uint32_t module_label = 0, label = 0;
-  };
-  static constexpr std::size_t kKnownLabels = 1024;  ///< a power of two
-  std::array<KnownLabel, kKnownLabels> known_labels_{};
+  HashIndex labels_;           ///< by their texts' hashes
+  HashIndex operator_labels_;  ///< by module label and operator name
   struct KeptWorkspaces {
     Tensor cublas, cublas_lt;
   };

@@ -20,18 +20,6 @@ void append_managed(const Module& module, std::vector<std::shared_ptr<Parameter>
   slots.insert(slots.end(), module.parameters.begin(), module.parameters.end());
 }
 
-/// The groups that shard each parameter, in their order.
-std::unordered_map<const Parameter*, std::vector<Fsdp2Group*>> groups_of_slots(const std::vector<Fsdp2Group*>& groups) {
-  std::unordered_map<const Parameter*, std::vector<Fsdp2Group*>> holders;
-  for (Fsdp2Group* group : groups) {
-    for (const ShardedParameter& parameter : group->parameters) {
-      auto& known = holders[parameter.slot.get()];
-      if (known.empty() || known.back() != group) known.push_back(group);
-    }
-  }
-  return holders;
-}
-
 }  // namespace
 
 Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& units, const Fsdp2Options& options)
@@ -55,27 +43,37 @@ Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& 
     units_.push_back(std::make_unique<Fsdp2Unit>(*this, modules, std::move(slots), is_root));
     return units_.back().get();
   };
-  std::vector<std::pair<Module*, Fsdp2Unit*>> by_module;
+  std::unordered_map<const Module*, std::vector<Fsdp2Unit*>> by_module;
   for (const auto& modules : units) {
     Fsdp2Unit* unit = wrap(modules, false);
-    for (Module* module : modules) by_module.emplace_back(module, unit);
+    for (Module* module : modules) by_module[module].push_back(unit);
   }
   Fsdp2Unit* root_unit = wrap({&root}, true);
-  by_module.emplace_back(&root, root_unit);
-  for (Module* module : root.all_modules())
-    for (const auto& [wrapped, unit] : by_module)
-      if (wrapped == module &&
-          std::find(states_in_module_order_.begin(), states_in_module_order_.end(), unit) == states_in_module_order_.end())
-        states_in_module_order_.push_back(unit);
+  by_module[&root].push_back(root_unit);
+  std::unordered_set<const Fsdp2Unit*> known;
+  for (const Module* module : root.all_modules())
+    if (const auto wrapped = by_module.find(module); wrapped != by_module.end())
+      for (Fsdp2Unit* unit : wrapped->second)
+        if (known.insert(unit).second) states_in_module_order_.push_back(unit);
   for (auto& unit : units_) unit->install_hooks();
   for (auto& unit : units_)
     for (auto& group : unit->groups) groups_.push_back(group.get());
+  for (Fsdp2Group* group : groups_)
+    for (const ShardedParameter& parameter : group->parameters) {
+      auto& known = holders_[parameter.slot.get()];
+      if (known.empty() || known.back() != group) known.push_back(group);
+    }
 }
 
 Fsdp2::~Fsdp2() = default;
 
+const std::vector<Fsdp2Group*>& Fsdp2::holders_of(const Parameter& parameter) const {
+  static const std::vector<Fsdp2Group*> kNobody;
+  const auto found = holders_.find(&parameter);
+  return found == holders_.end() ? kNobody : found->second;
+}
+
 void Fsdp2::materialize() {
-  auto holders = groups_of_slots(groups_);
   std::unordered_multimap<const Module*, Fsdp2Unit*> wrapped;
   for (const auto& unit : units_)
     for (const Module* module : unit->modules()) wrapped.emplace(module, unit.get());
@@ -84,7 +82,7 @@ void Fsdp2::materialize() {
     for (const auto& child : module.children) visit(*child);
     const LabelScope label(tape_, module.label);
     for (const auto& slot : module.parameters)
-      for (Fsdp2Group* group : holders[slot.get()]) group->materialize_shard(slot.get());
+      for (Fsdp2Group* group : holders_of(*slot)) group->materialize_shard(slot.get());
     if (options_.buffers_on_host) return;
     for (ModuleBuffer& buffer : module.buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
     module.materialize_constants(tape_);
@@ -96,14 +94,13 @@ void Fsdp2::materialize() {
 }
 
 void Fsdp2::load_full_state_dict() {
-  auto holders = groups_of_slots(groups_);
   std::unordered_set<const Parameter*> loaded;
   std::vector<Tensor> second;
   for (Module* module : root_.all_modules()) {
     const LabelScope label(tape_, module->label);
     for (const auto& slot : module->parameters) {
       const Tensor whole = tape_.empty(slot->sizes, slot->type, Category::temporary);
-      for (Fsdp2Group* group : holders[slot.get()])
+      for (Fsdp2Group* group : holders_of(*slot))
         if (loaded.insert(slot.get()).second) {
           group->materialize_shard(slot.get());
         } else {
@@ -130,9 +127,8 @@ void Fsdp2::shard_loaded() {
 std::vector<Tensor> Fsdp2::shards() const {
   std::vector<Tensor> all;
   std::unordered_set<const TensorImpl*> known;  // of tied parameters the shard comes once
-  auto holders = groups_of_slots(groups_);
   for (const auto& slot : root_.all_parameters())
-    for (const Fsdp2Group* group : holders[slot.get()])
+    for (const Fsdp2Group* group : holders_of(*slot))
       for (const ShardedParameter& parameter : group->parameters)
         if (parameter.slot == slot && known.insert(parameter.shard.impl()).second) all.push_back(parameter.shard);
   return all;

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "plimsoll/strategy.hpp"
@@ -122,6 +123,7 @@ class Fsdp2 {
   };
   void reset_tied_shards();
   Fsdp2Unit& unit_of(const Module& module) const;
+  const std::vector<Fsdp2Group*>& holders_of(const Parameter& parameter) const;
   bool is_left_out(const Fsdp2Unit& unit) const;
   void root_post_backward();
   void end_iteration();
@@ -135,6 +137,8 @@ class Fsdp2 {
   Fsdp2Options options_;
   std::vector<std::unique_ptr<Fsdp2Unit>> units_;
   std::vector<Fsdp2Group*> groups_;                 ///< of all units, in the order of wrapping
+  /// The groups that shard each parameter, in their order.
+  std::unordered_map<const Parameter*, std::vector<Fsdp2Group*>> holders_;
   std::vector<Fsdp2Unit*> states_in_module_order_;  ///< all_states: the root first
   std::vector<Fsdp2Group*> post_forward_order_;
   std::vector<TiedShard> tied_shards_;
