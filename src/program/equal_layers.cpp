@@ -129,8 +129,9 @@ class LayerWriter {
   struct Step {
     Instruction instruction;
     std::uint32_t label = kNoLabel;  ///< in named_labels_, where it names a layer
-    bool of_layer = false;           ///< a tensor that a layer allocates: where, and how many layers further on
+    bool of_layer = false;           ///< a tensor that a layer allocates: where, how many tensors before it, and how many layers further on
     Place birth = {};
+    std::uint32_t ordinal = 0;
     std::int32_t further = 0;
   };
   static constexpr std::uint32_t kNoLabel = ~std::uint32_t{0};
@@ -279,7 +280,10 @@ class LayerWriter {
     step.of_layer = true;
     step.birth = places_[at];
     step.further = static_cast<std::int32_t>(step.birth.layer) - static_cast<std::int32_t>(kPattern);
-    return within(step.birth.layer);
+    const Stretch& pattern = stretch(step.birth.pass, kPattern);
+    if (!within(step.birth.layer) || step.birth.offset >= pattern.size()) return false;
+    step.ordinal = of(ordinals_, step.birth.pass)[step.birth.offset];
+    return passes_[pattern.begin + step.birth.offset].kind == InstructionKind::alloc;
   }
 
   bool plan_label(Step& step) {
@@ -295,12 +299,15 @@ class LayerWriter {
     return true;
   }
 
+  /// The first tensor that a copy allocates.
+  TensorId names_of(std::size_t copy) const { return names_ + static_cast<TensorId>(named_ * (copy - kEdge)); }
+
   /// The tensor that a layer of the run allocates at that place; false where it allocates none there.
   bool name_at(std::size_t layer, const Place& birth, TensorId& name) const {
     const std::size_t offset = birth.offset;
     if (is_copy(layer)) {
       if (offset >= of(plan_, birth.pass).size() || of(plan_, birth.pass)[offset].instruction.kind != InstructionKind::alloc) return false;
-      name = names_ + static_cast<TensorId>(named_ * (layer - kEdge)) + of(ordinals_, birth.pass)[offset];
+      name = names_of(layer) + of(ordinals_, birth.pass)[offset];
       return true;
     }
     const Stretch& own = stretch(birth.pass, source(layer));
@@ -311,11 +318,19 @@ class LayerWriter {
 
   bool write_copy(Pass pass, std::size_t layer) {
     const std::vector<std::uint32_t>& labels = labels_of(layer);
+    const Stretch& pattern = stretch(pass, kPattern);
+    write(pattern.begin, pattern.end);
+    Instruction* each = whole_.data() + whole_.size() - pattern.size();
     for (const Step& step : of(plan_, pass)) {
-      Instruction each = step.instruction;
-      if (step.label != kNoLabel) each.label = labels[step.label];
-      if (step.of_layer && !name_at(layer + static_cast<std::size_t>(step.further), step.birth, each.id)) return false;
-      whole_.push_back(each);
+      if (step.label != kNoLabel) each->label = labels[step.label];
+      if (step.of_layer) {
+        const std::size_t meant = layer + static_cast<std::size_t>(step.further);
+        if (is_copy(meant))
+          each->id = names_of(meant) + step.ordinal;
+        else if (!name_at(meant, step.birth, each->id))
+          return false;
+      }
+      ++each;
     }
     return true;
   }
@@ -366,6 +381,9 @@ class LayerWriter {
 
   void write_others(std::size_t begin, std::size_t end) {
     others_.push_back({begin, whole_.size()});
+    write(begin, end);
+  }
+  void write(std::size_t begin, std::size_t end) {
     whole_.insert(whole_.end(), passes_.begin() + static_cast<std::ptrdiff_t>(begin), passes_.begin() + static_cast<std::ptrdiff_t>(end));
   }
 

@@ -1,7 +1,6 @@
 #include "program/frameworks/transformers/training.hpp"
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "framework/peft.hpp"
@@ -464,6 +463,18 @@ std::vector<Module*> longest_block(const Model& model, Module& root, std::size_t
   return layers;
 }
 
+/// The layer that each trained parameter below a module belongs to, in registration order, tied ones once.
+void add_owners(const Module& module, const std::vector<Module*>& layers, std::size_t owner, std::unordered_set<const Parameter*>& known,
+                std::vector<std::size_t>& owners) {
+  for (const auto& parameter : module.parameters)
+    if (known.insert(parameter.get()).second && parameter->trainable) owners.push_back(owner);
+  std::size_t layer = 0;  // layers stand in order among their siblings
+  for (const auto& child : module.children) {
+    const bool is_layer = layer < layers.size() && owner == EqualLayers::kNone && child.get() == layers[layer];
+    add_owners(*child, layers, is_layer ? layer++ : owner, known, owners);
+  }
+}
+
 }  // namespace
 
 std::unique_ptr<EqualLayers> hf_equal_layers(const Model& model, const Strategy& strategy, Module& root, Tape& tape, std::size_t leaves) {
@@ -472,15 +483,9 @@ std::unique_ptr<EqualLayers> hf_equal_layers(const Model& model, const Strategy&
   std::size_t first = 0;
   const std::vector<Module*> layers = longest_block(model, root, first);
   if (!EqualLayers::worthwhile(layers.size())) return {};
-  std::unordered_map<const Parameter*, std::size_t> owners;
-  for (std::size_t i = 0; i < layers.size(); ++i)
-    for (const auto& parameter : layers[i]->all_parameters()) owners.emplace(parameter.get(), i);
   auto equal = std::make_unique<EqualLayers>(tape, layers, first);
-  for (const auto& parameter : root.all_parameters()) {
-    if (!parameter->trainable) continue;
-    const auto owner = owners.find(parameter.get());
-    equal->owners.push_back(owner == owners.end() ? EqualLayers::kNone : owner->second);
-  }
+  std::unordered_set<const Parameter*> known;
+  add_owners(root, layers, EqualLayers::kNone, known, equal->owners);
   if (equal->owners.size() != leaves) return {};
   return equal;
 }
