@@ -29,6 +29,7 @@ FORMATS = {
                                   "EvaluationArguments"]},
     "ms-swift": {"where": ["swift/arguments", "swift/llm/argument", "swift/trainers/arguments.py", "swift/ray_utils", "swift/ray"],
                  "classes": ["SftArguments", "TrainArguments", "TrainArgumentsMixin"], "beside": "transformers"},
+    "megatron-swift": {"where": ["swift/megatron/arguments", "swift/arguments", "swift/ray_utils"], "classes": ["MegatronSftArguments"]},
     "torchtitan": {"where": ["torchtitan/config_manager.py", "torchtitan/config/job_config.py"], "classes": ["JobConfig"], "nested": True},
     "peft": {"where": ["peft/config.py", "peft/tuners/lora/config.py", "peft/tuners/ia3/config.py", "peft/tuners/prompt_tuning/config.py",
                        "peft/tuners/p_tuning/config.py", "peft/tuners/prefix_tuning/config.py", "peft/tuners/ln_tuning/config.py"],

@@ -140,7 +140,7 @@ TEST(LaunchLines, MoreNodesThanAScriptHasAreListed) {
 TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   const std::pair<const char*, const char*> lines[] = {
       {"swift rlhf --rlhf_type dpo --model a", "by preferences, rewards or a teacher, which 'swift rlhf' does"},
-      {"megatron sft --model a", "'megatron sft' (ms-swift's Megatron) is not read"},
+      {"megatron rlhf --rlhf_type dpo --model a", "which 'megatron rlhf' does"},
       {"trl dpo --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl dpo' does"},
       {"accelerate launch -m trl.scripts.grpo --model_name_or_path a", "which trl.scripts.grpo does"},
       {"torchrun --nproc_per_node 8 scripts/run_orpo.py --model_name_or_path a", "which scripts/run_orpo.py does"},

@@ -16,7 +16,7 @@ namespace {
 using formats::KeyMark;
 using formats::Schema;
 
-const char* const kFormats[] = {"axolotl", "llama-factory", "megatron", "ms-swift", "peft", "primus", "torchtitan", "torchtune", "transformers"};
+const char* const kFormats[] = {"axolotl", "llama-factory", "megatron", "megatron-swift", "ms-swift", "peft", "primus", "torchtitan", "torchtune", "transformers"};
 
 ForeignRun read_text(const std::string& name, const std::string& text, const std::string& model = {}) {
   const Folder folder;

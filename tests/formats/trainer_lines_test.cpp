@@ -26,7 +26,33 @@ Wild swift(const std::string& what, const std::string& flags, Keys keys, const s
           std::move(keys), refusal};
 }
 
+// ---- ms-swift over Megatron: megatron/arguments/megatron_args.py of 4.6, mcore_bridge 1.6 ---------------------------------------------------
+Wild over_megatron(const std::string& what, const std::string& flags, Keys keys, const std::string& refusal = {}) {
+  return {"megatron-swift, " + what, "m.sh", "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen2.5-7B --dataset a --max_length 2048 " + flags + "\n", "",
+          std::move(keys), refusal};
+}
+
 const Wild kLines[] = {
+    over_megatron("its own defaults", "",
+                  {{"framework", "megatron-core"}, {"data_parallel", "megatron-distopt"}, {"recompute", "selective"}, {"cross_entropy_fusion", "native"},
+                   {"attention", "flash"}, {"micro_batch", "1"}, {"global_batch", "16"}, {"precision", "bf16"}, {"make_vocab_size_divisible_by", "1"},
+                   {"seq_len", "2048"}, {"tp", "1"}, {"model.positions", "(nothing)"}}),
+    over_megatron("degrees", "--tensor_model_parallel_size 2 --sequence_parallel true --pipeline_model_parallel_size 2 --global_batch_size 32",
+                  {{"tp", "2"}, {"pp", "2"}, {"sequence_parallel", "true"}, {"global_batch", "32"}}),
+    over_megatron("sequences are whole with one rank", "--sequence_parallel true", {{"sequence_parallel", "(nothing)"}}),
+    over_megatron("no recomputation", "--recompute_granularity none --use_distributed_optimizer false", {{"recompute", "none"}, {"data_parallel", "ddp"}}),
+    over_megatron("half precision", "--torch_dtype float16", {{"precision", "fp16"}}),
+    over_megatron("adapters", "--tuner_type lora --lora_rank 8", {}, "adapters over Megatron's layers"),
+    over_megatron("several tokens", "--mtp_num_layers 1", {}, "predictions of several tokens"),
+    over_megatron("uneven stages", "--pipeline_model_parallel_size 2 --decoder_last_pipeline_num_layers 13", {}, "stages of different sizes"),
+    over_megatron("a misspelt degree", "--tensor_model_parallel_sise 2", {}, "did you mean 'tensor_model_parallel_size'?"),
+    over_megatron("sizes of a model are none of its keys", "--num_layers 2", {}, "unknown key 'num_layers'"),
+    over_megatron("weighted tokens", "--loss_scale hermes", {}, "weighted token by token"),
+    over_megatron("what a binary weight leaves out", "--loss_scale ignore_empty_think", {{"micro_batch", "1"}}),
+    script("megatron-swift, experts", "NPROC_PER_NODE=8 megatron sft --model Qwen/Qwen3-30B-A3B --dataset a --max_length 2048 --expert_model_parallel_size 8",
+           {{"ep", "8"}, {"etp", "1"}, {"moe_dispatcher", "alltoall"}, {"moe_grouped_gemm", "true"}}),
+    script("megatron-swift, preferences", "megatron rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B", {}, "which 'megatron rlhf' does"),
+
     trl("its own defaults", "--output_dir o",
         {{"seq_len", "1024"}, {"recompute", "full"}, {"recompute_reentrant", "false"}, {"precision", "bf16"}, {"param_dtype", "fp32"}, {"micro_batch", "8"},
          {"task", "(nothing)"}}),

@@ -28,6 +28,7 @@ Format transformers_config_format();
 Format training_arguments_format();
 Format trl_format();
 Format swift_format();
+Format swift_megatron_format();
 Format peft_format();
 Format accelerate_format();
 Format deepspeed_format();

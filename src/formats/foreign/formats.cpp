@@ -66,6 +66,7 @@ const std::vector<Format>& tree_formats() {
                                               llm_foundry_format(),
                                               megatron_format(),
                                               swift_format(),
+                                              swift_megatron_format(),
                                               trl_format(),
                                               training_arguments_format(),
                                               strategy_format(),

@@ -122,10 +122,11 @@ const Format* trainer_of(const Node& flags) {
   return best;
 }
 
-/// "sft" of swift.cli.sft and of swift/cli/sft.py; empty: another program.
+/// "sft" of swift.cli.sft, of swift/cli/sft.py and of swift/cli/_megatron/sft.py; empty: another program.
 std::string swift_verb_of(const std::string& program) {
+  const bool module = program.rfind("swift.cli.", 0) == 0, file = program.find("swift/cli/") != std::string::npos;
   for (const std::string verb : {"sft", "pt"})
-    if (program == "swift.cli." + verb || ends_with(program, "swift/cli/" + verb + ".py")) return verb;
+    if ((module && ends_with(program, "." + verb)) || (file && ends_with(program, "/" + verb + ".py"))) return verb;
   return {};
 }
 
@@ -194,8 +195,11 @@ void read_program(Reading& reading, const std::vector<Node>& said) {
   const std::string program = words.front().text, name = base();
   if (name == "tune" && words.size() > 1 && words[1].text == "run") return read_tune(reading, {words.begin() + 2, words.end()});
   if (name == "llamafactory-cli" || program == "llamafactory.cli") return read_llama_factory(reading, words);
-  if (name == "swift" && words.size() > 1) return read_swift_command(reading, words[1].text, {words.begin() + 2, words.end()});
-  if (const std::string verb = swift_verb_of(program); !verb.empty()) return read_swift_command(reading, verb, {words.begin() + 1, words.end()});
+  const bool over_megatron = name == "megatron" || program.find("swift.cli._megatron") == 0 || program.find("swift/cli/_megatron") != std::string::npos;
+  if ((name == "swift" || name == "megatron") && words.size() > 1)
+    return read_swift_command(reading, words[1].text, {words.begin() + 2, words.end()}, over_megatron);
+  if (const std::string verb = swift_verb_of(program); !verb.empty())
+    return read_swift_command(reading, verb, {words.begin() + 1, words.end()}, over_megatron);
   words.erase(words.begin());
   const bool trl = name == "trl" && !words.empty();
   if (trl) words.erase(words.begin());  // its verb, which is sft: refuse_post_training

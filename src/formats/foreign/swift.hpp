@@ -8,7 +8,7 @@
 
 namespace plimsoll::formats {
 
-/// `swift sft` or `swift pt`, by what stands behind the verb: a file, flags, or both.
-void read_swift_command(Reading& reading, const std::string& verb, const std::vector<Node>& words);
+/// `swift sft` or `swift pt`, or `megatron sft` and `pt`, by what stands behind the verb: a file, flags, or both.
+void read_swift_command(Reading& reading, const std::string& verb, const std::vector<Node>& words, bool megatron);
 
 }  // namespace plimsoll::formats

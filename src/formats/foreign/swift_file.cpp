@@ -29,7 +29,10 @@ const Rows& rows() {
       {"packing", "packed", "", "false"},
       {"packing_length", kCode, "", nullptr, "seq_len, where packing"},
       {"padding_free", kRefused, "false", nullptr, "sequences without padding"},
-      {"loss_scale", kRefused, "default,all,last_round", nullptr, "a loss weighted token by token"},
+      {"loss_scale", kRefused,
+       "default,all,last_round,ignore_empty_think,ignore_think_prefix,default+ignore_empty_think,last_round+ignore_empty_think,"
+       "all+ignore_empty_think",
+       nullptr, "a loss weighted token by token"},
       {"per_device_train_batch_size", "micro_batch", "", "1"},
       {"gradient_accumulation_steps", kCode, "", nullptr, "grad_accum; 16 / (batch · ranks), at least 1, unless said"},
       {"gradient_checkpointing", "recompute", "true=full,false=none", "true"},
@@ -260,7 +263,10 @@ bool say_ranks_of_swift(Reading& reading, const std::string& where) {
 
 }  // namespace
 
-void read_swift_command(Reading& reading, const std::string& verb, const std::vector<Node>& words) {
+namespace {
+
+/// What stands behind the verb: a file as the first word (parse_yaml_args), whose ENV sets variables, with the flags over it.
+Node arguments_of(Reading& reading, const std::vector<Node>& words) {
   const std::string where = words.empty() ? std::string() : words.front().where;
   std::vector<Node> positional;
   const Node flags = table_of_flags(words, positional);
@@ -276,8 +282,20 @@ void read_swift_command(Reading& reading, const std::string& verb, const std::ve
     std::erase_if(tree.members, [](const auto& member) { return member.first == "ENV"; });
   }
   for (const auto& [name, value] : flags.members) tree.set(name, value);
+  return tree;
+}
+
+}  // namespace
+
+void read_swift_command(Reading& reading, const std::string& verb, const std::vector<Node>& words, bool megatron) {
+  Node tree = arguments_of(reading, words);
+  const std::string& where = tree.where;
   const bool counted = reading.has_format("torchrun");  // a line that starts swift/cli/sft.py itself
   const bool distributed = counted || say_ranks_of_swift(reading, where);
+  if (megatron) {
+    reading.note_format("megatron-swift");
+    return swift_megatron_format().read(reading, tree);
+  }
   if (verb == "pt" && !tree.find("loss_scale")) tree.set("loss_scale", Node::scalar("all", where));
   reading.note_format("ms-swift");
   read_with(reading, tree, distributed);

@@ -320,7 +320,7 @@ const std::vector<Trainer>& trainers() {
       {"llamafactory-cli", {"train"}},
       {"composer", {}},
       {"swift", {"sft", "pt", "rlhf"}},
-      {"megatron", {"sft", "pt", "rlhf"}, "ms-swift's Megatron"},
+      {"megatron", {"sft", "pt", "rlhf"}},
       {"trl", {"sft", "dpo", "grpo", "kto", "orpo", "reward", "rloo", "distillation"}},
       {"litgpt", {"finetune", "finetune_full", "finetune_lora", "finetune_adapter", "finetune_adapter_v2", "pretrain"}, "LitGPT"},
       {"automodel", {}, "NeMo AutoModel"},
@@ -344,8 +344,6 @@ const std::vector<Trainer>& trainers() {
 const char* unread_module(const std::string& module) {
   static const std::pair<std::string_view, const char*> modules[] = {{"verl.", "verl"},
                                                                      {"openrlhf.", "OpenRLHF"},
-                                                                     {"swift.cli._megatron", "ms-swift's Megatron"},
-                                                                     {"swift/cli/_megatron", "ms-swift's Megatron"},
                                                                      {"nemo_automodel.", "NeMo AutoModel"},
                                                                      {"levanter.", "Levanter"},
                                                                      {"litgpt", "LitGPT"},
