@@ -141,6 +141,18 @@ const Wild kLines[] = {
     script("llama-factory's script", "torchrun --nproc_per_node 8 src/train.py --stage sft " + kModel + "--finetuning_type full --bf16 True --output_dir o "
            "--per_device_train_batch_size 2 --gradient_accumulation_steps 4 --learning_rate 1e-5 --num_train_epochs 3", {{"seq_len", "2048"},
            {"recompute", "full"}, {"param_dtype", "fp32"}}),
+    script("a script that converts", "python scripts/pissa_init.py " + kModel + "--output_dir o", {}, "say nothing of a training"),
+    {"llama-factory, a file that merges", "m.yaml",
+     "model_name_or_path: meta-llama/Llama-3.2-1B\nadapter_name_or_path: a\nfinetuning_type: lora\ntemplate: llama3\nexport_dir: o\n", "", {},
+     "a file with export_dir"},
+    {"llama-factory, a file that answers", "m.yaml", "model_name_or_path: meta-llama/Llama-3.2-1B\ntemplate: llama3\ninfer_backend: vllm\n", "", {},
+     "a file with infer_backend"},
+    {"torchtune, parts of a model of several modes", "r.yaml",
+     "model: {_component_: torchtune.models.llama3_2.llama3_2_1b, encoder_trainable: lora}\ntokenizer: {max_seq_len: 512}\nbatch_size: 2\n"
+     "optimizer: {_component_: torch.optim.AdamW}\ncheckpointer: {_component_: x}\n", "", {}, "this argument of the model's builder, found model.encoder_trainable"},
+    {"alignment-handbook", "sft.yaml", "model_name_or_path: meta-llama/Llama-3.2-1B\ndtype: bfloat16\ndataset_mixture:\n  datasets: [{id: a, split: b}]\n"
+     "per_device_train_batch_size: 4\nmax_length: 2048\nattn_implementation: flash_attention_2\nchat_template: \"{% for m in messages %}{% endfor %}\"\n", "",
+     {{"recompute", "full"}, {"precision", "bf16"}, {"param_dtype", "bf16"}, {"seq_len", "2048"}}, ""},
     script("llama-factory without words", "llamafactory-cli train", {}, "names no file and no argument"),
     script("llama-factory's misspelt key", "llamafactory-cli train --stage sft " + kModel + "--finetuning_type full --cutof_len 512", {},
            "did you mean 'cutoff_len'?"),

@@ -93,7 +93,18 @@ void read_quantization(Reading& reading, const Node& tree) {
   reading.say("base_weights", bits->text == "8" ? "int8" : single ? "nf4" : "nf4-double-quant", "quantization_bit", bits->where);
 }
 
+/// Files for `chat`, `api` and `export` have the same keys of a model, and none of a training.
+void require_training(const Node& tree) {
+  if (count_of(tree, {"stage", "do_train", "dataset", "tokenized_path", "per_device_train_batch_size", "learning_rate", "num_train_epochs", "max_steps",
+                      "cutoff_len"}) > 0)
+    return;
+  for (const char* other : {"export_dir", "infer_backend", "infer_dtype"})
+    if (const Node* value = tree.find(other)) fail(std::string("a file with ") + other + " and without stage and dataset does not train", value->where);
+  fail("says nothing of a training: neither stage nor dataset", tree.where, "give the file that trains");
+}
+
 void read(Reading& reading, const Node& tree) {
+  require_training(tree);
   const auto [own, rest] = split_own(tree, rows(), "llama-factory");
   read_rows(reading, rows(), *Schema::of("llama-factory"), own);
   take_defaults(reading, rows(), kRelease);

@@ -4,9 +4,11 @@
 #include <optional>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/schema.hpp"
 #include "formats/foreign/swift.hpp"
 #include "formats/foreign/trl.hpp"
 #include "formats/foreign/wrappers.hpp"
+#include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -122,6 +124,22 @@ const Format* trainer_of(const Node& flags) {
   return best;
 }
 
+/// Throws Error where a line says which model, and nothing of a training of it: scripts that convert, merge or answer.
+void require_training(const Node& flags, const std::string& program) {
+  static const std::vector<std::string_view> of_the_model{"model_name_or_path", "config_name",   "output_dir", "trust_remote_code", "model_revision",
+                                                          "dtype",              "torch_dtype",   "seed",       "local_rank",        "report_to",
+                                                          "attn_implementation", "load_in_4bit", "load_in_8bit", "overwrite_output_dir"};
+  const Schema& schema = *Schema::of("transformers");
+  const bool trains = std::any_of(flags.members.begin(), flags.members.end(), [&](const auto& member) {
+    const std::string& name = member.first;
+    const bool known = schema.has(name) || find_row(training_arguments_format().rows(), name) != nullptr;
+    return known && std::find(of_the_model.begin(), of_the_model.end(), name) == of_the_model.end();
+  });
+  if (!trains)
+    fail("the words of " + readable(program).substr(0, 60) + " say nothing of a training: no batch, length, number of steps or precision", flags.where,
+         "give the line that trains, or MODEL and the run by flags");
+}
+
 /// "sft" of swift.cli.sft, of swift/cli/sft.py and of swift/cli/_megatron/sft.py; empty: another program.
 std::string swift_verb_of(const std::string& program) {
   const bool module = program.rfind("swift.cli.", 0) == 0, file = program.find("swift/cli/") != std::string::npos;
@@ -175,7 +193,10 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     return reading.include(file->word(), *file);
   }
   if (is_trl_script(program)) return read_trl_script(reading, flags);
-  if (const Format* trainer = trainer_of(flags)) return by(*trainer, flags);
+  if (const Format* trainer = trainer_of(flags)) {
+    require_training(flags, program);
+    return by(*trainer, flags);
+  }
   if (const Node* deepspeed = flags.find("deepspeed_config"); deepspeed) return read_deepspeed_reference(reading, *deepspeed);
   if (const Node* deepspeed = flags.find("deepspeed"); deepspeed && is_file(deepspeed->word()))
     return read_deepspeed_reference(reading, *deepspeed);

@@ -21,6 +21,7 @@ const Rows& rows() {
       {"model.apply_lora_to_output", kRefused, "false", nullptr, "an adapter on the head"},
       {"model.quantize_base", "base_weights", "true=nf4,false=-"},
       {"model.use_dora", "lora.use_dora"},
+      {"model.*", kRefused, "", nullptr, "this argument of the model's builder"},
       {"tokenizer.max_seq_len", "seq_len"},
       {"tokenizer.*", kNothing},
       {"dataset.packed", "packed"},

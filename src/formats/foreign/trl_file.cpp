@@ -44,7 +44,7 @@ const Rows& rows() {
 int recognises(const Node& tree) {
   const int own = count_of(tree, {"dataset_text_field", "assistant_only_loss", "completion_only_loss", "packing", "packing_strategy",
                                   "eval_packing", "padding_free", "dataset_train_split", "dataset_test_split", "chat_template_path",
-                                  "activation_offloading", "use_peft", "dataset_kwargs", "lora_task_type"});
+                                  "activation_offloading", "use_peft", "dataset_kwargs", "lora_task_type", "dataset_num_proc", "dataset_mixture"});
   const bool trainer = count_of(tree, {"model_name_or_path", "per_device_train_batch_size"}) > 0;
   return own > 0 && trainer && training_arguments_format().recognises(tree) > 0 ? training_arguments_format().recognises(tree) + 1 : 0;
 }
