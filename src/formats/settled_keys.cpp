@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
 #include <utility>
 
 #include "formats/export/values.hpp"
@@ -106,12 +105,8 @@ std::vector<SaidKey> said_keys(const ForeignRun& run) {
 
 std::vector<SettledKey> settled_keys(const Strategy& resolved, const std::vector<SaidKey>& said) {
   std::vector<SettledKey> keys;
-  std::set<std::string> listed;
-  for (const StrategyOption& option : strategy_options())
-    for (const std::string& key : told_as(option.key)) {
-      if (!listed.insert(key).second) continue;
-      if (auto value = settled_value(resolved, key)) keys.push_back(origin_of(resolved, said, key, std::move(*value)));
-    }
+  for (const formats::ListedKey& key : formats::listed_keys())
+    if (auto value = key.value(resolved)) keys.push_back(origin_of(resolved, said, key.name, std::move(*value)));
   return keys;
 }
 

@@ -54,6 +54,8 @@ CachingAllocator::CachingAllocator(const Options& options)
   if (settings_.per_process_memory_fraction)
     fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(total_));
   blocks_.reserve(1024);
+  constexpr std::size_t kUsualPools = 8;  // a small and a large one for each of a few streams; each holds the bins of a free list
+  pools_.reserve(kUsualPools);
 }
 
 /// Segments that expand are mapped page by page up to the refusal, and a limit below capacity refuses first: these do not stop.
@@ -97,7 +99,9 @@ inline std::uint32_t CachingAllocator::pool_of(StreamId stream, bool small) {
 }
 
 std::uint32_t CachingAllocator::new_pool(StreamId stream, bool small) {
-  pools_.push_back({stream, small, {}, {}});
+  Pool& pool = pools_.emplace_back();
+  pool.stream = stream;
+  pool.small = small;
   const std::size_t at = stream * std::size_t{2} + (small ? 1 : 0);
   if (at >= pool_index_.size()) pool_index_.resize(at + 1, 0);
   pool_index_[at] = static_cast<std::uint32_t>(pools_.size());

@@ -72,7 +72,7 @@ bool RankPlayer::play() {
 }
 
 inline bool RankPlayer::play(const Item& item) {
-  if (!await_open(item)) return false;
+  if (pricing_.blocking && !await_open(item)) return false;
   switch (item.what) {
     case What::kernel:
     case What::copy:
@@ -100,7 +100,6 @@ inline bool RankPlayer::play(const Item& item) {
 /// Where each launch is waited for (Pricing::blocking): the host goes on when what is open has ended, but for transfers that join it, which are
 /// launched with it.
 bool RankPlayer::await_open(const Item& item) {
-  if (!pricing_.blocking) return true;
   for (std::size_t id = 0; id < streams_.size(); ++id) {
     Stream& stream = streams_[id];
     const bool joins = id == item.stream && !stream.closed && (item.what == What::send || item.what == What::receive);

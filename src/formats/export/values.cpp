@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <iterator>
+#include <set>
+#include <utility>
 
 #include "plimsoll/formats.hpp"
 #include "strategy/names.hpp"
@@ -463,6 +465,33 @@ std::vector<std::string> told_as(std::string_view key) {
     return {std::string(alias.meant.substr(0, space)), std::string(alias.meant.substr(space + 1))};
   }
   return has(kGetters) || has(kReported) ? std::vector<std::string>{std::string(key)} : std::vector<std::string>{};
+}
+
+std::optional<std::string> ListedKey::value(const Strategy& resolved) const {
+  for (const Reader read : readers)
+    if (read)
+      if (Value value = read(resolved)) return value;
+  return {};
+}
+
+const std::vector<ListedKey>& listed_keys() {
+  static const std::vector<ListedKey> all = [] {
+    const auto reader_in = [](const auto& table, std::string_view key) -> ListedKey::Reader {
+      const auto* found = std::find_if(std::begin(table), std::end(table), [&](const Getter& getter) { return key == getter.key; });
+      return found == std::end(table) ? nullptr : found->get;
+    };
+    std::vector<ListedKey> keys;
+    std::set<std::string> known;
+    for (const StrategyOption& option : strategy_options())
+      for (std::string& name : told_as(option.key))
+        if (known.insert(name).second) {
+          ListedKey key{std::move(name), {}};
+          key.readers = {reader_in(kGetters, key.name), reader_in(kReported, key.name)};
+          keys.push_back(std::move(key));
+        }
+    return keys;
+  }();
+  return all;
 }
 
 }  // namespace plimsoll::formats
