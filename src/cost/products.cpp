@@ -40,9 +40,11 @@ class Planner {
     for (const Tile& tile : kernels_.tiles) {
       const TileCost whole = cost_of(tile, result_bytes()), part = cost_of(tile, kPartBytes);
       const std::int64_t tiles = ceil_div(product_.m, tile.m) * ceil_div(product_.n, tile.n) * product_.batch;
+      if (exceeds(at_least(tiles, whole), least)) continue;
       for (const std::int64_t split : kSplits) {
         if (split > 1 && split * kLeastPart > product_.k) break;
         const ProductPlan plan = with(tile, split, tiles * split, split > 1 ? part : whole, traffic);
+        if (exceeds((plan.start + plan.compute + plan.reduction).value, least)) continue;
         const double time = plan.time().value;
         if (time < least) least = time, best = plan;
       }
@@ -72,6 +74,17 @@ class Planner {
     const double m = static_cast<double>(tile.m), n = static_cast<double>(tile.n);
     const double operands = m * operand_bytes(product_.a, product_.scaling) + n * operand_bytes(product_.b, product_.scaling);
     return {std::max(2 * m * n / rate_, operands / kernels_.feed.value.value), m * n * written / kernels_.store.value.value};
+  }
+
+  /// Seconds that no split of so many tiles undercuts: all units are busy from the first to the last, and nothing but steps along k takes time.
+  double at_least(std::int64_t tiles, const TileCost& cost) const {
+    const double units = static_cast<double>(device_.compute_units / device_.dies * device_.dies);
+    return kernels_.start.value.value + static_cast<double>(tiles) / units * static_cast<double>(product_.k) * cost.step * slowdown_;
+  }
+  /// Beyond what rounding may have added.
+  static bool exceeds(double seconds, double least) {
+    constexpr double kRounding = 1e-9;
+    return seconds * (1 - kRounding) > least;
   }
 
   /// Tiles of the busiest unit: they are dealt over the dies in turn, and share a unit `tiles_per_unit` at a time.

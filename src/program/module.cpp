@@ -72,6 +72,13 @@ void materialize_one(Module& module, Tape& tape, Arrival arrival, std::vector<Te
   module.materialize_constants(tape);
 }
 
+/// Whether module.name() is that.
+bool is_named(const Module& module, std::string_view name) {
+  const std::string_view path = module.path;
+  if (!path.ends_with(name)) return false;
+  return path.size() == name.size() || path[path.size() - name.size() - 1] == '.';
+}
+
 }  // namespace
 
 std::string_view Module::name() const {
@@ -82,7 +89,7 @@ std::string_view Module::name() const {
 /// From the last on: modules are built in order, so that it is mostly the one that was made last.
 Module* Module::find_child(std::string_view wanted) {
   for (auto candidate = children.rbegin(); candidate != children.rend(); ++candidate)
-    if ((*candidate)->name() == wanted) return candidate->get();
+    if (is_named(**candidate, wanted)) return candidate->get();
   return nullptr;
 }
 
