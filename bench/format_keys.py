@@ -30,6 +30,7 @@ FORMATS = {
     "ms-swift": {"where": ["swift/arguments", "swift/llm/argument", "swift/trainers/arguments.py", "swift/ray_utils", "swift/ray"],
                  "classes": ["SftArguments", "TrainArguments", "TrainArgumentsMixin"], "beside": "transformers"},
     "megatron-swift": {"where": ["swift/megatron/arguments", "swift/arguments", "swift/ray_utils"], "classes": ["MegatronSftArguments"]},
+    "nanotron": {"where": ["nanotron/config"], "classes": ["Config", "model.model_config=LlamaConfig"], "nested": True},
     "torchtitan": {"where": ["torchtitan/config_manager.py", "torchtitan/config/job_config.py"], "classes": ["JobConfig"], "nested": True},
     "peft": {"where": ["peft/config.py", "peft/tuners/lora/config.py", "peft/tuners/ia3/config.py", "peft/tuners/prompt_tuning/config.py",
                        "peft/tuners/p_tuning/config.py", "peft/tuners/prefix_tuning/config.py", "peft/tuners/ln_tuning/config.py"],
@@ -102,7 +103,7 @@ def fields_of(classes, node, nested, depth=0):
         if not isinstance(line, ast.AnnAssign) or not isinstance(line.target, ast.Name):
             continue
         key = line.target.id
-        if key.startswith("_") or key == "model_config" or "ClassVar" in names_in(line.annotation):
+        if (key.startswith("_") and not nested) or (key == "model_config" and not isinstance(line.annotation, ast.Name)) or "ClassVar" in names_in(line.annotation):
             continue
         inner = [n for n in names_in(line.annotation) if n in classes and n != node.name and "Enum" not in bases_of(classes, n)]
         if inner and nested and depth < 6 and "list" not in names_in(line.annotation):
@@ -213,11 +214,13 @@ def read_keys(format_name, root):
     classes = classes_under(root, spec["where"])
     keys = {}
     for wanted in spec["classes"]:
+        below, _, wanted = wanted.rpartition("=")
         pattern, _, under = wanted.partition(":")
         for name, found in sorted(classes.items()):
             for node, file in found:
                 if name == pattern or (pattern.startswith("*") and name.endswith(pattern[1:]) and file.startswith(under)):
-                    keys.update(fields_of(classes, node, spec.get("nested", False)))
+                    fields = fields_of(classes, node, spec.get("nested", False))
+                    keys.update({f"{below}.{key}" if below else key: default for key, default in fields.items()})
     return keys
 
 
@@ -240,7 +243,7 @@ def judged(document, rows, key):
     for part in ("neutral", "told", "not_modelled"):
         for group in document.get(part, []):
             names += group["keys"]
-    return any(n == key or (n.endswith("*") and key.startswith(n[:-1])) or n.startswith(key + ".") for n in names)
+    return any(n == key or (n.endswith("*") and key.startswith(n[:-1])) or n.startswith(key + ".") or key.startswith(n + ".") for n in names)
 
 
 def main():

@@ -32,7 +32,35 @@ Wild over_megatron(const std::string& what, const std::string& flags, Keys keys,
           std::move(keys), refusal};
 }
 
+// ---- nanotron: config/config.py, parallelism_config.py and models_config.py of 2026-04 -------------------------------------------------------
+Wild nanotron(const std::string& what, const std::string& parallelism, const std::string& more, Keys keys, const std::string& refusal = {}) {
+  return {"nanotron, " + what, "n.yaml",
+          "parallelism: {" + parallelism + "}\ntokens: {sequence_length: 2048, micro_batch_size: 2, batch_accumulation_per_replica: 4, train_steps: 10}\n"
+          "model:\n  model_config: {is_llama_config: true, hidden_size: 1024, intermediate_size: 4096, num_attention_heads: 16, num_hidden_layers: 8, "
+          "vocab_size: 32000}\n" + more,
+          "", std::move(keys), refusal};
+}
+
 const Wild kLines[] = {
+    nanotron("its own defaults", "dp: 4, tp: 2, pp: 1", "",
+             {{"framework", "nanotron"}, {"dp", "4"}, {"tp", "2"}, {"gpus", "8"}, {"sequence_parallel", "false"}, {"recompute", "none"}, {"precision", "bf16"},
+              {"data_parallel", "ddp"}, {"grad_accum", "4"}, {"micro_batch", "2"}, {"seq_len", "2048"}, {"clip_grad_norm", "false"}}),
+    nanotron("sequences cut", "dp: 4, tp: 2, pp: 1, tp_mode: REDUCE_SCATTER, recompute_layer: true", "optimizer: {zero_stage: 1, clip_grad: 0.5}\n",
+             {{"sequence_parallel", "true"}, {"recompute", "full"}, {"data_parallel", "zero1"}, {"clip_grad_norm", "0.5"}}),
+    nanotron("all forwards first", "dp: 4, tp: 1, pp: 2", "", {{"pp_schedule", "gpipe"}, {"pp", "2"}}),
+    nanotron("one forward, one backward", "dp: 4, tp: 1, pp: 2, pp_engine: 1f1b", "", {{"pp_schedule", "1f1b"}}),
+    nanotron("another engine", "dp: 4, tp: 1, pp: 2, pp_engine: zb", "", {}, "'zb' is no value of parallelism.pp_engine"),
+    nanotron("more ranks than devices", "dp: 8, tp: 2, pp: 1", "", {}, "16"),
+    nanotron("experts", "dp: 8, tp: 1, pp: 1, expert_parallel_size: 8", "", {}, "nanotron's expert parallelism"),
+    nanotron("a misspelt degree", "dp: 8, tp: 1, pp: 1, recompute_layers: true", "", {}, "did you mean 'parallelism.recompute_layer'?"),
+    nanotron("no degree", "dp: 8, tp: 1", "", {}, "does not say pp"),
+    nanotron("a stage of its own length", "dp: 8, tp: 1, pp: 1", "data_stages: [{name: a, start_training_step: 1, sequence_length: 4096}]\n", {},
+             "sequences of its own length"),
+    nanotron("gradients in bf16", "dp: 8, tp: 1, pp: 1", "optimizer: {zero_stage: 0, accumulate_grad_in_fp32: false}\n", {}, "not accumulated in fp32"),
+    {"nanotron, its Qwen2", "n.yaml", "parallelism: {dp: 8, tp: 1, pp: 1}\ntokens: {sequence_length: 512, micro_batch_size: 1}\nmodel: {model_config: "
+     "{is_qwen2_config: true, hidden_size: 64}}\n", "", {}, "nanotron's other models (is_qwen2_config)"},
+    {"nanotron, sizes that are none", "n.yaml", "parallelism: {dp: 8, tp: 1, pp: 1}\ntokens: {sequence_length: 512, micro_batch_size: 1}\nmodel: "
+     "{model_config: {is_llama_config: true, hidden_size: wide}}\n", "", {}, "'wide' is no size of a model"},
     over_megatron("its own defaults", "",
                   {{"framework", "megatron-core"}, {"data_parallel", "megatron-distopt"}, {"recompute", "selective"}, {"cross_entropy_fusion", "native"},
                    {"attention", "flash"}, {"micro_batch", "1"}, {"global_batch", "16"}, {"precision", "bf16"}, {"make_vocab_size_divisible_by", "1"},

@@ -40,6 +40,7 @@ Format llm_foundry_format();
 Format megatron_format();
 Format primus_format();
 Format nemo_format();
+Format nanotron_format();
 Format strategy_format();
 
 /// Throws Error where a tree is of a program whose files are not read, naming it.

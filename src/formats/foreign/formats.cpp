@@ -64,6 +64,7 @@ const std::vector<Format>& tree_formats() {
                                               llama_factory_format(),
                                               axolotl_format(),
                                               llm_foundry_format(),
+                                              nanotron_format(),
                                               megatron_format(),
                                               swift_format(),
                                               swift_megatron_format(),

@@ -35,8 +35,6 @@ const std::vector<OtherProgram>& other_programs() {
       {"Megatron-Bridge", {{"train.global_batch_size"}, {"train.train_iters"}, {"train.micro_batch_size", "model.tensor_model_parallel_size"}}},
       // open_instruct/finetune.py: FlatArguments
       {"open-instruct", {{"with_tracking"}, {"dataset_mixer_list"}, {"checkpointing_steps", "model_name_or_path"}}},
-      // nanotron/config/config.py
-      {"nanotron", {{"parallelism.dp"}, {"tokens.micro_batch_size"}}},
       {"verl", {{"actor_rollout_ref"}}},
       // levanter/trainer.py: TrainerConfig
       {"Levanter", {{"trainer.train_batch_size"}, {"trainer.mp"}}},

@@ -192,6 +192,8 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, flags, "axolotl");
     return reading.include(file->word(), *file);
   }
+  if (const Node* file = flags.find("config_file"); file && ends_with(program, "run_train.py") && is_file(file->word()))
+    return reading.include(file->word(), *file);  // nanotron's
   if (is_trl_script(program)) return read_trl_script(reading, flags);
   if (const Format* trainer = trainer_of(flags)) {
     require_training(flags, program);
