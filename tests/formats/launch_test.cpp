@@ -157,6 +157,18 @@ TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   }
 }
 
+// A shipped cluster counts devices as "8x…" does.
+TEST(LaunchLines, AShippedClusterIsHeldAgainstTheLinesCount) {
+  const std::string four = "torchrun --nproc_per_node 4 run_clm.py --model_name_or_path meta-llama/Llama-3.2-1B --block_size 512 --bf16 True\n";
+  const std::string said = refusal_of(four, "hgx-h100");
+  EXPECT_NE(said.find("--on hgx-h100 has 8 devices, and 4 run (torchrun)"), std::string::npos) << said;
+  EXPECT_NE(said.find("--on 4xh100-sxm"), std::string::npos) << said;
+  const Folder folder;
+  EXPECT_EQ(run_of(folder, "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path meta-llama/Llama-3.2-1B --block_size 512\n", "hgx-h100")
+                .cluster.gpus(),
+            8);
+}
+
 // sed's substitution of words, as Megatron-DeepSpeed's scripts write their configuration from a template; what it puts in and is not known is
 // asked for where it decides, and what sed is not followed in is not taken as it was.
 TEST(LaunchLines, ConfigurationsThatSedWrites) {

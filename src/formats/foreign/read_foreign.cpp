@@ -195,7 +195,7 @@ void require_same_count(const Reading& reading, const std::string& on, const Clu
   const std::string several = nodes > 1 ? std::to_string(nodes) + "x" : std::string();
   fail("--on " + on + " has " + std::to_string(counted) + " devices, and " + several + std::to_string(here) + " run (" + by + ")",
        launched ? per_node->where : std::string(),
-       "--on " + several + std::to_string(here) + "x" + on.substr(on.find_first_not_of("0123456789x")) + ", or change the line");
+       "--on " + several + std::to_string(here) + "x" + cluster.accelerator.name + ", or change the line");
 }
 
 }  // namespace
@@ -207,8 +207,7 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
   if (device.empty())
     fail("the files do not say which devices the run has", {}, "add --on, for example --on h100-sxm, or with their number --on 8xh100-sxm");
   const auto shipped = shipped_clusters();
-  if (std::find(shipped.begin(), shipped.end(), device) != shipped.end()) return parse_cluster(device);
-  if (has_count(device)) {
+  if (has_count(device) || std::find(shipped.begin(), shipped.end(), device) != shipped.end()) {
     const Cluster cluster = parse_cluster(device);
     require_same_count(reading, device, cluster);
     return cluster;

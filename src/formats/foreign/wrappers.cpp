@@ -39,7 +39,7 @@ struct Wrapper {
   bool searched = false;                 ///< its options are many, or an image stands between: the first launcher is the program
 };
 
-/// As their manual pages of 2026-08 have them (coreutils 9, util-linux 2.40, numactl 2.0.19, conda 26, poetry 2, uv 0.9, Nsight Systems
+/// As their manual pages of 2026-08 have them (coreutils 9, util-linux 2.40, numactl 2.0.19, conda 26, poetry 2, uv 0.13, Nsight Systems
 /// 2026.2).
 const std::vector<Wrapper>& wrappers() {
   static const std::vector<std::string_view> conda{"-n", "--name", "-p", "--prefix", "--cwd"};
@@ -74,7 +74,8 @@ const std::vector<Wrapper>& wrappers() {
       {"pixi", {"run"}, {"-e", "--environment", "--manifest-path"}},
       {"uv",
        {"run"},
-       {"--with",
+       {"-w",
+        "--with",
         "--with-editable",
         "--with-requirements",
         "--extra",
@@ -106,6 +107,20 @@ const std::vector<Wrapper>& wrappers() {
         "--color",
         "--index-strategy",
         "--prerelease",
+        "--prerelease-package",
+        "--fork-strategy",
+        "--exclude-newer",
+        "--exclude-newer-package",
+        "--upgrade-group",
+        "--no-editable-package",
+        "--no-sources-package",
+        "--no-build-package",
+        "--no-build-isolation-package",
+        "--no-binary-package",
+        "--config-settings-package",
+        "--python-platform",
+        "--keyring-provider",
+        "--allow-insecure-host",
         "--resolution",
         "--link-mode"},
        0,
