@@ -16,10 +16,12 @@ _FILES = {
     "model": ["models/*/*.json"],
     "hardware": ["hardware/accelerators/*.json", "hardware/clusters/*.json"],
     "strategy": ["examples/*.json"],
+    "code": ["tests/code/data/*.py"],
     "foreign": ["tests/formats/samples/*/*"],
 }
 _SOURCES = {
     "cluster_text": ["src/hardware"],
+    "code": ["src/code"],
     "foreign": ["src/formats/foreign", "src/strategy"],
     "hardware": ["src/hardware"],
     "importers": ["src/calibrate/importers"],

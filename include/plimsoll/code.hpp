@@ -23,8 +23,8 @@ struct CodeModel {
 /// "12,name=value,…" as it stands behind --args. Throws Error: what is no pair.
 std::vector<std::pair<std::string, std::string>> parse_code_arguments(const std::string& text);
 
-/// The model whose parameters that class makes, and whose forward and backward the code tells. Throws Error with file, line and column: what
-/// is no Python, what Python itself would raise, what is not modelled (refused).
+/// The model whose parameters that class makes, and whose forward and backward the code tells. Throws Error with file, line and column:
+/// what is no Python, what Python itself would raise, what is not modelled (refused).
 Model model_of_code(const CodeModel& code);
 
 }  // namespace plimsoll

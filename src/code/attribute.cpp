@@ -62,7 +62,8 @@ void Interpreter::set_attribute(const Value& of, Symbol name, Value value) {
     const Value* in_class = instance->type->find(name);
     if (const auto* wrapper = in_class != nullptr ? in_class->as<WrapperObject>() : nullptr;
         wrapper != nullptr && wrapper->kind == WrapperObject::Kind::property) {
-      if (!wrapper->setter.is_bound()) raise("AttributeError", "property '" + names_.text(name) + "' of '" + instance->type->name + "' object has no setter");
+      if (!wrapper->setter.is_bound())
+        raise("AttributeError", "property '" + names_.text(name) + "' of '" + instance->type->name + "' object has no setter");
       (void)call(wrapper->setter, std::vector<Value>{of, std::move(value)});
       return;
     }
@@ -107,7 +108,8 @@ void Interpreter::no_attribute(const Value& of, Symbol name) {
   const std::string hint = nearest.empty() ? std::string() : "did you mean '" + nearest + "'?";
   if (const auto* library = of.as<NamespaceObject>()) unknown("'" + library->name + "." + names_.text(name) + "'", hint);
   if (torch_->is_tensor(of)) unknown("the tensor's '" + names_.text(name) + "'", hint);
-  raise("AttributeError", "'" + type_name(of) + "' object has no attribute '" + names_.text(name) + "'" + (nearest.empty() ? "" : ". Did you mean: '" + nearest + "'?"));
+  raise("AttributeError", "'" + type_name(of) + "' object has no attribute '" + names_.text(name) + "'" +
+                              (nearest.empty() ? "" : ". Did you mean: '" + nearest + "'?"));
 }
 
 }  // namespace plimsoll::code

@@ -25,7 +25,8 @@ Value begins_or_ends(Interpreter& i, Bound& a) {
     const std::string& words = i.words(piece, "prefixes");
     return kStart ? self_text(a).starts_with(words) : self_text(a).ends_with(words);
   };
-  if (const auto* several = a[1].as<SequenceObject>()) return Value::boolean(std::any_of(several->items.begin(), several->items.end(), fits));
+  if (const auto* several = a[1].as<SequenceObject>())
+    return Value::boolean(std::any_of(several->items.begin(), several->items.end(), fits));
   return Value::boolean(fits(a[1]));
 }
 
@@ -101,7 +102,8 @@ Value format(Interpreter& i, Bound& a) {
     const std::size_t end = text.find('}', at);
     if (end == std::string::npos) i.raise("ValueError", "expected '}' before end of string");
     const std::string inner = text.substr(at + 1, end - at - 1);
-    const std::string name = inner.substr(0, inner.find(':')), how = inner.find(':') == std::string::npos ? "" : inner.substr(inner.find(':') + 1);
+    const std::string name = inner.substr(0, inner.find(':')),
+                      how = inner.find(':') == std::string::npos ? "" : inner.substr(inner.find(':') + 1);
     Value value;
     if (name.empty() && next < a.rest.size()) value = a.rest[next++];
     for (const auto& [keyword, given] : a.keyword_rest)
@@ -259,7 +261,8 @@ constexpr Method kMethods[] = {
     {Of::list, "index", "self, value", position_in},
     {Of::list, "count", "self, value", count_of},
     {Of::list, "copy", "self", copied},
-    {Of::list, "reverse", "self", [](Interpreter&, Bound& a) { return std::reverse(self_list(a).items.begin(), self_list(a).items.end()), Value::none(); }},
+    {Of::list, "reverse", "self",
+     [](Interpreter&, Bound& a) { return std::reverse(self_list(a).items.begin(), self_list(a).items.end()), Value::none(); }},
     {Of::list, "numel", "self",
      [](Interpreter& i, Bound& a) {
        Value product = Value::integer(1);
@@ -274,7 +277,8 @@ constexpr Method kMethods[] = {
     {Of::dictionary, "setdefault", "self, key, default=", dictionary_setdefault},
     {Of::dictionary, "update", "self, other=, **kwargs", dictionary_update},
     {Of::dictionary, "copy", "self", copied},
-    {Of::dictionary, "add", "self, value", [](Interpreter&, Bound& a) { return self_dictionary(a).set(a[1], Value::none()), Value::none(); }},
+    {Of::dictionary, "add", "self, value",
+     [](Interpreter&, Bound& a) { return self_dictionary(a).set(a[1], Value::none()), Value::none(); }},
 };
 
 /// Whether the value has that method.

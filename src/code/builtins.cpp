@@ -16,7 +16,8 @@ Value made_by(Interpreter& i, FunctionIterator::Next next) { return Value(new Fu
 
 Value range(Interpreter& i, Bound& a) {
   const std::int64_t first = i.whole(a[0], "range()");
-  const std::int64_t start = a.has(1) ? first : 0, stop = a.has(1) ? i.whole(a[1], "range()") : first, step = a.has(2) ? i.whole(a[2], "range()") : 1;
+  const std::int64_t start = a.has(1) ? first : 0, stop = a.has(1) ? i.whole(a[1], "range()") : first,
+                     step = a.has(2) ? i.whole(a[2], "range()") : 1;
   constexpr std::int64_t kMost = std::int64_t{1} << 61;
   if (step == 0) i.raise("ValueError", "range() arg 3 must not be zero");
   if (std::abs(start) > kMost || std::abs(stop) > kMost || std::abs(step) > kMost) i.unknown("a range of such numbers");
@@ -80,7 +81,8 @@ Value sorted(Interpreter& i, Bound& a) {
       std::size_t left = start, right = middle;
       for (std::size_t at = start; at < end; ++at) {
         const bool take_right =
-            left == middle || (right < end && (falls ? i.less(keyed[left].first, keyed[right].first) : i.less(keyed[right].first, keyed[left].first)));
+            left == middle ||
+            (right < end && (falls ? i.less(keyed[left].first, keyed[right].first) : i.less(keyed[right].first, keyed[left].first)));
         other[at] = std::move(keyed[take_right ? right++ : left++]);
       }
     }
@@ -124,7 +126,8 @@ Value all_or_any(Interpreter& i, Bound& a) {
 }
 
 Value absolute(Interpreter& i, Bound& a) {
-  if (a[0].is_integer()) return a[0].as_integer() < 0 ? i.binary(Operator::subtract, Value::integer(0), a[0]) : Value::integer(a[0].as_integer());
+  if (a[0].is_integer())
+    return a[0].as_integer() < 0 ? i.binary(Operator::subtract, Value::integer(0), a[0]) : Value::integer(a[0].as_integer());
   if (a[0].is_real()) return Value::real(std::abs(a[0].as_real()));
   return i.call(i.attribute(a[0], i.symbol("abs")), std::vector<Value>{});
 }
@@ -158,8 +161,8 @@ Value to_integer(Interpreter& i, Bound& a) {
 Value to_real(Interpreter& i, Bound& a) {
   if (!a[0].is_bound()) return Value::real(0);
   if (const auto* words = a[0].as<TextObject>()) {
-    static constexpr std::pair<std::string_view, double> kNames[] = {
-        {"inf", HUGE_VAL}, {"-inf", -HUGE_VAL}, {"infinity", HUGE_VAL}, {"nan", NAN}, {"Inf", HUGE_VAL}, {"-Inf", -HUGE_VAL}};
+    static constexpr std::pair<std::string_view, double> kNames[] = {{"inf", HUGE_VAL}, {"-inf", -HUGE_VAL}, {"infinity", HUGE_VAL},
+                                                                     {"nan", NAN},      {"Inf", HUGE_VAL},   {"-Inf", -HUGE_VAL}};
     for (const auto& [name, number] : kNames)
       if (words->text == name) return Value::real(number);
     double number = 0;
@@ -279,11 +282,15 @@ constexpr Function kFunctions[] = {
     {"print", "*values, sep=, end=, flush=, file=", print},
     {"super", "type=, self=", super},
     {"repr", "value", [](Interpreter& i, Bound& a) { return i.text(i.written(a[0])); }},
-    {"id", "value", [](Interpreter&, Bound& a) { return Value::integer(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(a[0].object()) / 16)); }},
+    {"id", "value",
+     [](Interpreter&, Bound& a) {
+       return Value::integer(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(a[0].object()) / 16));
+     }},
     {"callable", "value",
      [](Interpreter&, Bound& a) {
-       return Value::boolean(a[0].as<FunctionObject>() != nullptr || a[0].as<NativeObject>() != nullptr || a[0].as<BoundMethodObject>() != nullptr ||
-                             a[0].as<ClassObject>() != nullptr || a[0].as<InstanceObject>() != nullptr || a[0].as<WrapperObject>() != nullptr);
+       return Value::boolean(a[0].as<FunctionObject>() != nullptr || a[0].as<NativeObject>() != nullptr ||
+                             a[0].as<BoundMethodObject>() != nullptr || a[0].as<ClassObject>() != nullptr ||
+                             a[0].as<InstanceObject>() != nullptr || a[0].as<WrapperObject>() != nullptr);
      }},
 };
 
@@ -308,16 +315,31 @@ constexpr Function kTypes[] = {
 };
 
 /// Exceptions, each behind its base.
-constexpr std::pair<const char*, const char*> kExceptions[] = {
-    {"BaseException", "object"},           {"Exception", "BaseException"},       {"ArithmeticError", "Exception"},
-    {"ZeroDivisionError", "ArithmeticError"}, {"OverflowError", "ArithmeticError"}, {"AssertionError", "Exception"},
-    {"AttributeError", "Exception"},       {"ImportError", "Exception"},         {"ModuleNotFoundError", "ImportError"},
-    {"LookupError", "Exception"},          {"IndexError", "LookupError"},        {"KeyError", "LookupError"},
-    {"NameError", "Exception"},            {"UnboundLocalError", "NameError"},   {"RuntimeError", "Exception"},
-    {"NotImplementedError", "RuntimeError"}, {"StopIteration", "Exception"},     {"TypeError", "Exception"},
-    {"ValueError", "Exception"},           {"OSError", "Exception"},             {"FileNotFoundError", "OSError"},
-    {"Warning", "Exception"},              {"UserWarning", "Warning"},           {"DeprecationWarning", "Warning"},
-    {"FutureWarning", "Warning"}};
+constexpr std::pair<const char*, const char*> kExceptions[] = {{"BaseException", "object"},
+                                                               {"Exception", "BaseException"},
+                                                               {"ArithmeticError", "Exception"},
+                                                               {"ZeroDivisionError", "ArithmeticError"},
+                                                               {"OverflowError", "ArithmeticError"},
+                                                               {"AssertionError", "Exception"},
+                                                               {"AttributeError", "Exception"},
+                                                               {"ImportError", "Exception"},
+                                                               {"ModuleNotFoundError", "ImportError"},
+                                                               {"LookupError", "Exception"},
+                                                               {"IndexError", "LookupError"},
+                                                               {"KeyError", "LookupError"},
+                                                               {"NameError", "Exception"},
+                                                               {"UnboundLocalError", "NameError"},
+                                                               {"RuntimeError", "Exception"},
+                                                               {"NotImplementedError", "RuntimeError"},
+                                                               {"StopIteration", "Exception"},
+                                                               {"TypeError", "Exception"},
+                                                               {"ValueError", "Exception"},
+                                                               {"OSError", "Exception"},
+                                                               {"FileNotFoundError", "OSError"},
+                                                               {"Warning", "Exception"},
+                                                               {"UserWarning", "Warning"},
+                                                               {"DeprecationWarning", "Warning"},
+                                                               {"FutureWarning", "Warning"}};
 
 }  // namespace
 

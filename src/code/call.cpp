@@ -74,7 +74,8 @@ Value Interpreter::call(const Value& function, CallArguments arguments) {
   if (const auto* library = function.as<NamespaceObject>(); library != nullptr && !library->known)
     unknown("'" + library->name + "', which is imported from elsewhere,", "its text is not here: one file is read");
   if (auto* instance = function.as<InstanceObject>())
-    if (const Value* known = instance->type->find(symbol("__call__"))) return call(bind(*known, function, instance->type.get()), std::move(arguments));
+    if (const Value* known = instance->type->find(symbol("__call__")))
+      return call(bind(*known, function, instance->type.get()), std::move(arguments));
   raise("TypeError", "'" + type_name(function) + "' object is not callable");
 }
 
@@ -92,7 +93,8 @@ Value Interpreter::call_native(NativeObject& function, CallArguments arguments) 
       raise("TypeError", function.name + "() takes " + std::to_string(function.parameters.size()) + " arguments, and was given more");
   }
   for (auto& [name, value] : arguments.keywords) {
-    const auto found = std::find_if(function.parameters.begin(), function.parameters.end(), [&](const auto& each) { return each.name == name; });
+    const auto found =
+        std::find_if(function.parameters.begin(), function.parameters.end(), [&](const auto& each) { return each.name == name; });
     if (found != function.parameters.end()) {
       Value& place = bound.values[static_cast<std::size_t>(found - function.parameters.begin())];
       if (place.is_bound()) raise("TypeError", function.name + "() got multiple values for argument '" + names_.text(name) + "'");
@@ -152,7 +154,8 @@ void Interpreter::bind_arguments(FunctionObject& function, CallArguments& argume
   if (sequence < parameters.size())
     slot(sequence) = tuple(std::move(rest));
   else if (!rest.empty())
-    raise("TypeError", name + "() takes " + std::to_string(most) + " positional arguments but " + std::to_string(most + rest.size()) + " were given");
+    raise("TypeError",
+          name + "() takes " + std::to_string(most) + " positional arguments but " + std::to_string(most + rest.size()) + " were given");
   Value keywords;
   if (mapping < parameters.size()) keywords = Value(new DictionaryObject(heap_));
   for (auto& [keyword, value] : arguments.keywords) {
@@ -180,8 +183,7 @@ void Interpreter::bind_arguments(FunctionObject& function, CallArguments& argume
     const bool has_default = parameters[i].default_value != nullptr;
     if (!slot(i).is_bound() && has_default) slot(i) = function.defaults[default_at];
     if (has_default) ++default_at;
-    if (!slot(i).is_bound())
-      raise("TypeError", name + "() missing required argument: '" + names_.text(parameters[i].name) + "'");
+    if (!slot(i).is_bound()) raise("TypeError", name + "() missing required argument: '" + names_.text(parameters[i].name) + "'");
   }
 }
 

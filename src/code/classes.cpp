@@ -9,7 +9,8 @@
 
 namespace plimsoll::code {
 
-InstanceObject::InstanceObject(Heap& heap, Held<ClassObject> type_in) : Object(heap), type(std::move(type_in)) {}
+InstanceObject::InstanceObject(Heap& heap, Held<ClassObject> type_in)
+    : Object(heap, type_in->is_module ? 1'024 : 192), type(std::move(type_in)) {}
 InstanceObject::~InstanceObject() = default;
 
 void InstanceObject::clear() {
@@ -28,6 +29,12 @@ Held<ClassObject> Interpreter::native_class(const std::string& name, std::vector
   }
   return made;
 }
+
+namespace {
+
+constexpr std::size_t kMostClasses = 200;  ///< in one order
+
+}  // namespace
 
 /// C3 linearization, as type.mro().
 void Interpreter::order(ClassObject& type) {
@@ -49,7 +56,8 @@ void Interpreter::order(ClassObject& type) {
         break;
       }
     }
-    step();
+    step(static_cast<std::int64_t>(lists.front().size()));
+    if (type.order.size() > kMostClasses) unknown("a class of more than " + std::to_string(kMostClasses) + " bases");
     if (next == nullptr) raise("TypeError", "Cannot create a consistent method resolution order (MRO) for bases of " + type.name);
     type.order.push_back(next);
     for (auto& list : lists)
@@ -99,8 +107,7 @@ Value Interpreter::instantiate(ClassObject& type, CallArguments arguments) {
 
 Value Interpreter::bind(const Value& found, const Value& self, ClassObject* type) {
   if (found.as<FunctionObject>() != nullptr) return Value(new BoundMethodObject(heap_, self, found));
-  if (auto* native = found.as<NativeObject>())
-    return native->is_method ? Value(new BoundMethodObject(heap_, self, found)) : found;
+  if (auto* native = found.as<NativeObject>()) return native->is_method ? Value(new BoundMethodObject(heap_, self, found)) : found;
   if (auto* wrapper = found.as<WrapperObject>()) {
     switch (wrapper->kind) {
       case WrapperObject::Kind::static_method:
@@ -135,7 +142,8 @@ Value Interpreter::super_attribute(WrapperObject& super, Symbol name) {
   auto* type = instance != nullptr ? instance->type.get() : super.inner.as<ClassObject>();
   if (type == nullptr) raise("TypeError", "super(type, obj): obj must be an instance or subtype of type");
   const Value* found = type->find(name, super.owner);
-  if (found == nullptr && names_.text(name) == "__init__") return native("object.__init__", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); });
+  if (found == nullptr && names_.text(name) == "__init__")
+    return native("object.__init__", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); });
   if (found == nullptr) raise("AttributeError", "'super' object has no attribute '" + names_.text(name) + "'");
   return bind(*found, super.inner, type);
 }

@@ -14,7 +14,8 @@ Value Interpreter::evaluate(const Expression& e, Frame& frame) {
   step();
   switch (e.kind) {
     case Kind::constant:
-      if (e.text && !e.value.is_bound()) const_cast<Expression&>(e).value = text(*e.text);  // the one object of this literal, made when it is met
+      if (e.text && !e.value.is_bound())
+        const_cast<Expression&>(e).value = text(*e.text);  // the one object of this literal, made when it is met
       return e.value;
     case Kind::name:
       return evaluate_name(e, frame);
@@ -24,9 +25,12 @@ Value Interpreter::evaluate(const Expression& e, Frame& frame) {
       return attribute(of, e.name);
     }
     case Kind::subscript: {
-      const Value of = evaluate(*e.parts[0], frame), key = evaluate(*e.parts[1], frame);
+      Value of = evaluate(*e.parts[0], frame);
+      const Value key = evaluate(*e.parts[1], frame);
       place_ = e.place;
-      return item(of, key);
+      Value found = item(of, key);
+      of = Value();  // BINARY_SUBSCR drops the container first
+      return found;
     }
     case Kind::call:
       return evaluate_call(e, frame);
@@ -36,9 +40,12 @@ Value Interpreter::evaluate(const Expression& e, Frame& frame) {
       return e.op == Operator::logical_not ? Value::boolean(!truth(value)) : unary(e.op, value);
     }
     case Kind::binary: {
-      const Value left = evaluate(*e.parts[0], frame), right = evaluate(*e.parts[1], frame);
+      Value left = evaluate(*e.parts[0], frame);
+      const Value right = evaluate(*e.parts[1], frame);
       place_ = e.place;
-      return binary(e.op, left, right);
+      Value result = binary(e.op, left, right);
+      left = Value();  // BINARY_OP drops the left operand first
+      return result;
     }
     case Kind::comparison:
       return evaluate_comparison(e, frame);
@@ -102,7 +109,8 @@ Value Interpreter::evaluate_name(const Expression& e, Frame& frame) {
   if (e.storage != Storage::named) {
     const Value& value = frame.variable(e);
     place_ = e.place;
-    if (!value.is_bound()) raise("UnboundLocalError", "cannot access local variable '" + names_.text(e.name) + "' where it is not associated with a value");
+    if (!value.is_bound())
+      raise("UnboundLocalError", "cannot access local variable '" + names_.text(e.name) + "' where it is not associated with a value");
     return value;
   }
   if (frame.names != nullptr)
@@ -220,10 +228,11 @@ Value Interpreter::make_function(const FunctionCode& code, Frame& frame) {
 /// A comprehension is a function of its own (CPython before 3.12): it holds what it walks until it is done.
 Value Interpreter::evaluate_comprehension(const Expression& e, Frame& frame) {
   const FunctionCode& code = *e.function;
-  const Value walked = evaluate(*code.clauses.front().source, frame);
-  Held<ComprehensionIterator> values(new ComprehensionIterator(*this, code, iterate(walked), frame.cells_for(code), frame.class_cell));
+  Held<IteratorObject> walked = iterate(evaluate(*code.clauses.front().source, frame));
+  Held<ComprehensionIterator> values(new ComprehensionIterator(*this, code, std::move(walked), frame.cells_for(code), frame.class_cell));
   if (code.result == FunctionCode::Result::generator) return Value(values);
-  Value made = code.result == FunctionCode::Result::list ? list({}) : Value(new DictionaryObject(heap_, code.result == FunctionCode::Result::set));
+  Value made =
+      code.result == FunctionCode::Result::list ? list({}) : Value(new DictionaryObject(heap_, code.result == FunctionCode::Result::set));
   while (true) {
     Value value = values->next(*this);
     if (!value.is_bound()) return made;

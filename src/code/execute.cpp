@@ -36,7 +36,11 @@ Interpreter::Completion Interpreter::execute(const Statement& s, Frame& frame) {
       execute_raise(s, frame);
     case Kind::assertion:
       if (truth(evaluate(*s.value, frame))) return Completion::normal;
-      raise("AssertionError", s.targets.empty() ? std::string() : shown(evaluate(*s.targets.front(), frame)));
+      {
+        const std::string message = s.targets.empty() ? std::string() : shown(evaluate(*s.targets.front(), frame));
+        place_ = s.place;
+        raise("AssertionError", message);
+      }
     case Kind::deletion:
       for (const ExpressionPtr& target : s.targets) erase(*target, frame);
       return Completion::normal;
@@ -226,7 +230,7 @@ void Interpreter::execute_import(const Statement& s, Frame& frame) {
       const Value submodule = found(import.path + "." + names_.text(import.name));
       const auto& attributes = module.as<NamespaceObject>()->attributes;
       const auto known = attributes.find(import.name);
-      value = submodule.is_bound() ? submodule
+      value = submodule.is_bound()        ? submodule
               : known != attributes.end() ? known->second
                                           : foreign(import.path + "." + names_.text(import.name));
     }

@@ -29,7 +29,8 @@ struct Interpreter::Frame {
   /// Cells that a function made here captures.
   std::vector<Held<CellObject>> cells_for(const FunctionCode& inner) const {
     std::vector<Held<CellObject>> cells;
-    for (const FunctionCode::Captured& each : inner.captured) cells.emplace_back(slots[static_cast<std::size_t>(each.outer)].as<CellObject>());
+    for (const FunctionCode::Captured& each : inner.captured)
+      cells.emplace_back(slots[static_cast<std::size_t>(each.outer)].as<CellObject>());
     return cells;
   }
   Value& variable(const Expression& name) {

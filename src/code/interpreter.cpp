@@ -19,7 +19,11 @@ const program::TargetDevice kAnyDevice{
 }  // namespace
 
 Interpreter::Interpreter(std::string text, std::string where, Limits limits)
-    : host_(std::make_unique<program::Tape>(kAnyDevice)), text_(std::move(text)), where_(std::move(where)), limits_(limits), module_(parse_module(text_, where_, names_)) {
+    : host_(std::make_unique<program::Tape>(kAnyDevice)),
+      text_(std::move(text)),
+      where_(std::move(where)),
+      limits_(limits),
+      module_(parse_module(text_, where_, names_)) {
   (void)host_->take();  // what the host does is not recorded
   host_->intern("host");
   resolve_names(*module_);
@@ -39,12 +43,14 @@ Interpreter::~Interpreter() {
 Interpreter::Depth::Depth(Interpreter& interpreter) : depth_(interpreter.depth_) {
   if (++depth_ <= interpreter.limits_.expressions) return;
   --depth_;
-  refuse("the code runs deeper than " + std::to_string(interpreter.limits_.expressions) + " expressions within each other", interpreter.here());
+  refuse("the code runs deeper than " + std::to_string(interpreter.limits_.expressions) + " expressions within each other",
+         interpreter.here());
 }
 
 void Interpreter::step(std::int64_t pieces) {
   steps_ += pieces;
-  if (steps_ > limits_.steps) refuse("the code takes more than " + std::to_string(limits_.steps) + " steps", here(), "a loop that does not end?");
+  if (steps_ > limits_.steps)
+    refuse("the code takes more than " + std::to_string(limits_.steps) + " steps", here(), "a loop that does not end?");
 }
 
 std::string Interpreter::here() const { return place_of(where_, place_); }
@@ -95,6 +101,7 @@ Value Interpreter::global(const std::string& name) {
 }
 
 Value Interpreter::call_from_outside(const Value& function, CallArguments arguments) {
+  place_ = {0, 0};  // no line runs yet
   return told(*this, where_, [&] { return call(function, std::move(arguments)); });
 }
 
@@ -155,12 +162,12 @@ ClassObject* Interpreter::class_of(const Value& value) {
   if (value.as<ClassObject>() != nullptr) return builtin_class("type");
   const auto* sequence = value.as<SequenceObject>();
   const auto* dictionary = value.as<DictionaryObject>();
-  const char* name = value.is_boolean()      ? "bool"
-                     : value.is_integer()    ? "int"
-                     : value.is_real()       ? "float"
-                     : value.is_none()       ? "NoneType"
-                     : sequence != nullptr   ? (sequence->is_list() ? "list" : "tuple")
-                     : dictionary != nullptr ? (dictionary->is_set ? "set" : "dict")
+  const char* name = value.is_boolean()                   ? "bool"
+                     : value.is_integer()                 ? "int"
+                     : value.is_real()                    ? "float"
+                     : value.is_none()                    ? "NoneType"
+                     : sequence != nullptr                ? (sequence->is_list() ? "list" : "tuple")
+                     : dictionary != nullptr              ? (dictionary->is_set ? "set" : "dict")
                      : value.as<TextObject>() != nullptr  ? "str"
                      : value.as<RangeObject>() != nullptr ? "range"
                      : value.as<SliceObject>() != nullptr ? "slice"
@@ -174,7 +181,9 @@ std::string Interpreter::type_name(const Value& value) {
   if (value.as<BoundMethodObject>() != nullptr) return "method";
   if (value.as<NamespaceObject>() != nullptr) return "module";
   if (const auto* token = value.as<TokenObject>())
-    return token->kind == TokenObject::Kind::dtype ? "torch.dtype" : token->kind == TokenObject::Kind::device ? "torch.device" : token->name;
+    return token->kind == TokenObject::Kind::dtype    ? "torch.dtype"
+           : token->kind == TokenObject::Kind::device ? "torch.device"
+                                                      : token->name;
   if (!value.is_bound()) return "unbound";
   return class_of(value)->name;
 }

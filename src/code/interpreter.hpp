@@ -27,7 +27,7 @@ struct Raised {
 /// How much a text may do.
 struct Limits {
   std::int64_t steps = 5'000'000;
-  int calls = 120;         ///< functions within each other
+  int calls = 120;          ///< functions within each other
   int expressions = 1'200;  ///< expressions and statements within each other
 };
 
@@ -83,7 +83,7 @@ class Interpreter {
   /// All values that iterating gives.
   std::vector<Value> all_of(const Value& of);
   bool contains(const Value& container, const Value& wanted);
-  std::string shown(const Value& value);   ///< str()
+  std::string shown(const Value& value);    ///< str()
   std::string written(const Value& value);  ///< repr()
   std::string formatted(const Value& value, const std::string& format);
   bool is_instance(const Value& value, const Value& types);

@@ -85,9 +85,10 @@ namespace {
 /// Values of that many, each made when it is asked for.
 template <class Make>
 Held<IteratorObject> counted(Interpreter& interpreter, Value of, std::int64_t count, Make make) {
-  return Held<IteratorObject>(new FunctionIterator(interpreter.heap(), [of = std::move(of), count, at = std::int64_t{0}, make](Interpreter& i) mutable {
-    return at < count ? make(i, of, at++) : Value();
-  }));
+  return Held<IteratorObject>(
+      new FunctionIterator(interpreter.heap(), [of = std::move(of), count, at = std::int64_t{0}, make](Interpreter& i) mutable {
+        return at < count ? make(i, of, at++) : Value();
+      }));
 }
 
 Held<IteratorObject> keys_of(Interpreter& interpreter, const Value& of) {
@@ -115,7 +116,8 @@ Held<IteratorObject> Interpreter::iterate(const Value& of) {
   if (auto* instance = of.as<InstanceObject>()) {
     if (instance->type->find(symbol("__iter__")) != nullptr) return iterate(call(attribute(of, symbol("__iter__")), std::vector<Value>{}));
     if (instance->type->find(symbol("__getitem__")) != nullptr && instance->type->find(symbol("__len__")) != nullptr)
-      return counted(*this, of, length(of), [](Interpreter& i, const Value& from, std::int64_t at) { return i.item(from, Value::integer(at)); });
+      return counted(*this, of, length(of),
+                     [](Interpreter& i, const Value& from, std::int64_t at) { return i.item(from, Value::integer(at)); });
   }
   raise("TypeError", "'" + type_name(of) + "' object is not iterable");
 }

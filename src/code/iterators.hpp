@@ -19,7 +19,8 @@ class SequenceIterator final : public IteratorObject {
 
 class RangeIterator final : public IteratorObject {
  public:
-  RangeIterator(Heap& heap, std::int64_t start, std::int64_t step, std::int64_t count) : IteratorObject(heap), at_(start), step_(step), left_(count) {}
+  RangeIterator(Heap& heap, std::int64_t start, std::int64_t step, std::int64_t count)
+      : IteratorObject(heap), at_(start), step_(step), left_(count) {}
   Value next(Interpreter& interpreter) override;
 
  private:
@@ -41,8 +42,8 @@ class FunctionIterator final : public IteratorObject {
 /// A comprehension or a generator expression, one value at a time.
 class ComprehensionIterator final : public IteratorObject {
  public:
-  ComprehensionIterator(Interpreter& interpreter, const FunctionCode& code, Held<IteratorObject> first, std::vector<Held<CellObject>> captured,
-                        Held<CellObject> class_cell);
+  ComprehensionIterator(Interpreter& interpreter, const FunctionCode& code, Held<IteratorObject> first,
+                        std::vector<Held<CellObject>> captured, Held<CellObject> class_cell);
   void clear() override;
   Value next(Interpreter& interpreter) override;
 

@@ -12,8 +12,9 @@ namespace plimsoll {
 namespace code {
 
 Input parse_input(const std::string& text) {
-  static constexpr std::pair<std::string_view, DType> kTypes[] = {
-      {"int64", DType::int64}, {"int32", DType::int32}, {"float32", DType::fp32}, {"float16", DType::fp16}, {"bfloat16", DType::bf16}, {"bool", DType::boolean}};
+  static constexpr std::pair<std::string_view, DType> kTypes[] = {{"int64", DType::int64},   {"int32", DType::int32},
+                                                                  {"float32", DType::fp32},  {"float16", DType::fp16},
+                                                                  {"bfloat16", DType::bf16}, {"bool", DType::boolean}};
   const std::size_t colon = text.find(':'), open = text.find('[', colon == std::string::npos ? 0 : colon);
   if (colon == std::string::npos || colon == 0 || open == std::string::npos || text.back() != ']')
     fail("'" + text + "' is no input", "--input", "NAME:TYPE[SIZES], such as idx:int64[B,S]");
@@ -59,7 +60,8 @@ OperatorKind kind_of(const std::string& type) {
 }
 
 /// A module's own parameters as an operator; of no module with parameters: none.
-void add_operator(Block& block, BuiltModule& built, const std::string& path, const Value& module, std::unordered_map<const Object*, std::string>& known) {
+void add_operator(Block& block, BuiltModule& built, const std::string& path, const Value& module,
+                  std::unordered_map<const Object*, std::string>& known) {
   Interpreter& interpreter = built.interpreter();
   plimsoll::Operator op{};
   op.name = path;
@@ -125,7 +127,8 @@ Model model_of_code(const CodeModel& code) {
   code::BuiltModule built(code);
   Block block;
   std::unordered_map<const code::Object*, std::string> known;
-  for (const auto& [path, module] : built.interpreter().torch().all_modules(built.module())) code::add_operator(block, built, path, module, known);
+  for (const auto& [path, module] : built.interpreter().torch().all_modules(built.module()))
+    code::add_operator(block, built, path, module, known);
   Model model;
   model.name = code.where + ":" + code.class_name;
   model.model_type = "code";
@@ -135,7 +138,8 @@ Model model_of_code(const CodeModel& code) {
   };
   if (std::none_of(inputs.begin(), inputs.end(), has_sequence)) model.max_positions = 1;
   model.blocks.push_back(std::move(block));
-  model.assumed.push_back("loop: loss = model(inputs), backward, optimizer.step(), zero_grad(); nothing of what forward returns but the loss outlives it");
+  model.assumed.push_back(
+      "loop: loss = model(inputs), backward, optimizer.step(), zero_grad(); nothing of what forward returns but the loss outlives it");
   model.source = code::make_source(code, std::move(inputs));
   return model;
 }

@@ -23,7 +23,8 @@ const std::vector<Parameter>* parameters_of(const Value* function) {
 }
 
 bool takes(const std::vector<Parameter>& parameters, Symbol name) {
-  return std::any_of(parameters.begin(), parameters.end(), [&](const Parameter& each) { return each.name == name || each.kind == Parameter::Kind::mapping; });
+  return std::any_of(parameters.begin(), parameters.end(),
+                     [&](const Parameter& each) { return each.name == name || each.kind == Parameter::Kind::mapping; });
 }
 
 }  // namespace
@@ -42,11 +43,12 @@ Value BuiltModule::made(const CodeModel& code) {
   for (const auto& [name, text] : code.arguments) arguments.emplace_back(name, interpreter_.literal(text, "--args " + name));
   const std::vector<Parameter>* parameters = parameters_of(type->find(interpreter_.symbol("__init__")));
   const bool direct = parameters == nullptr || std::all_of(arguments.begin(), arguments.end(), [&](const auto& argument) {
-    return takes(*parameters, interpreter_.symbol(argument.first));
-  });
+                        return takes(*parameters, interpreter_.symbol(argument.first));
+                      });
   std::size_t required = 0;
   if (parameters != nullptr)
-    for (const Parameter& each : *parameters) required += each.default_value == nullptr && each.kind <= Parameter::Kind::keyword_only ? 1 : 0;
+    for (const Parameter& each : *parameters)
+      required += each.default_value == nullptr && each.kind <= Parameter::Kind::keyword_only ? 1 : 0;
   const bool configured = required == 2 && (!direct || arguments.empty());  // self and a configuration
   CallArguments call;
   if (configured)
@@ -60,7 +62,8 @@ Value BuiltModule::made(const CodeModel& code) {
 Value BuiltModule::configuration(const std::vector<std::pair<std::string, Value>>& arguments, const std::string& class_name) {
   const auto has_all = [&](const ClassObject& type) {
     return std::all_of(arguments.begin(), arguments.end(), [&](const auto& argument) {
-      return std::any_of(type.fields.begin(), type.fields.end(), [&](const auto& field) { return interpreter_.names().text(field.name) == argument.first; });
+      return std::any_of(type.fields.begin(), type.fields.end(),
+                         [&](const auto& field) { return interpreter_.names().text(field.name) == argument.first; });
     });
   };
   Value best;
@@ -113,7 +116,8 @@ std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
     for (const ModuleState::Buffer& buffer : state.buffers) {
       if (buffer.value.is_none()) continue;
       const Tensor& tensor = torch.tensor(buffer.value);
-      module->buffers.push_back({.name = interpreter_.names().text(buffer.name), .sizes = tensor.sizes(), .type = typed(tensor.dtype()), .tensor = {}});
+      module->buffers.push_back(
+          {.name = interpreter_.names().text(buffer.name), .sizes = tensor.sizes(), .type = typed(tensor.dtype()), .tensor = {}});
     }
   }
   for (program::Module* module : root->all_modules()) module->label = tape.intern(module->path);
@@ -173,7 +177,8 @@ class CodeNetwork final : public program::Network {
       Tensor found;
       for (const Value& each : sequence->items) {
         const Tensor one = number(each);
-        if (one && found) fail("forward returns several numbers: which one is the loss is not told", "--code", "return one, or a dict with 'loss'");
+        if (one && found)
+          fail("forward returns several numbers: which one is the loss is not told", "--code", "return one, or a dict with 'loss'");
         if (one) found = one;
       }
       return found;
@@ -182,7 +187,8 @@ class CodeNetwork final : public program::Network {
       const Value* named = dictionary->find(built_.interpreter().text("loss"));
       return named != nullptr ? number(*named) : Tensor();
     }
-    if (output.as<InstanceObject>() != nullptr) return number(built_.interpreter().attribute_or(output, built_.interpreter().symbol("loss")));
+    if (output.as<InstanceObject>() != nullptr)
+      return number(built_.interpreter().attribute_or(output, built_.interpreter().symbol("loss")));
     return {};
   }
 

@@ -45,7 +45,8 @@ std::uint64_t hash_of(const Value& key) {
 }
 
 bool equal_keys(const Value& a, const Value& b) {
-  if (a.is_number() && b.is_number()) return a.is_integer() && b.is_integer() ? a.as_integer() == b.as_integer() : a.as_real() == b.as_real();
+  if (a.is_number() && b.is_number())
+    return a.is_integer() && b.is_integer() ? a.as_integer() == b.as_integer() : a.as_real() == b.as_real();
   if (const auto* text = a.as<TextObject>()) {
     const auto* other = b.as<TextObject>();
     return other != nullptr && text->text == other->text;

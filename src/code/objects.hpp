@@ -32,7 +32,8 @@ class TextObject final : public Object {
 class SequenceObject final : public Object {
  public:
   enum class Kind : std::uint8_t { list, tuple, size };
-  SequenceObject(Heap& heap, Kind kind_in, std::vector<Value> items_in = {}) : Object(heap), kind(kind_in), items(std::move(items_in)), heap_(heap) {
+  SequenceObject(Heap& heap, Kind kind_in, std::vector<Value> items_in = {})
+      : Object(heap), kind(kind_in), items(std::move(items_in)), heap_(heap) {
     recount();
   }
   ~SequenceObject() override { heap_.charge(-charged_); }
@@ -143,16 +144,16 @@ class FunctionObject final : public Object {
     class_cell = {};
   }
   const FunctionCode& code;
-  std::vector<Value> defaults;            ///< in the order of code.defaults
-  std::vector<Held<CellObject>> cells;    ///< in the order of code.captured
-  Held<CellObject> class_cell;            ///< the class in whose body it stands
+  std::vector<Value> defaults;          ///< in the order of code.defaults
+  std::vector<Held<CellObject>> cells;  ///< in the order of code.captured
+  Held<CellObject> class_cell;          ///< the class in whose body it stands
   Attributes attributes;
 };
 
 /// Arguments of a native function, bound to the names of its signature; unbound where nothing was given.
 struct Bound {
   std::vector<Value> values;
-  std::vector<Value> rest;                            ///< *args
+  std::vector<Value> rest;                             ///< *args
   std::vector<std::pair<Symbol, Value>> keyword_rest;  ///< **kwargs
   const Value& operator[](std::size_t i) const { return values[i]; }
   bool has(std::size_t i) const { return values[i].is_bound() && !values[i].is_none(); }
@@ -172,13 +173,14 @@ class NativeObject final : public Object {
   const Native run;
   std::vector<Parameter> parameters;
   bool takes_rest = false, takes_keywords = false;
-  bool is_method = false;      ///< found in a class, it is bound to the instance
+  bool is_method = false;        ///< found in a class, it is bound to the instance
   bool is_class_method = false;  ///< to the class
 };
 
 class BoundMethodObject final : public Object {
  public:
-  BoundMethodObject(Heap& heap, Value self_in, Value function_in) : Object(heap), self(std::move(self_in)), function(std::move(function_in)) {}
+  BoundMethodObject(Heap& heap, Value self_in, Value function_in)
+      : Object(heap), self(std::move(self_in)), function(std::move(function_in)) {}
   const Value self, function;
 };
 
@@ -192,9 +194,9 @@ class WrapperObject final : public Object {
     arguments = {};
   }
   const Kind kind;
-  Value inner;              ///< the function; of super(): the instance
-  Value setter;             ///< of a property
-  CallArguments arguments;  ///< of a partial
+  Value inner;                         ///< the function; of super(): the instance
+  Value setter;                        ///< of a property
+  CallArguments arguments;             ///< of a partial
   const ClassObject* owner = nullptr;  ///< of super(): the class behind which is looked
   bool enables_grad = false;           ///< of no_grad: enable_grad
 };
@@ -215,7 +217,7 @@ class ClassObject final : public Object {
   std::vector<Held<ClassObject>> bases;
   std::vector<ClassObject*> order;  ///< method resolution order, itself first; its bases hold those behind
   Attributes attributes;
-  bool is_module = false;      ///< torch.nn.Module or derived from it
+  bool is_module = false;  ///< torch.nn.Module or derived from it
   bool is_exception = false;
   bool is_native = false;
   /// Of a dataclass: its fields in order.

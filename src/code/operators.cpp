@@ -296,8 +296,10 @@ bool Interpreter::equal(const Value& a, const Value& b) {
   step();
   const Depth deeper(*this);
   if (auto* instance = a.as<InstanceObject>()) {
-    if (const Value* own = instance->type->find(symbol("__eq__"))) return truth(call(bind(*own, a, instance->type.get()), std::vector<Value>{b}));
-    if (auto* other = b.as<InstanceObject>(); other != nullptr && instance->type->is_dataclass && other->type.get() == instance->type.get()) {
+    if (const Value* own = instance->type->find(symbol("__eq__")))
+      return truth(call(bind(*own, a, instance->type.get()), std::vector<Value>{b}));
+    if (auto* other = b.as<InstanceObject>();
+        other != nullptr && instance->type->is_dataclass && other->type.get() == instance->type.get()) {
       for (const auto& field : instance->type->fields)
         if (!equal(attribute(a, field.name), attribute(b, field.name))) return false;
       return true;
@@ -338,7 +340,8 @@ bool Interpreter::less(const Value& a, const Value& b) {
     return sequence->items.size() < other->items.size();
   }
   if (auto* instance = a.as<InstanceObject>())
-    if (const Value* own = instance->type->find(symbol("__lt__"))) return truth(call(bind(*own, a, instance->type.get()), std::vector<Value>{b}));
+    if (const Value* own = instance->type->find(symbol("__lt__")))
+      return truth(call(bind(*own, a, instance->type.get()), std::vector<Value>{b}));
   raise("TypeError", "'<' not supported between instances of '" + type_name(a) + "' and '" + type_name(b) + "'");
 }
 
@@ -403,7 +406,7 @@ Value Interpreter::item(const Value& of, const Value& key) {
     if (found == nullptr) raise("KeyError", written(key));
     return *found;
   }
-  const auto *sequence = of.as<SequenceObject>();
+  const auto* sequence = of.as<SequenceObject>();
   const auto* words = of.as<TextObject>();
   const auto* range = of.as<RangeObject>();
   if (sequence != nullptr || words != nullptr || range != nullptr) {
@@ -413,7 +416,8 @@ Value Interpreter::item(const Value& of, const Value& key) {
       if (range != nullptr) {
         std::vector<Value> items;
         step(span.count);
-        for (std::int64_t i = 0; i < span.count; ++i) items.push_back(Value::integer(range->start + (span.start + i * span.step) * range->step));
+        for (std::int64_t i = 0; i < span.count; ++i)
+          items.push_back(Value::integer(range->start + (span.start + i * span.step) * range->step));
         return list(std::move(items));
       }
       step(span.count / 8);
@@ -444,7 +448,8 @@ Value Interpreter::item(const Value& of, const Value& key) {
 
 void Interpreter::set_item(const Value& of, const Value& key, Value value) {
   if (torch_->is_tensor(of)) return torch_->set_indexed(of, key, value);
-  if (auto* dictionary = of.as<DictionaryObject>(); dictionary != nullptr && !dictionary->is_set) return dictionary->set(key, std::move(value));
+  if (auto* dictionary = of.as<DictionaryObject>(); dictionary != nullptr && !dictionary->is_set)
+    return dictionary->set(key, std::move(value));
   if (auto* sequence = of.as<SequenceObject>(); sequence != nullptr && sequence->is_list()) {
     const std::int64_t at = position(whole(key, "indices"), length(of));
     if (at < 0) raise("IndexError", "list assignment index out of range");
@@ -464,7 +469,8 @@ std::int64_t Interpreter::length(const Value& of) {
   if (const auto* range = of.as<RangeObject>()) return range->size();
   if (torch_->is_tensor(of)) return torch_->tensor(of).size(0);
   if (auto* instance = of.as<InstanceObject>())
-    if (const Value* own = instance->type->find(symbol("__len__"))) return whole(call(bind(*own, of, instance->type.get()), std::vector<Value>{}), "lengths");
+    if (const Value* own = instance->type->find(symbol("__len__")))
+      return whole(call(bind(*own, of, instance->type.get()), std::vector<Value>{}), "lengths");
   raise("TypeError", "object of type '" + type_name(of) + "' has no len()");
 }
 

@@ -25,10 +25,10 @@ struct Binary {
   int precedence;
 };
 
-constexpr Binary kBinary[] = {{"|", Operator::bit_or, 1},          {"^", Operator::bit_xor, 2},        {"&", Operator::bit_and, 3},
-                              {"<<", Operator::left_shift, 4},     {">>", Operator::right_shift, 4},   {"+", Operator::add, 5},
-                              {"-", Operator::subtract, 5},        {"*", Operator::multiply, 6},       {"/", Operator::divide, 6},
-                              {"//", Operator::floor_divide, 6},   {"%", Operator::modulo, 6},         {"@", Operator::matrix_multiply, 6}};
+constexpr Binary kBinary[] = {{"|", Operator::bit_or, 1},        {"^", Operator::bit_xor, 2},      {"&", Operator::bit_and, 3},
+                              {"<<", Operator::left_shift, 4},   {">>", Operator::right_shift, 4}, {"+", Operator::add, 5},
+                              {"-", Operator::subtract, 5},      {"*", Operator::multiply, 6},     {"/", Operator::divide, 6},
+                              {"//", Operator::floor_divide, 6}, {"%", Operator::modulo, 6},       {"@", Operator::matrix_multiply, 6}};
 
 }  // namespace
 
@@ -46,7 +46,8 @@ ExpressionPtr Parser::finished(ExpressionPtr made) const {
   for (const ExpressionPtr& part : made->parts) depth = std::max(depth, part ? part->depth : 0);
   for (const CallArgument& argument : made->arguments) depth = std::max(depth, argument.value->depth);
   made->depth = depth + 1;
-  if (made->depth > kMostDepth) fail("an expression of more than " + std::to_string(kMostDepth) + " operators within each other", place_of(where_, made->place));
+  if (made->depth > kMostDepth)
+    fail("an expression of more than " + std::to_string(kMostDepth) + " operators within each other", place_of(where_, made->place));
   return made;
 }
 
@@ -464,7 +465,8 @@ ExpressionPtr Parser::text() {
     }
     ++at_;
   }
-  const bool plain = std::all_of(parts.begin(), parts.end(), [](const ExpressionPtr& part) { return part->kind == Expression::Kind::constant; });
+  const bool plain =
+      std::all_of(parts.begin(), parts.end(), [](const ExpressionPtr& part) { return part->kind == Expression::Kind::constant; });
   if (!plain) {
     ExpressionPtr made = make(Expression::Kind::formatted, std::move(parts));
     made->place = at;
@@ -479,8 +481,8 @@ ExpressionPtr Parser::text() {
 
 std::string Parser::unescaped(std::string_view text, bool raw) const {
   if (raw || text.find('\\') == std::string_view::npos) return std::string(text);
-  static constexpr std::pair<char, char> kEscapes[] = {{'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'\\', '\\'}, {'\'', '\''},
-                                                       {'"', '"'},  {'0', '\0'}, {'a', '\a'}, {'b', '\b'},  {'f', '\f'}, {'v', '\v'}};
+  static constexpr std::pair<char, char> kEscapes[] = {{'n', '\n'}, {'t', '\t'}, {'r', '\r'}, {'\\', '\\'}, {'\'', '\''}, {'"', '"'},
+                                                       {'0', '\0'}, {'a', '\a'}, {'b', '\b'}, {'f', '\f'},  {'v', '\v'}};
   std::string read;
   for (std::size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '\\' || i + 1 == text.size()) {

@@ -49,10 +49,10 @@ Symbol Parser::name() {
 }
 
 bool Parser::is_free_name() const {
-  static constexpr std::string_view kReserved[] = {"False",  "None",   "True",  "and",    "as",   "assert", "async", "await",    "break",
-                                                   "class",  "continue", "def", "del",    "elif", "else",   "except", "finally",  "for",
-                                                   "from",   "global", "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
-                                                   "or",     "pass",   "raise", "return", "try",  "while",  "with",   "yield"};
+  static constexpr std::string_view kReserved[] = {"False", "None",     "True",  "and",    "as",   "assert", "async",  "await",    "break",
+                                                   "class", "continue", "def",   "del",    "elif", "else",   "except", "finally",  "for",
+                                                   "from",  "global",   "if",    "import", "in",   "is",     "lambda", "nonlocal", "not",
+                                                   "or",    "pass",     "raise", "return", "try",  "while",  "with",   "yield"};
   if (token().kind != Token::Kind::name) return false;
   for (const std::string_view each : kReserved)
     if (token().text == each) return false;
@@ -102,8 +102,8 @@ Suite Parser::block() {
 void Parser::statement(Suite& into) {
   using Reader = StatementPtr (Parser::*)();
   static constexpr std::pair<std::string_view, Reader> kCompound[] = {
-      {"if", &Parser::condition}, {"for", &Parser::each},           {"while", &Parser::loop}, {"with", &Parser::with},
-      {"try", &Parser::attempt},  {"def", &Parser::function},       {"class", &Parser::class_type}};
+      {"if", &Parser::condition}, {"for", &Parser::each},     {"while", &Parser::loop},      {"with", &Parser::with},
+      {"try", &Parser::attempt},  {"def", &Parser::function}, {"class", &Parser::class_type}};
   if (token().kind == Token::Kind::indent) wrong("indented without a block around");
   if (token().is("@")) return into.push_back(decorated());
   if (token().is("async") && token(1).is("def")) ++at_;  // refused where it awaits
@@ -251,7 +251,8 @@ StatementPtr Parser::simple() {
   if (token().kind == Token::Kind::name) {
     if (token().text == "import" || token().text == "from") return import();
     if (token().text == "global" || token().text == "nonlocal") return scope();
-    for (const auto& [word, kind] : {std::pair{"pass", Kind::pass}, std::pair{"break", Kind::breaks}, std::pair{"continue", Kind::continues}})
+    for (const auto& [word, kind] :
+         {std::pair{"pass", Kind::pass}, std::pair{"break", Kind::breaks}, std::pair{"continue", Kind::continues}})
       if (token().text == word) {
         StatementPtr made = make(kind);
         ++at_;
@@ -339,9 +340,9 @@ StatementPtr Parser::import() {
 
 StatementPtr Parser::assignment() {
   static constexpr std::pair<std::string_view, Operator> kAugmented[] = {
-      {"+=", Operator::add},          {"-=", Operator::subtract},  {"*=", Operator::multiply},    {"/=", Operator::divide},
-      {"//=", Operator::floor_divide}, {"%=", Operator::modulo},   {"**=", Operator::power},      {"@=", Operator::matrix_multiply},
-      {"&=", Operator::bit_and},      {"|=", Operator::bit_or},    {"^=", Operator::bit_xor},     {"<<=", Operator::left_shift},
+      {"+=", Operator::add},           {"-=", Operator::subtract}, {"*=", Operator::multiply}, {"/=", Operator::divide},
+      {"//=", Operator::floor_divide}, {"%=", Operator::modulo},   {"**=", Operator::power},   {"@=", Operator::matrix_multiply},
+      {"&=", Operator::bit_and},       {"|=", Operator::bit_or},   {"^=", Operator::bit_xor},  {"<<=", Operator::left_shift},
       {">>=", Operator::right_shift}};
   StatementPtr made = make(Statement::Kind::expression);
   ExpressionPtr read = expressions();

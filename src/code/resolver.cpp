@@ -148,7 +148,7 @@ class Scope {
     if (expression->kind == Expression::Kind::name) bind(*expression);
     for (const ExpressionPtr& part : expression->parts) visit(part.get());
     for (CallArgument& argument : expression->arguments) visit(argument.value.get());
-    if (expression->kind == Expression::Kind::assignment) bind(*expression)  /* of a comprehension: bound in the function around */;
+    if (expression->kind == Expression::Kind::assignment) bind(*expression) /* of a comprehension: bound in the function around */;
     if (expression->function) within(*expression->function);
   }
 

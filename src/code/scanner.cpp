@@ -8,6 +8,7 @@
 namespace plimsoll::code {
 
 std::string place_of(const std::string& where, Place place) {
+  if (place.line == 0) return where;
   return where + ":" + std::to_string(place.line) + ":" + std::to_string(place.column);
 }
 
@@ -146,8 +147,9 @@ class Scanner {
   }
 
   void sign() {
-    static constexpr std::array<std::string_view, 25> kLong = {"**=", "//=", ">>=", "<<=", "...", "**", "//", ">>", "<<", "<=", ">=", "==", "!=",
-                                                               "->",  "+=",  "-=",  "*=",  "/=",  "%=", "@=", "&=", "|=", "^=", ":=", "<>"};
+    static constexpr std::array<std::string_view, 25> kLong = {"**=", "//=", ">>=", "<<=", "...", "**", "//", ">>", "<<",
+                                                               "<=",  ">=",  "==",  "!=",  "->",  "+=", "-=", "*=", "/=",
+                                                               "%=",  "@=",  "&=",  "|=",  "^=",  ":=", "<>"};
     const std::string_view rest = std::string_view(text_).substr(at_);
     const auto found = std::find_if(kLong.begin(), kLong.end(), [&](std::string_view each) { return rest.substr(0, each.size()) == each; });
     const std::size_t length = found != kLong.end() ? found->size() : 1;

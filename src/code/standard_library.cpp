@@ -61,7 +61,9 @@ void define_math(Interpreter& i) {
   function("log", "x, base=", logarithm);
   function("floor", "x", whole_function<std::floor>);
   function("ceil", "x", whole_function<std::ceil>);
-  function("pow", "x, y", [](Interpreter& inner, Bound& a) { return Value::real(std::pow(inner.number(a[0], "math.pow()"), inner.number(a[1], "math.pow()"))); });
+  function("pow", "x, y", [](Interpreter& inner, Bound& a) {
+    return Value::real(std::pow(inner.number(a[0], "math.pow()"), inner.number(a[1], "math.pow()")));
+  });
   function("prod", "iterable", product);
   function("gcd", "a, b", greatest_divisor);
   function("isnan", "x", [](Interpreter& inner, Bound& a) { return Value::boolean(std::isnan(inner.number(a[0], "math.isnan()"))); });
@@ -105,12 +107,13 @@ void define_dataclasses(Interpreter& i) {
     return inner.native("dataclass", "type", [](Interpreter& again, Bound& given) { return dataclass(again, given[0]); });
   });
   const Held<ClassObject> field_type = i.native_class(kField, {i.builtin_class("object")});
-  library.attributes[i.symbol("field")] = i.native("field", "*, default=, default_factory=, **options", [field_type](Interpreter& inner, Bound& a) {
-    Held<InstanceObject> made(new InstanceObject(inner.heap(), field_type));
-    if (a[0].is_bound()) made->attributes.set(inner.symbol("default"), a[0]);
-    if (a[1].is_bound()) made->attributes.set(inner.symbol("default_factory"), a[1]);
-    return Value(made);
-  });
+  library.attributes[i.symbol("field")] =
+      i.native("field", "*, default=, default_factory=, **options", [field_type](Interpreter& inner, Bound& a) {
+        Held<InstanceObject> made(new InstanceObject(inner.heap(), field_type));
+        if (a[0].is_bound()) made->attributes.set(inner.symbol("default"), a[0]);
+        if (a[1].is_bound()) made->attributes.set(inner.symbol("default_factory"), a[1]);
+        return Value(made);
+      });
   library.attributes[i.symbol("asdict")] = i.native("asdict", "of", [](Interpreter& inner, Bound& a) {
     const auto* instance = a[0].as<InstanceObject>();
     if (instance == nullptr) inner.raise("TypeError", "asdict() should be called on dataclass instances");
@@ -151,11 +154,13 @@ void define_functools(Interpreter& i) {
 
 /// Names that stand in annotations alone.
 void define_typing(Interpreter& i) {
-  for (const char* name : {"Any", "Callable", "Dict", "Final", "Iterable", "Iterator", "List", "Literal", "Mapping", "NamedTuple", "Optional", "Protocol",
-                           "Sequence", "Tuple", "Type", "Union", "TYPE_CHECKING"}) {
-    const Value value = std::string_view(name) == "TYPE_CHECKING" ? Value::boolean(false) : Value(new TokenObject(i.heap(), TokenObject::Kind::other, name));
+  for (const char* name : {"Any", "Callable", "Dict", "Final", "Iterable", "Iterator", "List", "Literal", "Mapping", "NamedTuple",
+                           "Optional", "Protocol", "Sequence", "Tuple", "Type", "Union", "TYPE_CHECKING"}) {
+    const Value value = std::string_view(name) == "TYPE_CHECKING" ? Value::boolean(false)
+                                                                  : Value(new TokenObject(i.heap(), TokenObject::Kind::other, name));
     i.library("typing").attributes[i.symbol(name)] = value;
-    if (std::string_view(name) == "Callable" || std::string_view(name) == "Iterable") i.library("collections.abc").attributes[i.symbol(name)] = value;
+    if (std::string_view(name) == "Callable" || std::string_view(name) == "Iterable")
+      i.library("collections.abc").attributes[i.symbol(name)] = value;
   }
   for (const char* name : {"annotations", "division", "print_function"}) i.library("__future__").attributes[i.symbol(name)] = Value::none();
 }
@@ -167,8 +172,11 @@ void define_others(Interpreter& i) {
     a[0].as<InstanceObject>()->attributes.set(inner.symbol("result"), a[1].is_bound() ? a[1] : Value::none());
     return Value::none();
   }));
-  null->attributes.set(i.symbol("__enter__"), i.method("__enter__", "self", [](Interpreter& inner, Bound& a) { return inner.attribute(a[0], inner.symbol("result")); }));
-  null->attributes.set(i.symbol("__exit__"), i.method("__exit__", "self, *args", [](Interpreter&, Bound&) { return Value::boolean(false); }));
+  null->attributes.set(i.symbol("__enter__"), i.method("__enter__", "self", [](Interpreter& inner, Bound& a) {
+    return inner.attribute(a[0], inner.symbol("result"));
+  }));
+  null->attributes.set(i.symbol("__exit__"),
+                       i.method("__exit__", "self, *args", [](Interpreter&, Bound&) { return Value::boolean(false); }));
   context.attributes[i.symbol("nullcontext")] = Value(null);
   NamespaceObject& warnings = i.library("warnings");
   warnings.attributes[i.symbol("warn")] = i.native("warnings.warn", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); });
@@ -176,9 +184,8 @@ void define_others(Interpreter& i) {
   const Held<ClassObject> logger = i.native_class("logging.Logger", {i.builtin_class("object")});
   for (const char* name : {"debug", "info", "warning", "error", "warning_once"})
     logger->attributes.set(i.symbol(name), i.method(name, "self, *args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); }));
-  logging.attributes[i.symbol("getLogger")] = i.native("logging.getLogger", "name=", [logger](Interpreter& inner, Bound&) {
-    return Value(new InstanceObject(inner.heap(), logger));
-  });
+  logging.attributes[i.symbol("getLogger")] = i.native(
+      "logging.getLogger", "name=", [logger](Interpreter& inner, Bound&) { return Value(new InstanceObject(inner.heap(), logger)); });
   NamespaceObject& inspect = i.library("inspect");
   inspect.attributes[i.symbol("isfunction")] =
       i.native("inspect.isfunction", "value", [](Interpreter&, Bound& a) { return Value::boolean(a[0].as<FunctionObject>() != nullptr); });
@@ -188,7 +195,8 @@ void define_others(Interpreter& i) {
 
 void fill_fields(Interpreter& i, InstanceObject& instance, CallArguments arguments) {
   const auto& fields = instance.type->fields;
-  if (arguments.positional.size() > fields.size()) i.raise("TypeError", instance.type->name + "() takes " + std::to_string(fields.size()) + " arguments, and was given more");
+  if (arguments.positional.size() > fields.size())
+    i.raise("TypeError", instance.type->name + "() takes " + std::to_string(fields.size()) + " arguments, and was given more");
   std::vector<Value> values(fields.size());
   for (std::size_t at = 0; at < arguments.positional.size(); ++at) values[at] = std::move(arguments.positional[at]);
   for (auto& [name, value] : arguments.keywords) {

@@ -19,9 +19,36 @@ struct Place {
 };
 
 enum class Operator : std::uint8_t {
-  none, add, subtract, multiply, divide, floor_divide, modulo, power, matrix_multiply, left_shift, right_shift, bit_and, bit_or, bit_xor,
-  negative, positive, invert, logical_not, logical_and, logical_or,
-  equal, not_equal, less, less_equal, greater, greater_equal, is, is_not, in, not_in
+  none,
+  add,
+  subtract,
+  multiply,
+  divide,
+  floor_divide,
+  modulo,
+  power,
+  matrix_multiply,
+  left_shift,
+  right_shift,
+  bit_and,
+  bit_or,
+  bit_xor,
+  negative,
+  positive,
+  invert,
+  logical_not,
+  logical_and,
+  logical_or,
+  equal,
+  not_equal,
+  less,
+  less_equal,
+  greater,
+  greater_equal,
+  is,
+  is_not,
+  in,
+  not_in
 };
 
 /// Where a name's value is kept.
@@ -143,15 +170,15 @@ struct Statement {
     pass,
     breaks,
     continues,
-    condition,  ///< branches
-    loop,       ///< while value: body
-    each,       ///< for targets[0] in value: body
-    with,       ///< items in targets (null: none) and contexts: body
-    attempt,    ///< try: body, handlers, orelse, final_body
-    function,   ///< targets[0] = function, decorators
-    class_type, ///< targets[0] = class of `bases`, decorators
-    import,     ///< imports
-    scope       ///< global or nonlocal, which the resolver has read
+    condition,   ///< branches
+    loop,        ///< while value: body
+    each,        ///< for targets[0] in value: body
+    with,        ///< items in targets (null: none) and contexts: body
+    attempt,     ///< try: body, handlers, orelse, final_body
+    function,    ///< targets[0] = function, decorators
+    class_type,  ///< targets[0] = class of `bases`, decorators
+    import,      ///< imports
+    scope        ///< global or nonlocal, which the resolver has read
   };
   Kind kind = Kind::pass;
   Operator op = Operator::none;
@@ -187,7 +214,7 @@ ExpressionPtr parse_expression(const std::string& text, const std::string& where
 /// Tells every name where its value is kept.
 void resolve_names(FunctionCode& module);
 
-/// "model.py:12:5"
+/// "model.py:12:5"; of line 0 the file alone.
 std::string place_of(const std::string& where, Place place);
 
 }  // namespace plimsoll::code

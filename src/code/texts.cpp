@@ -23,6 +23,20 @@ std::string real_text(double number) {
   return text;
 }
 
+/// repr() of a text.
+std::string quoted(const std::string& text) {
+  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
+  std::string made(1, quote);
+  for (const char c : text.substr(0, kMostText)) {
+    if (c == quote || c == '\\') made += '\\';
+    if (c == '\n')
+      made += "\\n";
+    else
+      made += c;
+  }
+  return made + quote;
+}
+
 struct Specification {
   std::string fill = " ";
   char align = '\0', type = '\0';
@@ -43,7 +57,8 @@ Specification specification_of(const std::string& format) {
   }
   const auto digits = [&] {
     int number = 0;
-    for (; at < format.size() && format[at] >= '0' && format[at] <= '9'; ++at) number = std::min(number * 10 + (format[at] - '0'), kMostWidth);
+    for (; at < format.size() && format[at] >= '0' && format[at] <= '9'; ++at)
+      number = std::min(number * 10 + (format[at] - '0'), kMostWidth);
     return number;
   };
   if (at < format.size() && (format[at] == '+' || format[at] == '-' || format[at] == ' ')) read.sign = format[at++] == '+';
@@ -128,7 +143,8 @@ std::string percent_formatted(Interpreter& interpreter, const std::string& forma
         break;
       case 'd':
       case 'i':
-        made += interpreter.formatted(value.is_real() ? Value::integer(static_cast<std::int64_t>(std::fmod(value.as_real(), 0x1p62))) : value, how);
+        made += interpreter.formatted(
+            value.is_real() ? Value::integer(static_cast<std::int64_t>(std::fmod(value.as_real(), 0x1p62))) : value, how);
         break;
       default:
         made += interpreter.formatted(value, how + format[i]);
@@ -171,7 +187,7 @@ std::string Interpreter::written(const Value& value) {
     case Value::Tag::object:
       break;
   }
-  if (const auto* words = value.as<TextObject>()) return "'" + words->text.substr(0, kMostText) + "'";
+  if (const auto* words = value.as<TextObject>()) return quoted(words->text);
   const Depth deeper(*this);
   const auto joined = [&](const auto& items, const auto& write) {
     std::string made;
@@ -191,21 +207,27 @@ std::string Interpreter::written(const Value& value) {
     return "(" + items + (sequence->items.size() == 1 ? ",)" : ")");
   }
   if (const auto* dictionary = value.as<DictionaryObject>())
-    return "{" + joined(dictionary->entries(), [&](const DictionaryObject::Entry& entry) {
-             if (!entry.key.is_bound()) return std::string();
-             return dictionary->is_set ? written(entry.key) : written(entry.key) + ": " + written(entry.value);
-           }) + "}";
+    return "{" +
+           joined(dictionary->entries(),
+                  [&](const DictionaryObject::Entry& entry) {
+                    if (!entry.key.is_bound()) return std::string();
+                    return dictionary->is_set ? written(entry.key) : written(entry.key) + ": " + written(entry.value);
+                  }) +
+           "}";
   if (const auto* token = value.as<TokenObject>()) return token->kind == TokenObject::Kind::dtype ? "torch." + token->name : token->name;
-  if (const auto* range = value.as<RangeObject>()) return "range(" + std::to_string(range->start) + ", " + std::to_string(range->stop) + ")";
+  if (const auto* range = value.as<RangeObject>())
+    return "range(" + std::to_string(range->start) + ", " + std::to_string(range->stop) + ")";
   if (const auto* type = value.as<ClassObject>()) return "<class '" + type->name + "'>";
   if (torch_->is_tensor(value)) return "tensor(...)";
   if (auto* instance = value.as<InstanceObject>()) {
     if (const Value* own = instance->type->find(symbol("__repr__")))
       return words(call(bind(*own, value, instance->type.get()), std::vector<Value>{}), "repr()");
     if (instance->type->is_dataclass)
-      return instance->type->name + "(" + joined(instance->type->fields, [&](const ClassObject::Field& field) {
-               return names_.text(field.name) + "=" + written(attribute(value, field.name));
-             }) + ")";
+      return instance->type->name + "(" +
+             joined(
+                 instance->type->fields,
+                 [&](const ClassObject::Field& field) { return names_.text(field.name) + "=" + written(attribute(value, field.name)); }) +
+             ")";
   }
   return "<" + type_name(value) + " object>";
 }

@@ -9,13 +9,12 @@ namespace plimsoll::code {
 namespace {
 
 constexpr std::int64_t kMostBytes = std::int64_t{128} << 20;
-constexpr std::int64_t kObjectBytes = 96;  ///< of an object beside what it holds
-constexpr int kMostDying = 100;            ///< destructors within each other; what is deeper waits, as in CPython's trashcan
+constexpr int kMostDying = 100;  ///< destructors within each other; what is deeper waits, as in CPython's trashcan
 
 }  // namespace
 
-Object::Object(Heap& heap) : heap_(heap), behind_(heap.first_) {
-  heap.charge(kObjectBytes);
+Object::Object(Heap& heap, std::int64_t bytes) : heap_(heap), bytes_(bytes), behind_(heap.first_) {
+  heap.charge(bytes);
   if (behind_ != nullptr) behind_->before_ = this;
   heap.first_ = this;
 }
@@ -23,7 +22,7 @@ Object::Object(Heap& heap) : heap_(heap), behind_(heap.first_) {
 Object::~Object() {
   (before_ != nullptr ? before_->behind_ : heap_.first_) = behind_;
   if (behind_ != nullptr) behind_->before_ = before_;
-  heap_.bytes_ -= kObjectBytes;
+  heap_.bytes_ -= bytes_;
 }
 
 void Object::drop() {

@@ -12,7 +12,8 @@ class Heap;
 /// What a value refers to. Lives until its last reference is gone.
 class Object {
  public:
-  explicit Object(Heap& heap);
+  /// `bytes`: what it takes, beside what it holds.
+  explicit Object(Heap& heap, std::int64_t bytes = 96);
   virtual ~Object();
   Object(const Object&) = delete;
   Object& operator=(const Object&) = delete;
@@ -28,6 +29,7 @@ class Object {
   void drop();
 
   Heap& heap_;
+  std::int64_t bytes_;
   std::uint32_t references_ = 0;
   Object *before_ = nullptr, *behind_ = nullptr;  ///< of all objects of the heap
 };
@@ -46,7 +48,7 @@ class Heap {
   friend class Object;
   Object* first_ = nullptr;
   std::int64_t bytes_ = 0;
-  int dying_ = 0;             ///< objects whose destructors run
+  int dying_ = 0;              ///< objects whose destructors run
   Object* waiting_ = nullptr;  ///< those that die when they have run
 };
 

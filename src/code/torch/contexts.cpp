@@ -31,11 +31,13 @@ void define_grad_mode(Interpreter& i, const char* name, bool enables) {
     inner.torch().enable_grad(inner.truth(inner.attribute(a[0], inner.symbol("before"))));
     return Value::boolean(false);
   }));
-  type->attributes.set(i.symbol("__call__"), i.method("__call__", "self, function", [wrapped](Interpreter& inner, Bound& a) { return wrapped(inner, a[1]); }));
+  type->attributes.set(i.symbol("__call__"),
+                       i.method("__call__", "self, function", [wrapped](Interpreter& inner, Bound& a) { return wrapped(inner, a[1]); }));
   ClassObject* const raw = type.get();
-  i.library("torch").attributes[i.symbol(name)] = i.native(std::string("torch.") + name, "function=", [wrapped, held = Value(type), raw](Interpreter& inner, Bound& a) {
-    return a.has(0) ? wrapped(inner, a[0]) : Value(new InstanceObject(inner.heap(), Held<ClassObject>(raw)));
-  });
+  i.library("torch").attributes[i.symbol(name)] =
+      i.native(std::string("torch.") + name, "function=", [wrapped, held = Value(type), raw](Interpreter& inner, Bound& a) {
+        return a.has(0) ? wrapped(inner, a[0]) : Value(new InstanceObject(inner.heap(), Held<ClassObject>(raw)));
+      });
 }
 
 Value enter_autocast(Interpreter& i, Bound& a) {
@@ -60,12 +62,14 @@ void define_contexts(Interpreter& i, Torch& torch) {
   define_grad_mode(i, "inference_mode", false);
   define_grad_mode(i, "enable_grad", true);
   const Held<ClassObject> type = i.native_class("torch.autocast", {i.builtin_class("object")});
-  type->attributes.set(i.symbol("__init__"), i.method("torch.autocast", "self, device_type=, dtype=, enabled=, cache_enabled=", [&torch](Interpreter& inner, Bound& a) {
-    auto& own = a[0].as<InstanceObject>()->attributes;
-    own.set(inner.symbol("dtype"), a.has(2) ? a[2] : torch.type_value(DType::fp16));
-    own.set(inner.symbol("enabled"), Value::boolean(!a[3].is_bound() || inner.truth(a[3])));
-    return Value::none();
-  }));
+  type->attributes.set(
+      i.symbol("__init__"),
+      i.method("torch.autocast", "self, device_type=, dtype=, enabled=, cache_enabled=", [&torch](Interpreter& inner, Bound& a) {
+        auto& own = a[0].as<InstanceObject>()->attributes;
+        own.set(inner.symbol("dtype"), a.has(2) ? a[2] : torch.type_value(DType::fp16));
+        own.set(inner.symbol("enabled"), Value::boolean(!a[3].is_bound() || inner.truth(a[3])));
+        return Value::none();
+      }));
   type->attributes.set(i.symbol("__enter__"), i.method("__enter__", "self", enter_autocast));
   type->attributes.set(i.symbol("__exit__"), i.method("__exit__", "self, *args", exit_autocast));
   i.library("torch").attributes[i.symbol("autocast")] = Value(type);

@@ -17,8 +17,9 @@ Value linear(Interpreter& i, Bound& a) {
   const Tensor x = input(i, a), weight = of(i).tensor_of(a[1], "weight"), bias = of(i).tensor_or_none(a[2], "bias");
   of(i).check_devices({&x, &weight, &bias});
   if (weight.rank() != 2 || x.rank() < 2 || x.size(-1) != weight.size(1))
-    of(i).wrong_shape("mat1 and mat2 shapes cannot be multiplied (" + std::to_string(x.elements() / std::max<std::int64_t>(x.size(-1), 1)) + "x" +
-                      std::to_string(x.size(-1)) + " and " + std::to_string(weight.size(-1)) + "x" + std::to_string(weight.size(0)) + ")");
+    of(i).wrong_shape("mat1 and mat2 shapes cannot be multiplied (" + std::to_string(x.elements() / std::max<std::int64_t>(x.size(-1), 1)) +
+                      "x" + std::to_string(x.size(-1)) + " and " + std::to_string(weight.size(-1)) + "x" + std::to_string(weight.size(0)) +
+                      ")");
   return of(i).wrap(program::linear(x, weight, bias));
 }
 
@@ -26,7 +27,9 @@ Value embedding(Interpreter& i, Bound& a) {
   const Tensor indices = input(i, a), weight = of(i).tensor_of(a[1], "weight");
   of(i).check_devices({&indices, &weight});
   if (indices.dtype() != DType::int64 && indices.dtype() != DType::int32)
-    of(i).wrong_shape("Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got another (while checking arguments for embedding)");
+    of(i).wrong_shape(
+        "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got another (while checking "
+        "arguments for embedding)");
   of(i).check_rank(indices.rank() + 1);
   return of(i).wrap(program::embedding(weight, indices));
 }
@@ -35,7 +38,8 @@ void check_normalized(Interpreter& i, const Tensor& x, const Value& shape) {
   const Dims sizes = of(i).sizes_of(shape, "normalized_shape");
   if (sizes.rank() != 1) i.unknown("a norm over several dimensions");
   if (x.rank() < 1 || x.size(-1) != sizes[0])
-    of(i).wrong_shape("Given normalized_shape=[" + std::to_string(sizes[0]) + "], expected input with shape [*, " + std::to_string(sizes[0]) + "]");
+    of(i).wrong_shape("Given normalized_shape=[" + std::to_string(sizes[0]) + "], expected input with shape [*, " +
+                      std::to_string(sizes[0]) + "]");
 }
 
 Value layer_norm(Interpreter& i, Bound& a) {
@@ -73,14 +77,16 @@ Value attention(Interpreter& i, Bound& a) {
   of(i).check_devices({&query, &key, &value, &mask});
   if (query.rank() != 4 || key.rank() != 4 || value.rank() != 4) i.unknown("scaled_dot_product_attention of other than 4 dimensions");
   const bool grouped = is(i, a[7]);
-  const bool fits = query.size(0) == key.size(0) && key.size(0) == value.size(0) && query.size(3) == key.size(3) && key.size(2) == value.size(2) &&
-                    key.size(1) == value.size(1) && (grouped ? key.size(1) > 0 && query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1));
+  const bool fits = query.size(0) == key.size(0) && key.size(0) == value.size(0) && query.size(3) == key.size(3) &&
+                    key.size(2) == value.size(2) && key.size(1) == value.size(1) &&
+                    (grouped ? key.size(1) > 0 && query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1));
   if (!fits) of(i).wrong_shape("scaled_dot_product_attention: the shapes of query, key and value do not fit");
   program::AttentionArguments arguments;
   arguments.dropout = a.has(4) ? i.number(a[4], "dropout_p") : 0;
   arguments.causal = is(i, a[5]);
   arguments.enable_gqa = grouped;
-  if (arguments.causal && mask) of(i).wrong_shape("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True");
+  if (arguments.causal && mask)
+    of(i).wrong_shape("_scaled_dot_product_attention: Explicit attn_mask should not be set when is_causal=True");
   // autocast's wrapper casts its arguments in the compiler's order, the last one first.
   const Tensor low_value = program::autocast_low(value), low_key = program::autocast_low(key), low_query = program::autocast_low(query);
   return of(i).wrap(program::scaled_dot_product_attention(low_query, low_key, low_value, mask, arguments));
@@ -88,7 +94,8 @@ Value attention(Interpreter& i, Bound& a) {
 
 /// What only plain means take.
 void check_reduction(Interpreter& i, const Value& reduction) {
-  if (reduction.is_bound() && i.words(reduction, "reductions") != "mean") i.unknown("a loss with reduction='" + i.words(reduction, "reductions") + "'", "mean");
+  if (reduction.is_bound() && i.words(reduction, "reductions") != "mean")
+    i.unknown("a loss with reduction='" + i.words(reduction, "reductions") + "'", "mean");
 }
 
 Value cross_entropy(Interpreter& i, Bound& a) {
@@ -98,10 +105,12 @@ Value cross_entropy(Interpreter& i, Bound& a) {
   if (a.has(5) && i.number(a[5], "label_smoothing") != 0) i.unknown("cross_entropy with label smoothing");
   of(i).check_devices({&logits, &target});
   if (logits.rank() != 2 || target.rank() != 1 || target.dtype() != DType::int64)
-    i.unknown("cross_entropy of logits of " + std::to_string(logits.rank()) + " dimensions and a target of " + std::to_string(target.rank()),
-              "logits.view(-1, classes), targets.view(-1)");
+    i.unknown(
+        "cross_entropy of logits of " + std::to_string(logits.rank()) + " dimensions and a target of " + std::to_string(target.rank()),
+        "logits.view(-1, classes), targets.view(-1)");
   if (logits.size(0) != target.size(0))
-    of(i).wrong_shape("Expected input batch_size (" + std::to_string(logits.size(0)) + ") to match target batch_size (" + std::to_string(target.size(0)) + ").");
+    of(i).wrong_shape("Expected input batch_size (" + std::to_string(logits.size(0)) + ") to match target batch_size (" +
+                      std::to_string(target.size(0)) + ").");
   return of(i).wrap(program::cross_entropy(logits, target));
 }
 
@@ -109,7 +118,8 @@ Value mse_loss(Interpreter& i, Bound& a) {
   const Tensor x = input(i, a), target = of(i).tensor_of(a[1], "target");
   check_reduction(i, a[2]);
   of(i).check_devices({&x, &target});
-  if (x.sizes() != target.sizes() || target.requires_grad()) i.unknown("mse_loss of tensors of several shapes, or with a target that takes a gradient");
+  if (x.sizes() != target.sizes() || target.requires_grad())
+    i.unknown("mse_loss of tensors of several shapes, or with a target that takes a gradient");
   return of(i).wrap(program::mse_loss(x, target));
 }
 

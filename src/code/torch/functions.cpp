@@ -27,7 +27,8 @@ Value cat(Interpreter& i, Bound& a) {
   const std::vector<Tensor> tensors = tensors_of(i, a[0]);
   const int rank = tensors.front().rank(), dimension = a.has(1) ? of(i).dimension_of(a[1], rank) : 0;
   for (const Tensor& each : tensors) {
-    if (each.rank() != rank) of(i).wrong_shape("Tensors must have same number of dimensions: got " + std::to_string(rank) + " and " + std::to_string(each.rank()));
+    if (each.rank() != rank)
+      of(i).wrong_shape("Tensors must have same number of dimensions: got " + std::to_string(rank) + " and " + std::to_string(each.rank()));
     for (int at = 0; at < rank; ++at)
       if (at != dimension && each.size(at) != tensors.front().size(at))
         of(i).wrong_shape("Sizes of tensors must match except in dimension " + std::to_string(dimension) + ". Expected size " +
@@ -46,7 +47,8 @@ Value stack(Interpreter& i, Bound& a) {
 
 /// The count of torch.arange's numbers and whether they are whole.
 Value arange(Interpreter& i, Bound& a) {
-  const double first = i.number(a[0], "torch.arange()"), start = a.has(1) ? first : 0, end = a.has(1) ? i.number(a[1], "torch.arange()") : first;
+  const double first = i.number(a[0], "torch.arange()"), start = a.has(1) ? first : 0,
+               end = a.has(1) ? i.number(a[1], "torch.arange()") : first;
   const double step = a.has(2) ? i.number(a[2], "torch.arange()") : 1;
   if (step == 0) of(i).wrong_shape("step must be nonzero");
   const double count = std::ceil((end - start) / step);
@@ -67,7 +69,8 @@ Tensor filled_like(Interpreter& i, const Dims& sizes, DType type, program::Tape&
 template <bool kZeros, bool kKernel>
 Value made(Interpreter& i, Bound& a) {
   const std::vector<Value> given = a.has(0) ? std::vector<Value>{a[0]} : a.rest;
-  Tensor tensor = filled_like(i, of(i).sizes_of(given, "sizes"), a.has(1) ? of(i).type_of(a[1]) : DType::fp32, of(i).tape_of(a[2]), kZeros, kKernel);
+  Tensor tensor =
+      filled_like(i, of(i).sizes_of(given, "sizes"), a.has(1) ? of(i).type_of(a[1]) : DType::fp32, of(i).tape_of(a[2]), kZeros, kKernel);
   if (a.has(3)) tensor.set_requires_grad(i.truth(a[3]));
   return of(i).wrap(std::move(tensor));
 }
@@ -80,7 +83,8 @@ Value full(Interpreter& i, Bound& a) {
 template <bool kZeros, bool kKernel>
 Value made_like(Interpreter& i, Bound& a) {
   const Tensor x = of(i).tensor_of(a[0], "input");
-  return of(i).wrap(filled_like(i, x.sizes(), a.has(1) ? of(i).type_of(a[1]) : x.dtype(), a.has(2) ? of(i).tape_of(a[2]) : x.tape(), kZeros, kKernel));
+  return of(i).wrap(
+      filled_like(i, x.sizes(), a.has(1) ? of(i).type_of(a[1]) : x.dtype(), a.has(2) ? of(i).tape_of(a[2]) : x.tape(), kZeros, kKernel));
 }
 
 /// torch.tensor(data): numbers, or lists of them.
@@ -115,7 +119,9 @@ Value outer(Interpreter& i, Bound& a) {
 }
 
 Value device(Interpreter& i, Bound& a) {
-  std::string name = a[0].is_integer() ? "cuda" : a[0].as<TokenObject>() != nullptr ? a[0].as<TokenObject>()->name : i.words(a[0], "devices");
+  std::string name = a[0].is_integer()                   ? "cuda"
+                     : a[0].as<TokenObject>() != nullptr ? a[0].as<TokenObject>()->name
+                                                         : i.words(a[0], "devices");
   if (name.starts_with("cuda")) name = "cuda";
   return Value(new TokenObject(i.heap(), TokenObject::Kind::device, std::move(name)));
 }
@@ -140,10 +146,12 @@ constexpr LibraryRow kRows[] = {
 
 void define_functions(Interpreter& i, Torch&) {
   NamespaceObject& library = i.library("torch");
-  for (const LibraryRow& row : kRows) library.attributes[i.symbol(row.name)] = i.native(std::string("torch.") + row.name, row.signature, row.run);
+  for (const LibraryRow& row : kRows)
+    library.attributes[i.symbol(row.name)] = i.native(std::string("torch.") + row.name, row.signature, row.run);
   const auto sized = [&](const char* name, Value (*run)(Interpreter&, Bound&)) {
     // The sizes stand first and may be many; what follows is named.
-    library.attributes[i.symbol(name)] = i.native(std::string("torch.") + name, "*sizes, size=, dtype=, device=, requires_grad=, generator=", run);
+    library.attributes[i.symbol(name)] =
+        i.native(std::string("torch.") + name, "*sizes, size=, dtype=, device=, requires_grad=, generator=", run);
   };
   sized("zeros", made<true, false>);
   sized("ones", made<false, true>);
@@ -151,8 +159,10 @@ void define_functions(Interpreter& i, Torch&) {
   sized("randn", made<false, true>);
   sized("rand", made<false, true>);
   NamespaceObject& cuda = i.library("torch.cuda");
-  cuda.attributes[i.symbol("is_available")] = i.native("torch.cuda.is_available", "", [](Interpreter&, Bound&) { return Value::boolean(true); });
-  cuda.attributes[i.symbol("device_count")] = i.native("torch.cuda.device_count", "", [](Interpreter&, Bound&) { return Value::integer(1); });
+  cuda.attributes[i.symbol("is_available")] =
+      i.native("torch.cuda.is_available", "", [](Interpreter&, Bound&) { return Value::boolean(true); });
+  cuda.attributes[i.symbol("device_count")] =
+      i.native("torch.cuda.device_count", "", [](Interpreter&, Bound&) { return Value::integer(1); });
 }
 
 }  // namespace plimsoll::code

@@ -42,8 +42,8 @@ Value Torch::indexed(const Value& of, const Value& key) {
     const std::int64_t size = x.size(at);
     if (each.is_integer() && !each.is_boolean()) {
       if (each.as_integer() < -size || each.as_integer() >= size)
-        i_.raise("IndexError", "index " + std::to_string(each.as_integer()) + " is out of bounds for dimension " + std::to_string(at) + " with size " +
-                                   std::to_string(size));
+        i_.raise("IndexError", "index " + std::to_string(each.as_integer()) + " is out of bounds for dimension " + std::to_string(at) +
+                                   " with size " + std::to_string(size));
       x = program::select(x, at);
       same = false;
     } else if (const auto* slice = each.as<SliceObject>()) {
@@ -62,10 +62,12 @@ Value Torch::indexed(const Value& of, const Value& key) {
       ++at;
     } else if (const auto* list = each.as<SequenceObject>(); list != nullptr && list->items.size() == 1 && list->items[0].is_integer()) {
       const std::int64_t one = list->items[0].as_integer();
-      if (one < -size || one >= size) i_.raise("IndexError", "index " + std::to_string(one) + " is out of bounds for dimension " + std::to_string(at));
+      if (one < -size || one >= size)
+        i_.raise("IndexError", "index " + std::to_string(one) + " is out of bounds for dimension " + std::to_string(at));
       x = program::index_one(x, at++);
       same = false;
-    } else if (is_tensor(each) && keys.size() == 1 && tensor(each).rank() == 1 && (tensor(each).dtype() == DType::int64 || tensor(each).dtype() == DType::int32)) {
+    } else if (is_tensor(each) && keys.size() == 1 && tensor(each).rank() == 1 &&
+               (tensor(each).dtype() == DType::int64 || tensor(each).dtype() == DType::int32)) {
       const Tensor rows = tensor(each);
       check_devices({&x, &rows});
       return wrap(x.requires_grad() ? program::index_rows(x, rows) : program::table_rows(x, rows));

@@ -20,7 +20,9 @@ ModuleState& start(Bound& a) {
   return *instance->module;
 }
 
-void keep(Interpreter& i, const Value& self, const char* name, Value value) { self.as<InstanceObject>()->attributes.set(i.symbol(name), std::move(value)); }
+void keep(Interpreter& i, const Value& self, const char* name, Value value) {
+  self.as<InstanceObject>()->attributes.set(i.symbol(name), std::move(value));
+}
 Value kept(Interpreter& i, const Value& self, const char* name) { return i.attribute(self, i.symbol(name)); }
 
 void add_parameter(Interpreter& i, ModuleState& state, const char* name, std::vector<std::int64_t> sizes, const Value& type) {
@@ -88,7 +90,8 @@ Value norm_init(Interpreter& i, Bound& a) {
 }
 
 Value layer_norm(Interpreter& i, Bound& a) {
-  return functional(i, "layer_norm", {a[1], kept(i, a[0], "normalized_shape"), kept(i, a[0], "weight"), kept(i, a[0], "bias"), kept(i, a[0], "eps")});
+  return functional(i, "layer_norm",
+                    {a[1], kept(i, a[0], "normalized_shape"), kept(i, a[0], "weight"), kept(i, a[0], "bias"), kept(i, a[0], "eps")});
 }
 
 Value rms_norm(Interpreter& i, Bound& a) {
@@ -138,7 +141,8 @@ Value loss_init(Interpreter& i, Bound& a) {
 }
 
 Value cross_entropy(Interpreter& i, Bound& a) {
-  return functional(i, "cross_entropy", {a[1], a[2], Value::none(), Value::integer(-100), kept(i, a[0], "reduction"), kept(i, a[0], "label_smoothing")});
+  return functional(i, "cross_entropy",
+                    {a[1], a[2], Value::none(), Value::integer(-100), kept(i, a[0], "reduction"), kept(i, a[0], "label_smoothing")});
 }
 
 Value mse_loss(Interpreter& i, Bound& a) { return functional(i, "mse_loss", {a[1], a[2], kept(i, a[0], "reduction")}); }
@@ -288,15 +292,23 @@ struct Extra {
 };
 
 constexpr Extra kExtras[] = {
-    {"Sequential", "__len__", "self", container_length},   {"Sequential", "__iter__", "self", container_walk},
-    {"Sequential", "__getitem__", "self, index", list_item}, {"Sequential", "append", "self, module", list_append},
-    {"ModuleList", "__len__", "self", container_length},   {"ModuleList", "__iter__", "self", container_walk},
-    {"ModuleList", "__getitem__", "self, index", list_item}, {"ModuleList", "append", "self, module", list_append},
+    {"Sequential", "__len__", "self", container_length},
+    {"Sequential", "__iter__", "self", container_walk},
+    {"Sequential", "__getitem__", "self, index", list_item},
+    {"Sequential", "append", "self, module", list_append},
+    {"ModuleList", "__len__", "self", container_length},
+    {"ModuleList", "__iter__", "self", container_walk},
+    {"ModuleList", "__getitem__", "self, index", list_item},
+    {"ModuleList", "append", "self, module", list_append},
     {"ModuleList", "extend", "self, modules", list_extend},
-    {"ModuleDict", "__len__", "self", container_length},   {"ModuleDict", "__iter__", "self", dictionary_walk},
-    {"ModuleDict", "__getitem__", "self, key", dictionary_item}, {"ModuleDict", "__setitem__", "self, key, module", dictionary_set},
-    {"ModuleDict", "__contains__", "self, key", dictionary_contains}, {"ModuleDict", "keys", "self", dictionary_keys},
-    {"ModuleDict", "values", "self", dictionary_values},   {"ModuleDict", "items", "self", dictionary_items},
+    {"ModuleDict", "__len__", "self", container_length},
+    {"ModuleDict", "__iter__", "self", dictionary_walk},
+    {"ModuleDict", "__getitem__", "self, key", dictionary_item},
+    {"ModuleDict", "__setitem__", "self, key, module", dictionary_set},
+    {"ModuleDict", "__contains__", "self, key", dictionary_contains},
+    {"ModuleDict", "keys", "self", dictionary_keys},
+    {"ModuleDict", "values", "self", dictionary_values},
+    {"ModuleDict", "items", "self", dictionary_items},
     {"ModuleDict", "update", "self, modules", dictionary_update},
 };
 
@@ -309,7 +321,8 @@ void define_layers(Interpreter& i, Torch&) {
     const std::string name = std::string("torch.nn.") + layer.name;
     const Held<ClassObject> type = i.native_class(name, {module});
     type->attributes.set(i.symbol("__init__"), i.method(name, layer.signature, layer.init));
-    if (layer.forward != nullptr) type->attributes.set(i.symbol("forward"), i.method(name + ".forward", layer.forward_signature, layer.forward));
+    if (layer.forward != nullptr)
+      type->attributes.set(i.symbol("forward"), i.method(name + ".forward", layer.forward_signature, layer.forward));
     for (const Extra& extra : kExtras)
       if (std::string_view(extra.type) == layer.name)
         type->attributes.set(i.symbol(extra.name), i.method(name + "." + extra.name, extra.signature, extra.run));

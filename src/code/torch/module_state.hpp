@@ -14,7 +14,7 @@ namespace plimsoll::code {
 /// A tensor, or a parameter, which is a slot whose tensor may change.
 class TensorObject final : public Object {
  public:
-  TensorObject(Heap& heap, program::Tensor tensor_in) : Object(heap), tensor(std::move(tensor_in)) {}
+  TensorObject(Heap& heap, program::Tensor tensor_in) : Object(heap, 768), tensor(std::move(tensor_in)) {}
   void clear() override { tensor.reset(); }
   program::Tensor tensor;  ///< of a parameter the host's, until it is on the device
   std::shared_ptr<program::Parameter> parameter;

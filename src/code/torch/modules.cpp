@@ -205,12 +205,16 @@ bool Torch::set_module_attribute(InstanceObject& instance, Symbol name, const Va
     return true;
   }
   if (const auto known = find(state.parameters, name); known != state.parameters.end()) {
-    if (!value.is_none()) i_.raise("TypeError", "cannot assign '" + i_.type_name(value) + "' as parameter '" + i_.names().text(name) + "' (torch.nn.Parameter or None expected)");
+    if (!value.is_none())
+      i_.raise("TypeError", "cannot assign '" + i_.type_name(value) + "' as parameter '" + i_.names().text(name) +
+                                "' (torch.nn.Parameter or None expected)");
     known->second = value;
     return true;
   }
   if (const auto known = find(state.modules, name); known != state.modules.end()) {
-    if (!value.is_none()) i_.raise("TypeError", "cannot assign '" + i_.type_name(value) + "' as child module '" + i_.names().text(name) + "' (torch.nn.Module or None expected)");
+    if (!value.is_none())
+      i_.raise("TypeError", "cannot assign '" + i_.type_name(value) + "' as child module '" + i_.names().text(name) +
+                                "' (torch.nn.Module or None expected)");
     known->second = value;
     return true;
   }
@@ -310,15 +314,18 @@ std::vector<std::pair<std::string, Value>> Torch::all_parameters(const Value& ro
   std::unordered_set<const Object*> seen;
   for (const auto& [path, module] : all_modules(root))
     for (const auto& [name, value] : state(module).parameters)
-      if (!value.is_none() && seen.insert(value.object()).second) all.emplace_back((path.empty() ? "" : path + ".") + i_.names().text(name), value);
+      if (!value.is_none() && seen.insert(value.object()).second)
+        all.emplace_back((path.empty() ? "" : path + ".") + i_.names().text(name), value);
   return all;
 }
 
 void define_modules(Interpreter& i, Torch&) {
   const Held<ClassObject> type = i.native_class("torch.nn.Module", {i.builtin_class("object")});
   type->is_module = true;
-  for (const LibraryRow& row : kRows) type->attributes.set(i.symbol(row.name), i.method(std::string("Module.") + row.name, row.signature, row.run));
-  type->attributes.set(i.symbol("__call__"), i.method("Module.__call__", "self, *args, **kwargs", [](Interpreter& inner, Bound& a) { return inner.torch().call_module(a); }));
+  for (const LibraryRow& row : kRows)
+    type->attributes.set(i.symbol(row.name), i.method(std::string("Module.") + row.name, row.signature, row.run));
+  type->attributes.set(i.symbol("__call__"), i.method("Module.__call__", "self, *args, **kwargs",
+                                                      [](Interpreter& inner, Bound& a) { return inner.torch().call_module(a); }));
   i.library("torch.nn").attributes[i.symbol("Module")] = Value(type);
 }
 

@@ -129,11 +129,12 @@ Tensor Torch::matmul(const Tensor& a, const Tensor& b) {
   if (a.rank() == b.rank()) {
     for (int i = 0; i < a.rank() - 2; ++i)
       if (a.size(i) != b.size(i) && a.size(i) != 1 && b.size(i) != 1)
-        wrong_shape("The size of tensor a (" + std::to_string(a.size(i)) + ") must match the size of tensor b (" + std::to_string(b.size(i)) +
-                    ") at non-singleton dimension " + std::to_string(i));
+        wrong_shape("The size of tensor a (" + std::to_string(a.size(i)) + ") must match the size of tensor b (" +
+                    std::to_string(b.size(i)) + ") at non-singleton dimension " + std::to_string(i));
     return program::matmul(a, b);
   }
-  i_.unknown("torch.matmul of " + std::to_string(a.rank()) + " and " + std::to_string(b.rank()) + " dimensions", "F.linear for a matrix of weights");
+  i_.unknown("torch.matmul of " + std::to_string(a.rank()) + " and " + std::to_string(b.rank()) + " dimensions",
+             "F.linear for a matrix of weights");
 }
 
 }  // namespace plimsoll::code

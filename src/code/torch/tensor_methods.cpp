@@ -51,7 +51,8 @@ Value view(Interpreter& i, Bound& a) {
   check_elements(i, x, sizes);
   if (!has_view(x, sizes))
     of(i).wrong_shape(
-        "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). Use "
+        "view size is not compatible with input tensor's size and stride (at least one dimension spans across two contiguous subspaces). "
+        "Use "
         ".reshape(...) instead.");
   return of(i).wrap(program::view(x, sizes));
 }
@@ -82,7 +83,9 @@ Value permuted(Interpreter& i, const Tensor& x, const std::vector<Value>& order)
     seen[static_cast<std::size_t>(dimension)] = true;
     sizes.push_back(dimension);
   }
-  if (sizes.rank() != x.rank()) of(i).wrong_shape("permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions");
+  if (sizes.rank() != x.rank())
+    of(i).wrong_shape(
+        "permute(sparse_coo): number of dimensions in the tensor input does not match the length of the desired ordering of dimensions");
   return of(i).wrap(program::permute(x, sizes));
 }
 
@@ -112,13 +115,15 @@ Value squeeze(Interpreter& i, Bound& a) {
 
 Value expanded(Interpreter& i, const Tensor& x, const Dims& sizes) {
   const int added = sizes.rank() - x.rank();
-  if (added < 0) of(i).wrong_shape("expand(): the number of sizes provided must be greater or equal to the number of dimensions in the tensor");
+  if (added < 0)
+    of(i).wrong_shape("expand(): the number of sizes provided must be greater or equal to the number of dimensions in the tensor");
   for (int at = 0; at < sizes.rank(); ++at) {
     const std::int64_t own = at < added ? 1 : x.size(at - added);
     if (sizes[at] != own && own != 1 && sizes[at] != -1)
-      of(i).wrong_shape("The expanded size of the tensor (" + std::to_string(sizes[at]) + ") must match the existing size (" + std::to_string(own) +
-                        ") at non-singleton dimension " + std::to_string(at));
-    if (sizes[at] == -1 && at < added) of(i).wrong_shape("The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension");
+      of(i).wrong_shape("The expanded size of the tensor (" + std::to_string(sizes[at]) + ") must match the existing size (" +
+                        std::to_string(own) + ") at non-singleton dimension " + std::to_string(at));
+    if (sizes[at] == -1 && at < added)
+      of(i).wrong_shape("The expanded size of the tensor (-1) isn't allowed in a leading, non-existing dimension");
   }
   return of(i).wrap(program::expand(x, sizes));
 }
@@ -128,7 +133,8 @@ Value expand_as(Interpreter& i, Bound& a) { return expanded(i, self(i, a), of(i)
 
 Value flatten(Interpreter& i, Bound& a) {
   const Tensor x = self(i, a);
-  const int rank = std::max(x.rank(), 1), first = a.has(1) ? of(i).dimension_of(a[1], rank) : 0, last = a.has(2) ? of(i).dimension_of(a[2], rank) : rank - 1;
+  const int rank = std::max(x.rank(), 1), first = a.has(1) ? of(i).dimension_of(a[1], rank) : 0,
+            last = a.has(2) ? of(i).dimension_of(a[2], rank) : rank - 1;
   if (first > last) of(i).wrong_shape("flatten() has invalid args: start_dim cannot come after end_dim");
   if (first == last) return a[0];
   Dims sizes;
@@ -172,12 +178,13 @@ Value split(Interpreter& i, Bound& a) {
     for (const Value& each : i.all_of(a[1])) {
       sizes.push_back(i.whole(each, "sizes"));
       total += std::clamp<std::int64_t>(sizes.back(), 0, size + 1);
-      if (sizes.back() < 0 || sizes.size() > kMostParts) of(i).wrong_shape("split_with_sizes expects split_sizes have only non-negative entries");
+      if (sizes.back() < 0 || sizes.size() > kMostParts)
+        of(i).wrong_shape("split_with_sizes expects split_sizes have only non-negative entries");
     }
   }
   if (total != size)
-    of(i).wrong_shape("split_with_sizes expects split_sizes to sum exactly to " + std::to_string(size) + " (input tensor's size at dimension " +
-                      std::to_string(dimension) + "), but got other split_sizes");
+    of(i).wrong_shape("split_with_sizes expects split_sizes to sum exactly to " + std::to_string(size) +
+                      " (input tensor's size at dimension " + std::to_string(dimension) + "), but got other split_sizes");
   return of(i).wrap_all(program::split(x, sizes, dimension));
 }
 
@@ -283,7 +290,8 @@ std::vector<int> dimensions_of(Interpreter& i, const Value& value, int rank) {
 
 Value mean(Interpreter& i, Bound& a) {
   const Tensor x = self(i, a);
-  if (!is_floating(x.dtype())) of(i).wrong_shape("mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype.");
+  if (!is_floating(x.dtype()))
+    of(i).wrong_shape("mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype.");
   return of(i).wrap(program::mean(x, dimensions_of(i, a[1], x.rank()), a.has(2) && i.truth(a[2])));
 }
 
@@ -337,7 +345,8 @@ Value matmul(Interpreter& i, Bound& a) {
 
 Value batched(Interpreter& i, Bound& a) {
   const Tensor x = self(i, a), y = of(i).tensor_of(a[1], "mat2");
-  if (x.rank() != 3 || y.rank() != 3 || x.size(0) != y.size(0) || x.size(2) != y.size(1)) of(i).wrong_shape("batch1 must be a 3D tensor, and both must fit");
+  if (x.rank() != 3 || y.rank() != 3 || x.size(0) != y.size(0) || x.size(2) != y.size(1))
+    of(i).wrong_shape("batch1 must be a 3D tensor, and both must fit");
   return of(i).wrap(program::bmm(x, y));
 }
 
@@ -414,8 +423,7 @@ constexpr Row kRows[] = {
     {In::tensor, "int", "input", cast_to<DType::int32>},
     {In::tensor, "bool", "input", cast_to<DType::boolean>},
     {In::tensor, "to", "input, *wanted, device=, dtype=, non_blocking=", to},
-    {In::tensor, "cuda", "input",
-     [](Interpreter& i, Bound& a) { return moved(i, a[0], of(i).tape_of(i.text("cuda"))); }},
+    {In::tensor, "cuda", "input", [](Interpreter& i, Bound& a) { return moved(i, a[0], of(i).tape_of(i.text("cuda"))); }},
     {In::tensor, "cpu", "input", [](Interpreter& i, Bound& a) { return moved(i, a[0], of(i).host()); }},
     {In::tensor, "type_as", "input, other", type_as},
     {In::both, "add", "input, other", binary<Operator::add>},
@@ -492,6 +500,8 @@ void define_tensor_methods(Interpreter& i, Torch& torch) {
   for (const Row& row : kRows) define(row.in, row.name, row.signature, row.run);
   define(In::both, "cos", "input", without_gradient<program::cosine>);
   define(In::both, "sin", "input", without_gradient<program::sine>);
+  NamespaceObject& functional = i.library("torch.nn.functional");
+  for (const char* name : {"softmax", "log_softmax"}) functional.attributes[i.symbol(name)] = library.attributes.at(i.symbol(name));
 }
 
 Value Torch::tensor_attribute(const Value& of_value, Symbol name) {
@@ -548,7 +558,8 @@ Value Torch::token_attribute(const TokenObject& token, Symbol name) {
   if (token.kind == TokenObject::Kind::device && wanted == "type") return i_.text(token.name.substr(0, token.name.find(':')));
   if (token.kind == TokenObject::Kind::device && wanted == "index") return Value::integer(0);
   if (token.kind == TokenObject::Kind::dtype && wanted == "itemsize") return Value::integer(size_of(static_cast<DType>(token.number)));
-  if (token.kind == TokenObject::Kind::dtype && wanted == "is_floating_point") return Value::boolean(is_floating(static_cast<DType>(token.number)));
+  if (token.kind == TokenObject::Kind::dtype && wanted == "is_floating_point")
+    return Value::boolean(is_floating(static_cast<DType>(token.number)));
   return {};
 }
 

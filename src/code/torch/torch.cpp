@@ -16,9 +16,9 @@ struct TypeName {
   DType type;
 };
 
-constexpr TypeName kTypes[] = {{"float32", DType::fp32},  {"float", DType::fp32},     {"float64", DType::fp64}, {"double", DType::fp64},
-                               {"float16", DType::fp16},  {"half", DType::fp16},      {"bfloat16", DType::bf16}, {"int64", DType::int64},
-                               {"long", DType::int64},    {"int32", DType::int32},    {"int", DType::int32},    {"bool", DType::boolean},
+constexpr TypeName kTypes[] = {{"float32", DType::fp32}, {"float", DType::fp32},  {"float64", DType::fp64},  {"double", DType::fp64},
+                               {"float16", DType::fp16}, {"half", DType::fp16},   {"bfloat16", DType::bf16}, {"int64", DType::int64},
+                               {"long", DType::int64},   {"int32", DType::int32}, {"int", DType::int32},     {"bool", DType::boolean},
                                {"uint8", DType::uint8}};
 
 }  // namespace
@@ -104,7 +104,8 @@ Dims Torch::checked(std::vector<std::int64_t> sizes) {
   std::int64_t product = 1;
   for (const std::int64_t size : sizes) {
     if (size < -1) wrong_shape("Trying to create tensor with negative dimension " + std::to_string(size));
-    if (size > 0 && (__builtin_mul_overflow(product, size, &product) || product > kMostElements)) i_.unknown("a tensor of more than 2^50 elements");
+    if (size > 0 && (__builtin_mul_overflow(product, size, &product) || product > kMostElements))
+      i_.unknown("a tensor of more than 2^50 elements");
     made.push_back(size);
   }
   return made;
@@ -135,14 +136,15 @@ Value Torch::size_value(const Dims& sizes) {
 int Torch::dimension_of(const Value& value, int rank) {
   const std::int64_t given = i_.whole(value, "dimensions");
   if (given < -rank || given >= rank)
-    i_.raise("IndexError", "Dimension out of range (expected to be in range of [" + std::to_string(-rank) + ", " + std::to_string(rank - 1) +
-                               "], but got " + std::to_string(given) + ")");
+    i_.raise("IndexError", "Dimension out of range (expected to be in range of [" + std::to_string(-rank) + ", " +
+                               std::to_string(rank - 1) + "], but got " + std::to_string(given) + ")");
   return static_cast<int>(given < 0 ? given + rank : given);
 }
 
 DType Torch::type_of(const Value& value) {
   const auto* token = value.as<TokenObject>();
-  if (token == nullptr || token->kind != TokenObject::Kind::dtype) i_.raise("TypeError", "dtype must be torch.dtype, not " + i_.type_name(value));
+  if (token == nullptr || token->kind != TokenObject::Kind::dtype)
+    i_.raise("TypeError", "dtype must be torch.dtype, not " + i_.type_name(value));
   return static_cast<DType>(token->number);
 }
 
@@ -152,13 +154,15 @@ Value Torch::type_value(DType type) {
                                static_cast<int>(type)));
 }
 
-ClassObject* Torch::class_of(const Value& value) { return value.as<TensorObject>()->parameter ? parameter_class_.get() : tensor_class_.get(); }
+ClassObject* Torch::class_of(const Value& value) {
+  return value.as<TensorObject>()->parameter ? parameter_class_.get() : tensor_class_.get();
+}
 
 void Torch::check_broadcast(const Tensor& a, const Tensor& b) {
   for (int i = 1; i <= std::min(a.rank(), b.rank()); ++i)
     if (a.size(-i) != b.size(-i) && a.size(-i) != 1 && b.size(-i) != 1)
-      wrong_shape("The size of tensor a (" + std::to_string(a.size(-i)) + ") must match the size of tensor b (" + std::to_string(b.size(-i)) +
-                  ") at non-singleton dimension " + std::to_string(std::max(a.rank(), b.rank()) - i));
+      wrong_shape("The size of tensor a (" + std::to_string(a.size(-i)) + ") must match the size of tensor b (" +
+                  std::to_string(b.size(-i)) + ") at non-singleton dimension " + std::to_string(std::max(a.rank(), b.rank()) - i));
 }
 
 void Torch::enable_grad(bool yes) {

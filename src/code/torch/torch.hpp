@@ -104,7 +104,8 @@ class Torch {
   Held<ClassObject> tensor_class_, parameter_class_;
 };
 
-/// Functions of torch and torch.nn.functional (functions.cpp, functional.cpp), methods of tensors, nn.Module and its classes, torch.nn.init.
+/// Functions of torch and torch.nn.functional (functions.cpp, functional.cpp), methods of tensors, nn.Module and its classes,
+/// torch.nn.init.
 void define_functions(Interpreter& i, Torch& torch);
 void define_functional(Interpreter& i, Torch& torch);
 void define_tensor_methods(Interpreter& i, Torch& torch);

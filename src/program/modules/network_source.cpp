@@ -18,8 +18,8 @@ void refuse_beside_source(const Strategy& s) {
   require(s.compile == Strategy::Compile::no, "torch.compile", "compile", "none");
   require(s.recompute.kind == Recompute::Kind::none || s.recompute.kind == Recompute::Kind::automatic, "recomputation by the framework",
           "recompute", "none");
-  require(s.attention == AttentionKernel::automatic || s.attention == AttentionKernel::sdpa, "another attention than the code's own", "attention",
-          "leave it out");
+  require(s.attention == AttentionKernel::automatic || s.attention == AttentionKernel::sdpa, "another attention than the code's own",
+          "attention", "leave it out");
   require(!s.lora && !s.peft, "an adapter", "lora", "leave it out");
   require(s.base_weights == BaseWeights::as_trained, "quantised weights", "base_weights", "leave it out");
   require(s.low_precision != LowPrecision::fp8, "8-bit linears", "fp8", "leave it out");

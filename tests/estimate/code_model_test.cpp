@@ -1,0 +1,116 @@
+// Models that are read from their own code, against PyTorch itself (tests/code/data/measured.json says how it was measured): parameters,
+// peaks of allocated and reserved memory and launches of a step, to the byte and to the launch.
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "plimsoll/code.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll {
+namespace {
+
+std::string file(const std::string& name) {
+  std::ifstream stream(std::string(PLIMSOLL_SOURCE_DIR) + "/tests/code/data/" + name);
+  std::stringstream text;
+  text << stream.rdbuf();
+  return text.str();
+}
+
+CodeModel code_of(const std::string& word, const std::string& arguments) {
+  CodeModel code;
+  code.where = word.substr(0, word.find(':'));
+  code.text = file(code.where);
+  code.class_name = word.substr(word.find(':') + 1);
+  if (!arguments.empty()) code.arguments = parse_code_arguments(arguments);
+  code.inputs = {"ids:int64[B,S]", "targets:int64[B,S]"};
+  return code;
+}
+
+Strategy strategy_of(const nlohmann::json& options) {
+  Strategy strategy;
+  for (const auto& [key, value] : options.items()) set_option(strategy, key, value.get<std::string>());
+  set_option(strategy, "cudnn_attention", "false");
+  return strategy;
+}
+
+TEST(CodeModel, EqualsPyTorchToTheByte) {
+  const auto rows = nlohmann::json::parse(file("measured.json")).at("rows");
+  ASSERT_GE(rows.size(), 40U);
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.at("id").get<std::string>());
+    const Model model = model_of_code(code_of(row.at("code"), row.at("args")));
+    const auto& measured = row.at("measured");
+    EXPECT_EQ(model.parameters(), measured.at("parameters").get<std::int64_t>());
+    const Cluster cluster = parse_cluster(std::to_string(row.at("gpus").get<int>()) + "xh100-sxm");
+    const Report report = estimate(model, cluster, strategy_of(row.at("strategy")));
+    const RankReport& rank = report.worst_rank();
+    EXPECT_EQ(rank.memory.allocated.count, measured.at("peak_allocated_bytes").get<std::int64_t>());
+    EXPECT_EQ(rank.memory.reserved.count, measured.at("peak_reserved_bytes").get<std::int64_t>());
+    if (measured.contains("launches")) {
+      EXPECT_EQ(rank.work->launches, measured.at("launches").get<std::int64_t>());
+    }
+  }
+}
+
+TEST(CodeModel, SaysWhatIsNotModelledBesideIt) {
+  const Model model = model_of_code(code_of("small_gpt.py:Decoder", ""));
+  const Cluster cluster = parse_cluster("4xh100-sxm");
+  for (const auto& [key, value] : {std::pair{"data_parallel", "fsdp2"}, std::pair{"compile", "blocks"}, std::pair{"recompute", "full"},
+                                   std::pair{"framework", "torchtitan"}, std::pair{"optimizer", "muon"}}) {
+    Strategy strategy;
+    set_option(strategy, key, value);
+    try {
+      (void)estimate(model, cluster, strategy);
+      ADD_FAILURE() << key;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::refused) << key << error.what();
+      EXPECT_NE(error.message().find("not modelled of a model that is read from code"), std::string::npos) << key << error.what();
+    }
+  }
+}
+
+/// What estimating that text says is wrong.
+std::string error_of(const CodeModel& code, std::int64_t sequence = 64) {
+  try {
+    const Model model = model_of_code(code);
+    Strategy strategy;
+    set_option(strategy, "seq", std::to_string(sequence));
+    (void)estimate(model, parse_cluster("1xh100-sxm"), strategy);
+  } catch (const Error& error) {
+    return error.where() + " | " + error.message() + (error.hint().empty() ? "" : " | " + error.hint());
+  }
+  return "none";
+}
+
+TEST(CodeModel, BadInputIsToldWithItsPlace) {
+  CodeModel code = code_of("small_gpt.py:Decoder", "");
+  EXPECT_EQ(error_of(code), "none");
+  EXPECT_EQ(error_of(code, 512), "small_gpt.py:107:13 | ValueError: 512 tokens are more than the context of 256");  // upstream's own raise
+  code.class_name = "Decodr";
+  EXPECT_EQ(error_of(code), "small_gpt.py | has no class 'Decodr' | did you mean 'Decoder'?");
+  code = code_of("small_gpt.py:Decoder", "width=256,layer=3");
+  EXPECT_EQ(error_of(code), "small_gpt.py | TypeError: DecoderConfig() got an unexpected keyword argument 'layer'. Did you mean 'layers'?");
+  code = code_of("small_gpt.py:Decoder", "width=250");
+  EXPECT_EQ(error_of(code), "small_gpt.py:37:9 | AssertionError: heads must divide the width");
+  code = code_of("small_gpt.py:Decoder", "");
+  code.inputs = {"ids:int64[B,S]"};
+  EXPECT_EQ(error_of(code).substr(0, 64), "--code | forward returns no loss (a tensor of one number), but a");
+  code.inputs = {"ids:int64[B,S]", "target:int64[B,S]"};
+  EXPECT_NE(error_of(code).find("unexpected keyword argument 'target'. Did you mean 'targets'?"), std::string::npos) << error_of(code);
+  code.inputs = {"ids:float[B,S]"};
+  EXPECT_EQ(error_of(code), "--input ids:float[B,S] | there is no type 'float' of inputs | did you mean 'float32', 'float16'?");
+  code.inputs = {"ids:int64[B,T]"};
+  EXPECT_EQ(error_of(code), "--input ids:int64[B,T] | 'T' is no size | B, the micro-batch, S, the sequence length, or a number");
+  EXPECT_THROW((void)parse_code_arguments("width"), Error);
+  code = code_of("small_llama.py:Llama", "heads=3");
+  EXPECT_NE(error_of(code).find("RuntimeError"), std::string::npos) << error_of(code);
+}
+
+}  // namespace
+}  // namespace plimsoll
