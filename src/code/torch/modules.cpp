@@ -253,6 +253,7 @@ std::vector<Symbol> Torch::module_names(InstanceObject& instance) {
 
 Value Torch::make_parameter(Tensor tensor, bool trains) {
   if (is_on_device(tensor)) i_.unknown("a parameter that is made on the device while the module runs");
+  check_filled(tensor);
   Tensor own = tensor.detach();
   own.set_requires_grad(trains);
   Held<TensorObject> made(new TensorObject(i_.heap(), own));

@@ -80,9 +80,15 @@ Tensor Torch::tensor_or_none(const Value& value, const char* what) {
   return value.is_bound() && !value.is_none() ? tensor_of(value, what) : Tensor();
 }
 
+/// Kernels over nothing are launched by no operator of the tape.
+void Torch::check_filled(const Tensor& tensor) {
+  if (tensor.elements() == 0) i_.unknown("a tensor without elements");
+}
+
 Value Torch::wrap(Tensor tensor) {
   constexpr std::int64_t kSteps = 20;  // what an operator's record takes is bounded with the steps
   i_.step(kSteps);
+  check_filled(tensor);
   return Value(new TensorObject(i_.heap(), std::move(tensor)));
 }
 

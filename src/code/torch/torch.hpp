@@ -41,6 +41,8 @@ class Torch {
   program::Tensor tensor_or_none(const Value& value, const char* what);
   const program::Tensor& tensor_of(const Value& value, const char* what);
   Value wrap(program::Tensor tensor);
+  /// Throws Error (refused): a tensor of no elements.
+  void check_filled(const program::Tensor& tensor);
   Value wrap_all(std::vector<program::Tensor> tensors);
   program::Dims sizes_of(const Value& value, const char* what);
   /// Sizes of a call: view(2, 3), view((2, 3)); those in `rest` first.
