@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "plimsoll/code.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::api {
@@ -60,9 +61,45 @@ std::string text_of(const Json& request, const char* key, const char* expected) 
   return no_standard_input(value.get<std::string>(), key);
 }
 
+namespace {
+
+/// A value of JSON as Python writes it.
+std::string python_text(const Json& value) {
+  if (value.is_null()) return "None";
+  if (value.is_boolean()) return value.get<bool>() ? "True" : "False";
+  if (!value.is_array()) return value.dump();
+  std::string items;
+  for (const Json& each : value) items += (items.empty() ? "" : ", ") + python_text(each);
+  return "[" + items + "]";
+}
+
+/// {"code": text, "class": name, "args": {name: value}, "inputs": ["idx:int64[B,S]"]}
+Model coded_model(const Json& model) {
+  const auto text = [&](const char* key, const char* expected) {
+    const auto found = model.find(key);
+    if (found == model.end() || !found->is_string()) fail(std::string("must be ") + expected, std::string("request#/model/") + key);
+    return found->get<std::string>();
+  };
+  CodeModel code{text("code", "the text of a Python file"), "code", text("class", "the name of a class in it"), {}, {}};
+  if (const auto arguments = model.find("args"); arguments != model.end()) {
+    if (!arguments->is_object()) fail("must be an object of arguments", "request#/model/args");
+    for (const auto& [name, value] : arguments->items()) code.arguments.emplace_back(name, python_text(value));
+  }
+  const auto inputs = model.find("inputs");
+  if (inputs == model.end() || !inputs->is_array()) fail("must be a list such as [\"idx:int64[B,S]\"]", "request#/model/inputs");
+  for (const Json& each : *inputs) {
+    if (!each.is_string()) fail("must be a list such as [\"idx:int64[B,S]\"]", "request#/model/inputs");
+    code.inputs.push_back(each.get<std::string>());
+  }
+  return model_of_code(code);
+}
+
+}  // namespace
+
 Model model_of(const Json& request) {
   const Json& model = member(request, "model", kModel);
   if (!model.is_object()) return load_model(text_of(request, "model", kModel));
+  if (model.contains("code")) return coded_model(model);
   if (!model.contains("files")) return parse_model(model.dump(), "request#/model", "model");
   Json described = model;
   described["on"] = member(request, "on", "a cluster such as \"8xmi300x\"");

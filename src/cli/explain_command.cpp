@@ -93,6 +93,7 @@ Command explain_command() {
   for (Option& flag : report_flags(recordings)) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--most", "groups shown per category, 8 unless told; 0: all (text only)", false, {}});
   command.options.front().required = false;  // --from may say it
+  for (Option& option : code_options()) command.options.push_back(std::move(option));
   for (Option& option : foreign_options()) command.options.push_back(std::move(option));
   for (Option& flag : strategy_flags(kRank)) command.options.push_back(std::move(flag));
   return command;

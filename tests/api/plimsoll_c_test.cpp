@@ -32,6 +32,26 @@ TEST(CFunction, EstimatesAWholeConfigGivenInTheRequest) {
   EXPECT_EQ(answer.at("model").at("parameters"), 2 * 1000 * 256 + 2 * (4 * 256 * 256 + 3 * 256 * 512 + 2 * 256) + 256);
 }
 
+TEST(CFunction, ReadsAModuleOfOnesOwn) {
+  Json request = {{"command", "estimate"}, {"on", "1xh100-sxm"}, {"options", {{"micro_batch", "2"}, {"seq", "64"}}}};
+  request["model"] = {{"class", "Net"}, {"args", {{"width", 32}, {"bias", false}}}, {"inputs", {"x:float32[B,S,32]"}}};
+  request["model"]["code"] =
+      "import torch.nn as nn\n"
+      "class Net(nn.Module):\n"
+      "  def __init__(self, width, bias=True):\n"
+      "    super().__init__()\n"
+      "    self.first = nn.Linear(width, 2 * width, bias=bias)\n"
+      "  def forward(self, x):\n"
+      "    return self.first(x).pow(2).mean()\n";
+  const Json answer = call(request.dump());
+  EXPECT_EQ(answer.at("schema"), "plimsoll/estimate/1") << answer.dump();
+  EXPECT_EQ(answer.at("model").at("parameters"), 32 * 64);
+  request["model"]["args"]["width"] = "wide";
+  EXPECT_EQ(call(request.dump()).at("error").at("where"), "code:5:18") << call(request.dump()).dump();
+  request["model"].erase("class");
+  EXPECT_EQ(call(request.dump()).at("error").at("where"), "request#/model/class");
+}
+
 TEST(CFunction, ErrorsAreObjects) {
   EXPECT_EQ(call("").at("schema"), "plimsoll/error/1");
   EXPECT_EQ(call("[]").at("error").at("code"), "bad_input");
