@@ -92,9 +92,9 @@ ToolAnswer run_machines(const Json& arguments) {
   return {to_text(offers, {}), Json::parse(to_json(offers))};
 }
 
-/// The axes are those that the framework has and the options do not pin. Stops after a minute with the best that is known.
+/// The axes are those that the framework has and the options do not pin. Stops after some minutes with the best that is known.
 ToolAnswer run_search(const Json& arguments) {
-  constexpr auto kLongest = std::chrono::seconds(60);
+  constexpr auto kLongest = std::chrono::minutes(3);
   const AskedRun asked = asked_run(arguments);
   SearchRequest request;
   request.model = asked.model;
@@ -149,7 +149,7 @@ std::vector<Tool> all_tools() {
        run_machines},
       {"search", "Search for the best strategy",
        "The fastest parallel strategy of a model on a cluster that fits, the runners-up and the trade-offs; options pin what may not change (global_batch, seq, "
-       "framework). Takes seconds to a minute.",
+       "framework). Takes seconds to minutes.",
        schema_of(run_members(true)), run_search},
       {"export", "Write a plan as files", "The plan as another program's files, ready to launch; `to`: torchtitan, megatron, deepspeed, accelerate, axolotl, …",
        schema_of(with(run_members(true), "to", text("the format's name")), {"to"}), run_export},

@@ -106,7 +106,7 @@ Command estimate_command() {
                   {}};
   for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--fail-on", "tight: exit 1 also where little is left", false, {}});
-  command.options.push_back({Option::value, "--view", "what accelerate's or deepspeed's calculator says", false, {}});
+  command.options.push_back({Option::value, "--view", "what accelerate's or deepspeed's calculator says", false, {}, true});
   command.options.push_back({Option::value, "--against", "a record of `plimsoll rehearse`, side by side", false, {}});
   command.options.front().required = false;  // --from may say it
   for (Option& option : code_options()) command.options.push_back(std::move(option));

@@ -52,9 +52,9 @@ std::vector<Option> run_options() {
 }
 
 std::vector<Option> code_options() {
-  return {{Option::value, "--code", "FILE:CLASS, an nn.Module of one's own, which is read and never run (docs/code.md)", false, kCode},
-          {Option::value, "--args", "NAME=VALUE,…: what the class, or its configuration, is made with", false, kCode},
-          {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode}};
+  return {{Option::value, "--code", "FILE:CLASS: an nn.Module of one's own (docs/code.md)", false, {}},
+          {Option::value, "--args", "NAME=VALUE,…: what the class, or its configuration, is made with", false, kCode, true},
+          {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode, true}};
 }
 
 namespace {

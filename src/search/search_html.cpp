@@ -44,7 +44,7 @@ struct Frame {
 };
 
 std::string chart(const std::vector<EstimatedPlan>& plans) {
-  if (plans.empty()) return "<p>no plan fits</p>\n";
+  if (plans.empty()) return "<p>no plan that fits was found</p>\n";
   const Frame frame(plans);
   std::string svg = fmt::format("<svg viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" role=\"img\" aria-label=\"step time against memory left\">\n", kWidth, kHeight);
   svg += fmt::format("<path class=\"axis\" d=\"M{0} {0}V{1}H{2}\"/>\n", kMargin, kHeight - kMargin, kWidth - kMargin);

@@ -40,7 +40,7 @@ std::string effort(const SearchResult& result) {
 
 std::string best_of(const SearchResult& result) {
   const std::string what = printable(result.model) + " on " + printable(result.cluster);
-  if (result.best.empty()) return wrapped("", "no plan fits: " + what);
+  if (result.best.empty()) return wrapped("", (result.complete ? "no plan fits: " : "stopped before a plan was found that fits: ") + what);
   const EstimatedPlan& best = result.best.front();
   const char* goals[] = {"fastest", "fewest GPUs", "cheapest"};
   return wrapped("", fmt::format("{}: {}, {}", goals[static_cast<int>(result.goal)], what, line_of(best))) + "  " +

@@ -201,7 +201,6 @@ LINES = [
     (["explain", "gpt2", "--on", "1xh100-sxm", *GOOD, "--recompute", "ful"], ["full"]),
     (["estmate", "llama-3.1-8b"], ["estimate"]),
     (["--jsn"], ["--jsn"]),
-    ([], ["command"]),
     (["formula"], ["zero"]),
     (["formula", "zer"], ["zero"]),
     (["formula", "zero", "--params", "7e9"], ["--gpus"]),
