@@ -118,14 +118,20 @@ double share_of_launches(const Report& before, const Report& after) {
   return least;
 }
 
+/// Inductor orders a compiled graph by the sizes of its buffers (reorder_for_peak_memory): where activations are as large as a weight's gradient it
+/// makes that gradient before or after they die, so that two sequences of 64 tokens peak 0.2 % below one.
+constexpr double kReordered = 5e-3;
+
 /// Bytes are those of tensors: what the allocator's blocks leave beside them depends on which blocks were free.
 void expect_no_less(const Plan& less, const Report& before, const Plan& more, const Report& after) {
   const std::string both = more.text() + "\n  against " + less.text();
   constexpr double kLag = 1e-3;  // a step lies between the ends of two that were played, of which the first may lag behind its host
   EXPECT_GE(after.time.step_seconds.expected, before.time.step_seconds.expected * share_of_launches(before, after) * (1 - kLag)) << both;
   ASSERT_EQ(after.ranks.size(), before.ranks.size()) << both;
+  const double reordered = more.get("compile").empty() ? 0 : kReordered;
   for (std::size_t i = 0; i < before.ranks.size(); ++i)
-    EXPECT_GE(after.ranks[i].memory.requested.count, before.ranks[i].memory.requested.count) << "stage " << before.ranks[i].stage << " of " << both;
+    EXPECT_GE(static_cast<double>(after.ranks[i].memory.requested.count), static_cast<double>(before.ranks[i].memory.requested.count) * (1 - reordered))
+        << "stage " << before.ranks[i].stage << " of " << both;
 }
 
 class MoreWork : public testing::TestWithParam<std::string> {};
