@@ -157,6 +157,15 @@ TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   }
 }
 
+// src/common/slurm_opt.c: -K, -k and -I have a value in the same word or none.
+TEST(LaunchLines, SrunsOptionalValuesTakeNoWord) {
+  const Folder folder;
+  for (const std::string option : {"-K1", "-lK1", "-K", "--kill-on-bad-exit", "--nice", "-u --oom-kill-step=1"}) {
+    const std::string line = "srun " + option + " -n 8 python train.py --model_name_or_path meta-llama/Llama-3.2-1B --block_size 512 --bf16 True\n";
+    EXPECT_EQ(value_in(run_of(folder, line, "h100-sxm"), "gpus"), "8") << option;
+  }
+}
+
 // A shipped cluster counts devices as "8x…" does.
 TEST(LaunchLines, AShippedClusterIsHeldAgainstTheLinesCount) {
   const std::string four = "torchrun --nproc_per_node 4 run_clm.py --model_name_or_path meta-llama/Llama-3.2-1B --block_size 512 --bf16 True\n";

@@ -203,7 +203,7 @@ bool take_away(const Wrapper& wrapper, Unwrapped& line) {
 
 // ---- srun ----------------------------------------------------------------------------------------------------------------------
 
-/// srun's options without a value, or with one only behind "=" (srun of Slurm 25.05, and pyxis' of 0.21).
+/// srun's options without a value, or with one only behind "=" (src/common/slurm_opt.c of Slurm of 2026-08, and pyxis' of 0.21).
 bool is_srun_flag(std::string_view name) {
   static const std::vector<std::string_view> flags{"--label",
                                                    "--unbuffered",
@@ -248,6 +248,22 @@ bool is_srun_flag(std::string_view name) {
                                                    "--no-container-entrypoint-log",
                                                    "--help",
                                                    "--usage",
+                                                   "--async",
+                                                   "--bell",
+                                                   "--consolidate-segments",
+                                                   "--debugger-test",
+                                                   "--external",
+                                                   "--get-user-env",
+                                                   "--nice",
+                                                   "--no-bell",
+                                                   "--no-requeue",
+                                                   "--no-shell",
+                                                   "--oom-kill-step",
+                                                   "--quit-on-interrupt",
+                                                   "--requeue",
+                                                   "--spread-segments",
+                                                   "--stepmgr",
+                                                   "--wait-for-children",
                                                    "--version",
                                                    "--nvmps"};
   constexpr std::string_view kLetters = "EHIKkOQsuVvXZlh";
@@ -281,6 +297,8 @@ void take_srun(Reading& reading, std::vector<Node>& words) {
     }
     for (std::size_t i = 1; i < word.size(); ++i) {  // -lu, -N4
       const std::string name = std::string("-") + word[i];
+      constexpr std::string_view kJoined = "IKk";  // their values stand in the same word alone: -K1
+      if (kJoined.find(word[i]) != std::string_view::npos) break;
       if (is_srun_flag(name)) continue;
       const std::string value = i + 1 < word.size() ? word.substr(i + 1) : at + 1 < words.size() ? words[++at].text : std::string();
       say_srun(reading, name, value, where);
