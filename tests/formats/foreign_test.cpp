@@ -297,8 +297,17 @@ INSTANTIATE_TEST_SUITE_P(OfProjects, Refused, testing::ValuesIn(kRefusals));
 // The script names Accelerate's file by a path of its own machine: the file that is given beside it stands for it, and Slurm's directives
 // say the nodes: 4 of 4 GPUs. Its own --mixed_precision is the program's argument, not the launcher's.
 TEST(Foreign, ABatchScriptWithTheFileThatItNames) {
-  const ForeignRun run =
-      read_foreign({sample("accelerate/slurm_fsdp.yaml"), sample("slurm/submit_multinode_fsdp.sh")}, {"gpt2", "h100-sxm", {}});
+  // The script that it starts is not known, and its own --mixed_precision fp16 would win over the file's.
+  const std::string script = sample("slurm/submit_multinode_fsdp.sh");
+  const std::string said = problem_of({sample("accelerate/slurm_fsdp.yaml"), script}, {"gpt2", "h100-sxm", {}});
+  EXPECT_NE(said.find("complete_nlp_example.py is not known"), std::string::npos) << said;
+  EXPECT_NE(said.find("--mixed-precision fp16"), std::string::npos) << said;
+  std::ifstream file(script);
+  std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const std::size_t from = text.find("export SCRIPT_ARGS"), to = text.find("export CMD");
+  text.replace(from, to - from, "export SCRIPT_ARGS=\"\"\n");
+  const Folder folder;
+  const ForeignRun run = read_foreign({sample("accelerate/slurm_fsdp.yaml"), folder.write("job.sh", text)}, {"gpt2", "h100-sxm", {}});
   EXPECT_EQ(run.cluster.nodes, 4);
   EXPECT_EQ(run.cluster.gpus(), 16);
   EXPECT_EQ(value_in(run, "data_parallel"), "fsdp1");

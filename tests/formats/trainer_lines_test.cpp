@@ -169,6 +169,11 @@ const Wild kLines[] = {
     script("llama-factory's script", "torchrun --nproc_per_node 8 src/train.py --stage sft " + kModel + "--finetuning_type full --bf16 True --output_dir o "
            "--per_device_train_batch_size 2 --gradient_accumulation_steps 4 --learning_rate 1e-5 --num_train_epochs 3", {{"seq_len", "2048"},
            {"recompute", "full"}, {"param_dtype", "fp32"}}),
+    script("a program that is not known", "torchrun --nproc_per_node 8 train_ddp.py --batch_size 32 --seq_len 2048", {},
+           "train_ddp.py is not known, and nothing of its words can be used"),
+    script("a program that is not known, offered", "torchrun --nproc_per_node 8 train_ddp.py --batch_size 32", {}, "to be checked: plimsoll estimate"),
+    script("diffusers", "accelerate launch train_text_to_image_lora.py --pretrained_model_name_or_path a/b --dataset_name d --train_batch_size 1", {},
+           "its autoencoder and its text encoders"),
     script("a script that converts", "python scripts/pissa_init.py " + kModel + "--output_dir o", {}, "say nothing of a training"),
     {"llama-factory, a file that merges", "m.yaml",
      "model_name_or_path: meta-llama/Llama-3.2-1B\nadapter_name_or_path: a\nfinetuning_type: lora\ntemplate: llama3\nexport_dir: o\n", "", {},

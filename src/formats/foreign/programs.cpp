@@ -140,6 +140,35 @@ void require_training(const Node& flags, const std::string& program) {
          "give the line that trains, or MODEL and the run by flags");
 }
 
+/// Throws Error where a program has words of its own that nobody here can read. What other programs call so is offered, not used.
+void refuse_unknown_program(const Node& flags, const std::vector<Node>& positional, const std::string& program) {
+  if (flags.members.empty() && positional.empty()) return;  // it says nothing: the model and the strategy are given beside it
+  std::string said, offered;
+  constexpr std::size_t kMostTold = 6;
+  for (std::size_t i = 0; i < flags.members.size() && i < kMostTold; ++i) {
+    const auto& [name, value] = flags.members[i];
+    said += (said.empty() ? ": --" : ", --") + name.substr(0, 40);
+    const auto ours = value.is_scalar() && !is_unknown(value.text) ? strategy_key_of(name) : std::nullopt;
+    if (ours) offered += " --" + [&] {
+      std::string flag = *ours;
+      std::replace(flag.begin(), flag.end(), '_', '-');
+      return flag;
+    }() + " " + value.text.substr(0, 40);
+  }
+  fail("the program " + readable(program).substr(0, 60) + " is not known, and nothing of its words can be used" + said,
+       flags.where.empty() && !positional.empty() ? positional.front().where : flags.where,
+       "say the run by flags" + (offered.empty() ? std::string() : ", to be checked: plimsoll estimate MODEL --on …" + offered) +
+           ", or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+}
+
+/// diffusers' scripts train one part of a pipeline, beside others that rest on the device.
+void refuse_diffusers(const Node& flags) {
+  const Node* model = flags.find("pretrained_model_name_or_path");
+  if (!model || !has_flag(flags, {"resolution", "instance_data_dir", "instance_prompt", "train_data_dir", "dataset_name", "train_batch_size"})) return;
+  refuse("not modelled: what stands frozen beside the model that a script of diffusers trains, its autoencoder and its text encoders", model->where,
+         "say the part that is trained by flags (plimsoll estimate MODEL --on …), or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+}
+
 /// "sft" of swift.cli.sft, of swift/cli/sft.py and of swift/cli/_megatron/sft.py; empty: another program.
 std::string swift_verb_of(const std::string& program) {
   const bool module = program.rfind("swift.cli.", 0) == 0, file = program.find("swift/cli/") != std::string::npos;
@@ -192,6 +221,7 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, flags, "axolotl");
     return reading.include(file->word(), *file);
   }
+  refuse_diffusers(flags);
   if (const Node* file = flags.find("config_file"); file && ends_with(program, "run_train.py") && is_file(file->word()))
     return reading.include(file->word(), *file);  // nanotron's
   if (is_trl_script(program)) return read_trl_script(reading, flags);
@@ -199,10 +229,14 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     require_training(flags, program);
     return by(*trainer, flags);
   }
-  if (const Node* deepspeed = flags.find("deepspeed_config"); deepspeed) return read_deepspeed_reference(reading, *deepspeed);
-  if (const Node* deepspeed = flags.find("deepspeed"); deepspeed && is_file(deepspeed->word()))
+  for (const char* key : {"deepspeed_config", "deepspeed"}) {
+    const Node* deepspeed = flags.find(key);
+    if (!deepspeed || (key == std::string_view("deepspeed") && !is_file(deepspeed->word()))) continue;
+    for (const auto& [name, value] : flags.members)
+      if (name != "deepspeed" && name != "deepspeed_config") reading.leave_unknown("--" + name, value.where);
     return read_deepspeed_reference(reading, *deepspeed);
-  for (const auto& [name, value] : flags.members) reading.leave_unread("--" + name, value.where);
+  }
+  refuse_unknown_program(flags, positional, program);
 }
 
 }  // namespace
