@@ -277,7 +277,7 @@ const Refusal kRefusals[] = {
     {{"deepspeed/ds_z2_config.json"}, "", "8xh100-sxm", "which model"},
     {{"accelerate/slurm_fsdp.yaml"}, "gpt2", "", "which devices"},
     {{"accelerate/slurm_fsdp.yaml"}, "gpt2", "h100-sxm", "how many devices"},
-    {{"slurm/submit_multinode_fsdp.sh"}, "gpt2", "h100-sxm", "fsdp_config.yaml"},
+    {{"slurm/submit_multinode_fsdp.sh"}, "gpt2", "h100-sxm", "complete_nlp_example.py is not known"},
     {{"accelerate/fsdp2_config.yaml", "accelerate/multi_node.yaml"}, "gpt2", "h100-sxm", "disagrees with"},
     {{"transformers/sft_unsloth.sh"}, "mistral-7b-v0.1", "1xh100-sxm", "Unsloth"},
     {{"axolotl/cut-cross-entropy.yaml"}, "gpt2", "8xh100-sxm", "CutCrossEntropyPlugin"},
