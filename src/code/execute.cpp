@@ -170,7 +170,7 @@ Interpreter::Completion Interpreter::execute_with(const Statement& s, Frame& fra
     const Completion completion = execute(s.body, frame);
     leave();
     return completion;
-  } catch (const Raised&) {
+  } catch (...) {  // an exception of Python's, or the end of a recomputation
     leave();
     throw;
   }

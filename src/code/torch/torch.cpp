@@ -44,6 +44,7 @@ Torch::Torch(Interpreter& interpreter) : i_(interpreter), host_(interpreter.host
   define_layers(i_, *this);
   define_contexts(i_, *this);
   define_init(i_, *this);
+  define_checkpoint(i_, *this);
 }
 
 Torch::~Torch() = default;

@@ -41,6 +41,8 @@ class Torch {
   program::Tensor tensor_or_none(const Value& value, const char* what);
   const program::Tensor& tensor_of(const Value& value, const char* what);
   Value wrap(program::Tensor tensor);
+  /// A tensor that is none yet.
+  Value placeholder() { return Value(new TensorObject(i_.heap(), {})); }
   /// Throws Error (refused): a tensor of no elements.
   void check_filled(const program::Tensor& tensor);
   Value wrap_all(std::vector<program::Tensor> tensors);
@@ -115,5 +117,6 @@ void define_modules(Interpreter& i, Torch& torch);
 void define_layers(Interpreter& i, Torch& torch);
 void define_contexts(Interpreter& i, Torch& torch);
 void define_init(Interpreter& i, Torch& torch);
+void define_checkpoint(Interpreter& i, Torch& torch);
 
 }  // namespace plimsoll::code
