@@ -17,10 +17,10 @@ std::optional<GpuPrice> reckoned_price(const std::string& device);
 
 /// One machine and what it would do.
 struct MachineOffer {
-  std::string on;                   ///< as it was asked for: "8xmi300x"
-  std::optional<Report> report;     ///< nothing where the job is refused there
-  std::string refusal;              ///< why
-  std::optional<GpuPrice> price;    ///< of one of its devices; nothing where none is listed
+  std::string on;                 ///< as it was asked for: "8xmi300x"
+  std::optional<Report> report;   ///< nothing where the job is refused there
+  std::string refusal;            ///< why
+  std::optional<GpuPrice> price;  ///< of one of its devices; nothing where none is listed
 
   bool fits() const { return report && report->verdict != Verdict::does_not_fit; }
   /// Tokens (of vision models images) that all devices train on in a second; 0 where the job is refused or not timed.

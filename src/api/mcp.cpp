@@ -21,9 +21,12 @@ constexpr int kParseError = -32700, kInvalidRequest = -32600, kMethodNotFound = 
               kResourceNotFound = -32002;
 
 constexpr const char* kInstructions =
-    "plimsoll predicts memory and time of training runs before GPUs are booked. Ask `estimate` whether a run fits and how fast it goes; `make_it_fit` "
-    "where it does not; `explain` for why and what would help; `search` for the best strategy on a cluster; `compare_machines` for which GPUs; `read` for what "
-    "somebody's configuration files mean; `export` to write a plan as a program's files. Name the framework and its release when they are known. Every "
+    "plimsoll predicts memory and time of training runs before GPUs are booked. Ask `estimate` whether a run fits and how fast it goes; "
+    "`make_it_fit` "
+    "where it does not; `explain` for why and what would help; `search` for the best strategy on a cluster; `compare_machines` for which "
+    "GPUs; `read` for what "
+    "somebody's configuration files mean; `export` to write a plan as a program's files. Name the framework and its release when they are "
+    "known. Every "
     "answer lists what it assumed: tell the user. A refusal says what is not modelled and what is nearest: do not guess in its place.";
 
 /// An error of JSON-RPC, not of a tool.
@@ -62,7 +65,10 @@ Json listed_resources() {
 Json listed_templates() {
   Json list = Json::array();
   for (const Template& each : kTemplates)
-    list.push_back({{"uriTemplate", std::string(each.front) + "{name}"}, {"name", each.name}, {"description", each.description}, {"mimeType", "application/json"}});
+    list.push_back({{"uriTemplate", std::string(each.front) + "{name}"},
+                    {"name", each.name},
+                    {"description", each.description},
+                    {"mimeType", "application/json"}});
   return {{"resourceTemplates", std::move(list)}};
 }
 
@@ -84,7 +90,8 @@ Json read_resource(const Json& params) {
   const std::string text(answer);
   plimsoll_free(answer);
   const Json json = Json::parse(text);
-  if (const auto error = json.find("error"); error != json.end()) throw ProtocolError{kResourceNotFound, error->value("message", "refused")};
+  if (const auto error = json.find("error"); error != json.end())
+    throw ProtocolError{kResourceNotFound, error->value("message", "refused")};
   return {{"contents", Json::array({{{"uri", *uri}, {"mimeType", "application/json"}, {"text", text}}})}};
 }
 
@@ -108,7 +115,8 @@ void check_members(const api::Tool& tool, const nlohmann::json& arguments) {
   std::vector<std::string> known;
   for (const auto& [key, unused] : tool.schema["properties"].items()) known.push_back(key);
   for (const auto& [key, unused] : arguments.items())
-    if (std::find(known.begin(), known.end(), key) == known.end()) fail("there is no argument '" + key.substr(0, 60) + "'", tool.name, suggest(key, known));
+    if (std::find(known.begin(), known.end(), key) == known.end())
+      fail("there is no argument '" + key.substr(0, 60) + "'", tool.name, suggest(key, known));
 }
 
 Json call_tool(const Json& params) {
@@ -118,7 +126,8 @@ Json call_tool(const Json& params) {
   const auto& all = api::tools();
   const auto tool = std::find_if(all.begin(), all.end(), [&](const api::Tool& each) { return wanted == each.name; });
   if (tool == all.end()) throw ProtocolError{kInvalidParams, "there is no tool '" + wanted.substr(0, 60) + "'"};
-  const nlohmann::json arguments = params.contains("arguments") ? nlohmann::json::parse(line_of(params["arguments"])) : nlohmann::json::object();
+  const nlohmann::json arguments =
+      params.contains("arguments") ? nlohmann::json::parse(line_of(params["arguments"])) : nlohmann::json::object();
   if (!arguments.is_object()) throw ProtocolError{kInvalidParams, "arguments must be an object"};
   try {
     check_members(*tool, arguments);
@@ -168,7 +177,8 @@ std::optional<std::string> answer_mcp(const std::string& message) {
   }
   const bool is_call = request.is_object() && request.contains("method") && request["method"].is_string();
   const Json id = request.is_object() && request.contains("id") ? request["id"] : Json();
-  if (request.is_object() && !request.contains("method") && (request.contains("result") || request.contains("error"))) return {};  // an answer
+  if (request.is_object() && !request.contains("method") && (request.contains("result") || request.contains("error")))
+    return {};  // an answer
   if (!is_call) return failed(id, {kInvalidRequest, "a message is an object with a method"});
   if (!request.contains("id")) return {};  // a notification
   const Json params = request.contains("params") ? request["params"] : Json::object();

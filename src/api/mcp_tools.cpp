@@ -26,16 +26,24 @@ Ordered text(const char* description) { return {{"type", "string"}, {"descriptio
 /// What says a run, in the words of docs/c-api.md.
 Ordered run_members(bool one_machine) {
   Ordered members = Ordered::object();
-  members["model"] = {{"type", {"string", "object"}},
-                      {"description", "a shipped model's name (llama-3.1-8b), a hub name, a path of a config.json, or a whole config object"}};
+  members["model"] = {
+      {"type", {"string", "object"}},
+      {"description", "a shipped model's name (llama-3.1-8b), a hub name, a path of a config.json, or a whole config object"}};
   if (one_machine) members["on"] = text("GPUs: 8xh100-sxm, 16x8xmi300x (nodes x GPUs), a shipped cluster's name, or a file");
-  members["options"] = {{"type", "object"},
-                        {"description", "how it trains, by the keys of the resource plimsoll://options: {\"framework\": \"torchtitan\", \"fsdp\": \"full\", \"seq\": "
-                                        "\"8192\", \"micro_batch\": \"1\", \"recompute\": \"full\"}; what is not said is the framework's default"}};
-  members["files"] = {{"type", "array"},
-                      {"description", "instead of options: files of the training program (YAML, TOML, JSON, shell scripts), each with name and text"},
-                      {"items", {{"type", "object"}, {"properties", {{"name", {{"type", "string"}}}, {"text", {{"type", "string"}}}}}, {"required", {"name", "text"}}}}};
-  members["launch"] = {{"type", "array"}, {"items", {{"type", "string"}}}, {"description", "instead of options: the words of the launch line"}};
+  members["options"] = {
+      {"type", "object"},
+      {"description",
+       "how it trains, by the keys of the resource plimsoll://options: {\"framework\": \"torchtitan\", \"fsdp\": \"full\", \"seq\": "
+       "\"8192\", \"micro_batch\": \"1\", \"recompute\": \"full\"}; what is not said is the framework's default"}};
+  members["files"] = {
+      {"type", "array"},
+      {"description", "instead of options: files of the training program (YAML, TOML, JSON, shell scripts), each with name and text"},
+      {"items",
+       {{"type", "object"},
+        {"properties", {{"name", {{"type", "string"}}}, {"text", {{"type", "string"}}}}},
+        {"required", {"name", "text"}}}}};
+  members["launch"] = {
+      {"type", "array"}, {"items", {{"type", "string"}}}, {"description", "instead of options: the words of the launch line"}};
   return members;
 }
 
@@ -67,7 +75,8 @@ ToolAnswer run_explain(const Json& arguments) {
 
 ToolAnswer run_make_fit(const Json& arguments) {
   const AskedRun asked = asked_run(arguments);
-  if (estimate(asked.model, asked.cluster, asked.strategy).verdict != Verdict::does_not_fit) return {"it fits as it is", {{"change", nullptr}}};
+  if (estimate(asked.model, asked.cluster, asked.strategy).verdict != Verdict::does_not_fit)
+    return {"it fits as it is", {{"change", nullptr}}};
   const auto change = fitting_change(asked.model, asked.cluster, asked.strategy);
   if (!change) return {"no change of the strategy that was tried makes it fit: take more or larger GPUs", {{"change", nullptr}}};
   return {"fits with " + change->flag + ": " + to_string(change->device) + " per GPU",
@@ -124,7 +133,8 @@ ToolAnswer run_export(const Json& arguments) {
 /// What the C function answers, as it stands.
 ToolAnswer called(Json request, const char* command) {
   request["command"] = command;
-  const std::unique_ptr<char, void (*)(char*)> answer(plimsoll_call(request.dump(-1, ' ', false, Json::error_handler_t::replace).c_str()), plimsoll_free);
+  const std::unique_ptr<char, void (*)(char*)> answer(plimsoll_call(request.dump(-1, ' ', false, Json::error_handler_t::replace).c_str()),
+                                                      plimsoll_free);
   if (!answer) throw std::bad_alloc();
   Json json = Json::parse(answer.get());
   if (const auto error = json.find("error"); error != json.end())
@@ -135,7 +145,8 @@ ToolAnswer called(Json request, const char* command) {
 std::vector<Tool> all_tools() {
   return {
       {"estimate", "Estimate a training step",
-       "Does a training run fit the GPUs' memory, how long does a step take and why: memory per GPU by part, time by part with its band, MFU, assumptions. Say "
+       "Does a training run fit the GPUs' memory, how long does a step take and why: memory per GPU by part, time by part with its band, "
+       "MFU, assumptions. Say "
        "model, on and options, or files and launch of the training program. Ask this before booking GPUs or changing a launch script.",
        schema_of(run_members(true)), run_estimate},
       {"explain", "Explain memory and time",
@@ -143,17 +154,22 @@ std::vector<Tool> all_tools() {
        schema_of(run_members(true)), run_explain},
       {"make_it_fit", "Make a run fit", "The change of a run that does not fit with which it would: a flag, and the memory it needs then.",
        schema_of(run_members(true)), run_make_fit},
-      {"compare_machines", "Compare machines for one job", "One job on several machines: memory left, step, tokens a second, dollars per billion tokens.",
-       schema_of(with(run_members(false), "machines", text("separated by commas, \"8xh100-sxm,8xmi300x\"; or \"any\": a node of every device with a price")),
+      {"compare_machines", "Compare machines for one job",
+       "One job on several machines: memory left, step, tokens a second, dollars per billion tokens.",
+       schema_of(with(run_members(false), "machines",
+                      text("separated by commas, \"8xh100-sxm,8xmi300x\"; or \"any\": a node of every device with a price")),
                  {"machines"}),
        run_machines},
       {"search", "Search for the best strategy",
-       "The fastest parallel strategy of a model on a cluster that fits, the runners-up and the trade-offs; options pin what may not change (global_batch, seq, "
+       "The fastest parallel strategy of a model on a cluster that fits, the runners-up and the trade-offs; options pin what may not "
+       "change (global_batch, seq, "
        "framework). Takes seconds to minutes.",
        schema_of(run_members(true)), run_search},
-      {"export", "Write a plan as files", "The plan as another program's files, ready to launch; `to`: torchtitan, megatron, deepspeed, accelerate, axolotl, …",
+      {"export", "Write a plan as files",
+       "The plan as another program's files, ready to launch; `to`: torchtitan, megatron, deepspeed, accelerate, axolotl, …",
        schema_of(with(run_members(true), "to", text("the format's name")), {"to"}), run_export},
-      {"read", "Read a training program's files", "What configuration files, scripts or a launch line of a training program resolve to: every key, its value, and where it is from.",
+      {"read", "Read a training program's files",
+       "What configuration files, scripts or a launch line of a training program resolve to: every key, its value, and where it is from.",
        schema_of(run_members(true)), [](const Json& arguments) { return called(arguments, "read"); }},
   };
 }

@@ -15,7 +15,7 @@ struct ToolAnswer {
 
 struct Tool {
   const char *name, *title, *description;
-  nlohmann::ordered_json schema;  ///< of its arguments
+  nlohmann::ordered_json schema;                       ///< of its arguments
   ToolAnswer (*run)(const nlohmann::json& arguments);  ///< throws Error
 };
 

@@ -37,8 +37,10 @@ int estimate_machines(const Arguments& arguments, const std::string& format) {
   }
   const auto answered = [](const MachineOffer& each) { return each.report.has_value(); };
   if (std::none_of(offers.begin(), offers.end(), answered)) fail(offers.front().refusal, {}, {});  // of every machine, the first one's
-  const ReportWriters writers{[&](const TextStyle& style) { return to_text(offers, style); }, [&] { return to_json(offers); },
-                              [&] { return document_of(offers); }, {}};
+  const ReportWriters writers{[&](const TextStyle& style) { return to_text(offers, style); },
+                              [&] { return to_json(offers); },
+                              [&] { return document_of(offers); },
+                              {}};
   print_to(arguments, report_in(format, arguments, writers));
   return std::any_of(offers.begin(), offers.end(), [](const MachineOffer& each) { return each.fits(); }) ? kFits : kDoesNotFit;
 }

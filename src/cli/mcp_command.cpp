@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::size_t kLongest = 8 << 20;  // bytes of a message
 
-/// A line of standard input, without its end; false at the end of all. Of a longer one than kLongest the rest is passed over, and it is no JSON.
+/// A line of standard input, without its end; false at the end of all. Of a longer one than kLongest the rest is passed over, and it is no
+/// JSON.
 bool read_line(std::string& line) {
   line.clear();
   bool any = false;

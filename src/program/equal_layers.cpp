@@ -339,7 +339,8 @@ class LayerWriter {
   const std::vector<std::uint32_t>& labels_of(std::size_t layer) {
     std::vector<std::uint32_t>& labels = copied_labels_[layer];
     if (labels.empty())
-      for (const std::uint32_t label : named_labels_) labels.push_back(labels_.of_layer(label, layer + source(labels_.layer_of(label)) - kPattern));
+      for (const std::uint32_t label : named_labels_)
+        labels.push_back(labels_.of_layer(label, layer + source(labels_.layer_of(label)) - kPattern));
     return labels;
   }
 
@@ -513,8 +514,8 @@ class LayerWriter {
   std::vector<std::uint32_t> planned_labels_, named_labels_;         ///< a label's place among those of the pattern that name layers; these
   std::vector<std::vector<std::uint32_t>> copied_labels_;            ///< the same as each copy says them
   std::vector<Instruction> whole_;
-  std::array<std::vector<std::size_t>, kPasses.size()> begins_;      ///< where each layer's passes begin in `whole_`
-  std::vector<std::pair<std::size_t, std::size_t>> others_;          ///< where what no layer says begins, in the passes and in `whole_`
+  std::array<std::vector<std::size_t>, kPasses.size()> begins_;  ///< where each layer's passes begin in `whole_`
+  std::vector<std::pair<std::size_t, std::size_t>> others_;      ///< where what no layer says begins, in the passes and in `whole_`
 };
 
 bool EqualLayers::write_out(const std::vector<Tensor>& leaves) {

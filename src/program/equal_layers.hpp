@@ -11,15 +11,15 @@
 
 namespace plimsoll::program {
 
-/// The passes of a deep network say of one layer what they say of the next. Of a run of layers that the model describes as one block, the first
-/// and the last few run, with all of their wrappers' hooks; `write_out` then puts the passes of those in between where they would stand, and
-/// gives their parameters the gradients. It does so only where the layers next to the gap, on both sides of it, say the same instruction by
-/// instruction: each frees, and marks by record_stream, what as many layers before it allocated at the same place. Nothing that a layer
-/// allocates is freed outside of the layers' passes, unless layer by layer between forward and backward (autocast's casts). The two outermost
-/// at either end may differ: they see the network's ends.
+/// The passes of a deep network say of one layer what they say of the next. Of a run of layers that the model describes as one block, the
+/// first and the last few run, with all of their wrappers' hooks; `write_out` then puts the passes of those in between where they would
+/// stand, and gives their parameters the gradients. It does so only where the layers next to the gap, on both sides of it, say the same
+/// instruction by instruction: each frees, and marks by record_stream, what as many layers before it allocated at the same place. Nothing
+/// that a layer allocates is freed outside of the layers' passes, unless layer by layer between forward and backward (autocast's casts).
+/// The two outermost at either end may differ: they see the network's ends.
 ///
-/// What can not be seen there is the caller's promise: that nothing counts layers or bytes over several of them (buckets, rate limits longer
-/// than the seen ones), and that a layer's hooks leave their own state behind a step as they found it (KnownPasses' promise too).
+/// What can not be seen there is the caller's promise: that nothing counts layers or bytes over several of them (buckets, rate limits
+/// longer than the seen ones), and that a layer's hooks leave their own state behind a step as they found it (KnownPasses' promise too).
 class EqualLayers {
  public:
   /// `layers`: of one block, in order; `first`: the place of the first in its stack. Shorter runs than `worthwhile` run whole.
@@ -65,8 +65,8 @@ class EqualLayers {
   std::size_t first_;
   std::string front_;       ///< what stands before a layer's number in its path
   std::size_t number_ = 0;  ///< of the first layer
-  /// Of the layers that run: where the forward pass of each begins, then where the last one's ends; and where the gradient of each one's input
-  /// is known, then that of the last one's output.
+  /// Of the layers that run: where the forward pass of each begins, then where the last one's ends; and where the gradient of each one's
+  /// input is known, then that of the last one's output.
   std::vector<std::size_t> forward_, backward_;
 };
 

@@ -22,7 +22,8 @@ std::string number_of(double dollars) { return dollars < 100 ? fmt::format("{:.2
 std::string dollars_of(double dollars) { return number_of(dollars) + " $"; }
 
 bool counts_images(const std::vector<MachineOffer>& offers) {
-  return std::any_of(offers.begin(), offers.end(), [](const MachineOffer& each) { return each.report && each.report->time.images_per_second_per_gpu > 0; });
+  return std::any_of(offers.begin(), offers.end(),
+                     [](const MachineOffer& each) { return each.report && each.report->time.images_per_second_per_gpu > 0; });
 }
 
 /// The best of those that fit, by what is less; null: none fits, or none has it.
@@ -35,13 +36,15 @@ const MachineOffer* best_of(const std::vector<MachineOffer>& offers, bool (*has)
 }
 
 const MachineOffer* fastest_of(const std::vector<MachineOffer>& offers) {
-  return best_of(offers, [](const MachineOffer& each) { return each.rate() > 0; },
-                 [](const MachineOffer& a, const MachineOffer& b) { return a.rate() > b.rate(); });
+  return best_of(
+      offers, [](const MachineOffer& each) { return each.rate() > 0; },
+      [](const MachineOffer& a, const MachineOffer& b) { return a.rate() > b.rate(); });
 }
 
 const MachineOffer* cheapest_of(const std::vector<MachineOffer>& offers) {
-  return best_of(offers, [](const MachineOffer& each) { return each.dollars().has_value(); },
-                 [](const MachineOffer& a, const MachineOffer& b) { return a.dollars()->expected < b.dollars()->expected; });
+  return best_of(
+      offers, [](const MachineOffer& each) { return each.dollars().has_value(); },
+      [](const MachineOffer& a, const MachineOffer& b) { return a.dollars()->expected < b.dollars()->expected; });
 }
 
 /// What is paid for.
@@ -52,7 +55,8 @@ std::string rate_of(double rate) { return rate > 0 ? with_thousands(static_cast<
 std::string answer_of(const std::vector<MachineOffer>& offers) {
   const MachineOffer *fastest = fastest_of(offers), *cheapest = cheapest_of(offers);
   if (!fastest) return "it fits none of these machines";
-  std::string text = fmt::format("fastest: {}, {} {}/s", printable(fastest->on), rate_of(fastest->rate()), counts_images(offers) ? "images" : "tokens");
+  std::string text =
+      fmt::format("fastest: {}, {} {}/s", printable(fastest->on), rate_of(fastest->rate()), counts_images(offers) ? "images" : "tokens");
   if (cheapest)
     text += fmt::format("; cheapest: {}, {} per {}", cheapest == fastest ? "it, too" : printable(cheapest->on),
                         dollars_of(cheapest->dollars()->expected), unit_of(offers));
@@ -73,8 +77,8 @@ std::vector<std::string> row_of(const MachineOffer& each) {
 }
 
 std::string price_line(const MachineOffer& each) {
-  return fmt::format("{}: {:.2f} $ an hour and GPU, {}, {} ({})", printable(each.on), each.price->dollars_per_gpu_hour, each.price->provider,
-                     each.price->kind, each.price->date);
+  return fmt::format("{}: {:.2f} $ an hour and GPU, {}, {} ({})", printable(each.on), each.price->dollars_per_gpu_hour,
+                     each.price->provider, each.price->kind, each.price->date);
 }
 
 }  // namespace
@@ -105,15 +109,20 @@ std::string to_json(const std::vector<MachineOffer>& offers) {
     }
     one["report"] = Json::parse(to_json(*each.report));
     if (each.price)
-      one["price"] = Json{{"dollars_per_gpu_hour", each.price->dollars_per_gpu_hour}, {"kind", each.price->kind}, {"provider", each.price->provider},
-                          {"date", each.price->date}, {"source", each.price->source}};
+      one["price"] = Json{{"dollars_per_gpu_hour", each.price->dollars_per_gpu_hour},
+                          {"kind", each.price->kind},
+                          {"provider", each.price->provider},
+                          {"date", each.price->date},
+                          {"source", each.price->source}};
     if (const auto money = each.dollars())
       one[counts_images(offers) ? "dollars_per_million_images" : "dollars_per_billion_tokens"] =
           Json{{"low", money->low}, {"expected", money->expected}, {"high", money->high}};
     list.push_back(std::move(one));
   }
   const MachineOffer *fastest = fastest_of(offers), *cheapest = cheapest_of(offers);
-  return json_text(Json{{"schema", "plimsoll/offers/1"}, {"machines", std::move(list)}, {"fastest", fastest ? Json(fastest->on) : Json()},
+  return json_text(Json{{"schema", "plimsoll/offers/1"},
+                        {"machines", std::move(list)},
+                        {"fastest", fastest ? Json(fastest->on) : Json()},
                         {"cheapest", cheapest ? Json(cheapest->on) : Json()}});
 }
 
@@ -123,8 +132,13 @@ Document document_of(const std::vector<MachineOffer>& offers) {
   document.answer = answer_of(offers);
   document.verdict = fastest_of(offers) ? "fits" : "does not fit";
   Table table{"machines",
-              {{"on", "on"}, {"memory", "device_bytes"}, {"left", "left_bytes"}, {"step", "step_seconds"},
-               {counts_images(offers) ? "images/s" : "tokens/s", "per_second"}, {"$ per " + unit_of(offers), "dollars"}, {"verdict", "verdict"},
+              {{"on", "on"},
+               {"memory", "device_bytes"},
+               {"left", "left_bytes"},
+               {"step", "step_seconds"},
+               {counts_images(offers) ? "images/s" : "tokens/s", "per_second"},
+               {"$ per " + unit_of(offers), "dollars"},
+               {"verdict", "verdict"},
                {"refusal", "refusal"}},
               {}};
   for (const MachineOffer& each : offers) {
@@ -133,9 +147,10 @@ Document document_of(const std::vector<MachineOffer>& offers) {
     if (each.report) {
       const RankReport& rank = each.report->worst_rank();
       const auto money = each.dollars();
-      row.insert(row.end(), {bytes_cell(Bytes(static_cast<std::int64_t>(rank.memory.device.expected))), bytes_cell(rank.memory.margin()),
-                             seconds_cell(Seconds(each.report->time.step_seconds.expected)), Cell{shown[4], fmt::format("{:.6g}", each.rate())},
-                             money ? Cell{shown[5], fmt::format("{:.6g}", money->expected)} : Cell{}});
+      row.insert(row.end(),
+                 {bytes_cell(Bytes(static_cast<std::int64_t>(rank.memory.device.expected))), bytes_cell(rank.memory.margin()),
+                  seconds_cell(Seconds(each.report->time.step_seconds.expected)), Cell{shown[4], fmt::format("{:.6g}", each.rate())},
+                  money ? Cell{shown[5], fmt::format("{:.6g}", money->expected)} : Cell{}});
     } else {
       row.insert(row.end(), 5, Cell{});
     }

@@ -48,7 +48,8 @@ TEST(Mcp, EveryToolSaysItsArguments) {
   for (const Json& each : tools) {
     EXPECT_FALSE(each["description"].get<std::string>().empty());
     EXPECT_EQ(each["inputSchema"]["type"], "object");
-    for (const auto& [key, member] : each["inputSchema"]["properties"].items()) EXPECT_TRUE(member.contains("description")) << each["name"] << " " << key;
+    for (const auto& [key, member] : each["inputSchema"]["properties"].items())
+      EXPECT_TRUE(member.contains("description")) << each["name"] << " " << key;
   }
 }
 
@@ -66,7 +67,10 @@ TEST(Mcp, ToolsAnswerOfOneRun) {
   EXPECT_TRUE(tool("make_it_fit", large)["structuredContent"]["change"].contains("flag"));
   const Json machines = tool("compare_machines", {{"model", "gpt2"}, {"machines", "1xh100-sxm,8xmi300x"}, {"options", {{"seq", "128"}}}});
   EXPECT_EQ(machines["structuredContent"]["machines"].size(), 2U);
-  const Json files = tool("export", {{"model", "llama-3.1-8b"}, {"on", "8xh100-sxm"}, {"to", "torchtitan"}, {"options", {{"framework", "torchtitan"}, {"fsdp", "full"}}}});
+  const Json files = tool("export", {{"model", "llama-3.1-8b"},
+                                     {"on", "8xh100-sxm"},
+                                     {"to", "torchtitan"},
+                                     {"options", {{"framework", "torchtitan"}, {"fsdp", "full"}}}});
   EXPECT_EQ(files["isError"], false) << files.dump();
   const Json read = tool("read", {{"launch", {"torchrun", "--nproc-per-node", "8", "train.py"}}, {"model", "gpt2"}});
   EXPECT_TRUE(read.contains("isError"));
@@ -92,9 +96,10 @@ TEST(Mcp, ResourcesAreListsAndSheets) {
 }
 
 TEST(Mcp, WhatIsNoMessageIsAnErrorOfTheProtocol) {
-  for (const auto& [text, code] : {std::pair("{", -32700), std::pair("[]", -32600), std::pair("3", -32600), std::pair(R"({"id":1,"method":3})", -32600),
-                                   std::pair(R"({"id":1,"method":"tools/cal"})", -32601), std::pair(R"({"id":1,"method":"tools/call","params":[]})", -32602),
-                                   std::pair(R"({"id":1,"method":"tools/call","params":{"name":"rm"}})", -32602)}) {
+  for (const auto& [text, code] :
+       {std::pair("{", -32700), std::pair("[]", -32600), std::pair("3", -32600), std::pair(R"({"id":1,"method":3})", -32600),
+        std::pair(R"({"id":1,"method":"tools/cal"})", -32601), std::pair(R"({"id":1,"method":"tools/call","params":[]})", -32602),
+        std::pair(R"({"id":1,"method":"tools/call","params":{"name":"rm"}})", -32602)}) {
     const auto answer = answer_mcp(text);
     ASSERT_TRUE(answer) << text;
     EXPECT_EQ(Json::parse(*answer)["error"]["code"], code) << text;

@@ -49,16 +49,16 @@ const Rows& rows() {
 }
 
 int recognises(const Node& tree) {
-  return tree.find("parallelism.dp") || tree.find("tokens.micro_batch_size") ? 8 + count_of(tree, {"parallelism.tp", "model.model_config", "data_stages"})
-                                                                               : 0;
+  return tree.find("parallelism.dp") || tree.find("tokens.micro_batch_size")
+             ? 8 + count_of(tree, {"parallelism.tp", "model.model_config", "data_stages"})
+             : 0;
 }
 
 /// LlamaConfig as a config.json of transformers, whose Llama has the same sizes.
 std::string llama_config(const Node& config) {
-  static constexpr std::pair<const char*, const char*> kSizes[] = {{"hidden_size", "4096"},       {"intermediate_size", "11008"},
-                                                                   {"num_attention_heads", "32"}, {"num_hidden_layers", "32"},
-                                                                   {"vocab_size", "32000"},       {"max_position_embeddings", "2048"},
-                                                                   {"num_key_value_heads", ""}};
+  static constexpr std::pair<const char*, const char*> kSizes[] = {
+      {"hidden_size", "4096"}, {"intermediate_size", "11008"},      {"num_attention_heads", "32"}, {"num_hidden_layers", "32"},
+      {"vocab_size", "32000"}, {"max_position_embeddings", "2048"}, {"num_key_value_heads", ""}};
   std::string text = R"({"model_type":"llama","architectures":["LlamaForCausalLM"])";
   for (const auto& [key, usual] : kSizes) {
     const Node* value = config.find(key);
@@ -76,7 +76,8 @@ void read_model(Reading& reading, const Node& tree) {
   const Node* config = tree.find("model.model_config");
   if (!config || !config->is_table()) fail("there is no model.model_config", tree.where, "a table of LlamaConfig's keys");
   for (const char* other : {"is_qwen2_config", "is_starcoder2_config", "is_mamba_config"})
-    if (const Node* flag = config->find(other); is_on(flag)) refuse(std::string("not modelled: nanotron's other models (") + other + ")", flag->where, "its Llama");
+    if (const Node* flag = config->find(other); is_on(flag))
+      refuse(std::string("not modelled: nanotron's other models (") + other + ")", flag->where, "its Llama");
   if (!is_on(config->find("is_llama_config")))
     refuse("not modelled: nanotron's Qwen2, which a model_config without is_llama_config is", config->where, "is_llama_config: true");
   reading.set_model_config(llama_config(*config), config->where);
@@ -99,8 +100,9 @@ void read_parallelism(Reading& reading, const Node& tree) {
   if (pp > 1) reading.say("pp_schedule", engine, "parallelism.pp_engine", place("parallelism.pp_engine"));
   if (tp > 1) reading.say("sequence_parallel", scatters, "parallelism.tp_mode", place("parallelism.tp_mode"));
   if (tp > 1 && !is_on(tree.find("parallelism.tp_linear_async_communication")))
-    reading.leave_unknown("tp_linear_async_communication: false (transfers of tensor parallelism beside the products: counted as if they were)",
-                          place("parallelism.tp_linear_async_communication"));
+    reading.leave_unknown(
+        "tp_linear_async_communication: false (transfers of tensor parallelism beside the products: counted as if they were)",
+        place("parallelism.tp_linear_async_communication"));
   constexpr std::int64_t kMostRanks = std::int64_t{1} << 24;
   if (tp > kMostRanks || pp > kMostRanks || dp > kMostRanks) fail("a degree of more than 2^24 ranks", tree.where);
   if (tp * pp <= kMostRanks && tp > 0 && pp > 0 && dp > 0) reading.derive("gpus", std::to_string(tp * pp * dp), "dp · tp · pp");
@@ -123,7 +125,8 @@ void read(Reading& reading, const Node& tree) {
   read_model(reading, tree);  // a Qwen2 is refused before its keys are looked at
   read_rows(reading, rows(), *Schema::of("nanotron"), tree, Unknown::refused);
   for (const char* needed : {"dp", "tp", "pp", "seq_len", "micro_batch"})
-    if (!reading.has(needed)) fail(std::string("the file does not say ") + needed, tree.where, "parallelism and tokens of nanotron's Config");
+    if (!reading.has(needed))
+      fail(std::string("the file does not say ") + needed, tree.where, "parallelism and tokens of nanotron's Config");
   read_parallelism(reading, tree);
   check_stages(reading, tree);
   take_defaults(reading, rows(), kRelease);

@@ -1,5 +1,5 @@
-// ms-swift's supervised training and pretraining (swift/arguments/sft_args.py of 4.6): TrainingArguments with arguments and defaults of its own,
-// as flags of `swift sft` and `swift pt` or in a file.
+// ms-swift's supervised training and pretraining (swift/arguments/sft_args.py of 4.6): TrainingArguments with arguments and defaults of its
+// own, as flags of `swift sft` and `swift pt` or in a file.
 #include <algorithm>
 
 #include "formats/foreign/format.hpp"
@@ -22,9 +22,11 @@ const Rows& rows() {
       {"train_type", "task", "lora=lora,full=full,*=!"},
       {"tuner_backend", kRefused, "peft", nullptr, "this backend of adapters (Unsloth)"},
       {"task_type", kRefused, "causal_lm", nullptr, "training of another head"},
-      {"torch_dtype", kCode, "", nullptr, "param_dtype: the checkpoint's type unless said; fp16 of fp32 and fp16, else bf16 is the precision"},
+      {"torch_dtype", kCode, "", nullptr,
+       "param_dtype: the checkpoint's type unless said; fp16 of fp32 and fp16, else bf16 is the precision"},
       {"attn_impl", "attention",
-       "eager=eager,sdpa=sdpa,flash_attn=flash,flash_attention_2=flash,flash_attention_3=flash-3,flash_attention_4=flash-4,flex_attention=flex"},
+       "eager=eager,sdpa=sdpa,flash_attn=flash,flash_attention_2=flash,flash_attention_3=flash-3,flash_attention_4=flash-4,flex_attention="
+       "flex"},
       {"max_length", kCode, "", nullptr, "seq_len; the model's positions unless said"},
       {"packing", "packed", "", "false"},
       {"packing_length", kCode, "", nullptr, "seq_len, where packing"},
@@ -109,7 +111,8 @@ void name_fsdp(const Reading& reading, Node& trainer) {
   if (word == "fsdp2") {
     config = parse_json_text(R"({"fsdp": "full_shard auto_wrap", "fsdp_config": {"fsdp_version": 2, "reshard_after_forward": true,
       "auto_wrap_policy": "TRANSFORMER_BASED_WRAP", "cpu_ram_efficient_loading": true, "state_dict_type": "SHARDED_STATE_DICT",
-      "activation_checkpointing": true}})", where);
+      "activation_checkpointing": true}})",
+                             where);
     relocate(config, where);
   } else if (word.rfind('{', 0) == 0) {
     config = parse_json_text(word, where);
@@ -134,7 +137,8 @@ void read_precision(Reading& said, const Node& tree) {
   if (is_said(type)) said.say("param_dtype", to_ours(types, type->word(), type->where), "torch_dtype", type->where);
   const bool own = is_said(bf16) || is_said(fp16);
   if (is_said(type) && !own)
-    return said.derive("precision", type->word() == "bfloat16" ? "bf16" : "fp16", "ms-swift: mixed precision of torch_dtype (_init_mixed_precision)");
+    return said.derive("precision", type->word() == "bfloat16" ? "bf16" : "fp16",
+                       "ms-swift: mixed precision of torch_dtype (_init_mixed_precision)");
   if (own && !is_said(type)) return;  // both are decided when the checkpoint is known
   if (own) return;
   said.derive("precision", "bf16", "ms-swift: torch_dtype of the checkpoint, bfloat16 where it is not told (_init_mixed_precision)");
@@ -187,7 +191,8 @@ void read_length(Reading& said, const Node& tree) {
   if (packs) return said.say("seq_len", packed->word(), "packing_length", packed->where);
   if (is_said(length)) return said.say("seq_len", length->word(), "max_length", length->where);
   said.when_model_is_known([](Reading& reading, const Model& model) {
-    if (model.max_positions > 0) reading.derive("seq_len", std::to_string(model.max_positions), "ms-swift: max_length is the model's positions");
+    if (model.max_positions > 0)
+      reading.derive("seq_len", std::to_string(model.max_positions), "ms-swift: max_length is the model's positions");
   });
 }
 
@@ -251,7 +256,9 @@ void read(Reading& reading, const Node& tree) { read_with(reading, tree, reading
 bool say_ranks_of_swift(Reading& reading, const std::string& where) {
   const std::string per_node = reading.value("env.nproc_per_node"), nodes = reading.value("env.nnodes");
   if (!per_node.empty() || !nodes.empty()) {
-    say_ranks(reading, {nodes.empty() ? 1 : reading.count("env.nnodes"), per_node.empty() ? 1 : reading.count("env.nproc_per_node"), "swift"}, where);
+    say_ranks(reading,
+              {nodes.empty() ? 1 : reading.count("env.nnodes"), per_node.empty() ? 1 : reading.count("env.nproc_per_node"), "swift"},
+              where);
     return true;
   }
   if (const std::int64_t seen = visible_devices(reading); seen > 1)

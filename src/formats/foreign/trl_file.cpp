@@ -42,9 +42,10 @@ const Rows& rows() {
 
 /// Keys of SFTConfig, ModelConfig and ScriptArguments that TrainingArguments has not and that scripts of others rarely have.
 int recognises(const Node& tree) {
-  const int own = count_of(tree, {"dataset_text_field", "assistant_only_loss", "completion_only_loss", "packing", "packing_strategy",
-                                  "eval_packing", "padding_free", "dataset_train_split", "dataset_test_split", "chat_template_path",
-                                  "activation_offloading", "use_peft", "dataset_kwargs", "lora_task_type", "dataset_num_proc", "dataset_mixture"});
+  const int own =
+      count_of(tree, {"dataset_text_field", "assistant_only_loss", "completion_only_loss", "packing", "packing_strategy", "eval_packing",
+                      "padding_free", "dataset_train_split", "dataset_test_split", "chat_template_path", "activation_offloading",
+                      "use_peft", "dataset_kwargs", "lora_task_type", "dataset_num_proc", "dataset_mixture"});
   const bool trainer = count_of(tree, {"model_name_or_path", "per_device_train_batch_size"}) > 0;
   return own > 0 && trainer && training_arguments_format().recognises(tree) > 0 ? training_arguments_format().recognises(tree) + 1 : 0;
 }
@@ -62,17 +63,20 @@ void refuse_chunked_loss(Reading& reading, const Node& tree) {
   const std::optional<Release> release = reading.release_of(Package::trl);
   const Node *loss = tree.find("loss_type"), *liger = tree.find("use_liger_kernel");
   constexpr const char* kWhat = "TRL's loss over chunks of tokens, which never holds all logits";
-  if (loss && loss->word() == "chunked_nll") refuse(std::string("not modelled: ") + kWhat + " (loss_type: chunked_nll)", loss->where, "loss_type: nll");
+  if (loss && loss->word() == "chunked_nll")
+    refuse(std::string("not modelled: ") + kWhat + " (loss_type: chunked_nll)", loss->where, "loss_type: nll");
   const bool whole = (loss && loss->word() == "nll") || is_on(liger);
   if (!release) {
     if (!whole || is_on(liger))
-      reading.leave_unknown(std::string("loss_type: nll of ") + kRelease + ". Releases from 1.7 on compute the loss by chunks, from 1.15 on with "
-                            "Liger's kernels too: they need less for the logits, which is not modelled",
+      reading.leave_unknown(std::string("loss_type: nll of ") + kRelease +
+                                ". Releases from 1.7 on compute the loss by chunks, from 1.15 on with "
+                                "Liger's kernels too: they need less for the logits, which is not modelled",
                             loss ? loss->where : tree.where);
     return;
   }
   if (*release < *Release::parse(kChunkedSince) || (whole && *release < *Release::parse(kFusedSince))) return;
-  refuse(std::string("not modelled: ") + kWhat + ", the default since TRL " + kChunkedSince, {}, "state an older release: --release trl=1.6");
+  refuse(std::string("not modelled: ") + kWhat + ", the default since TRL " + kChunkedSince, {},
+         "state an older release: --release trl=1.6");
 }
 
 /// TRL 0.27 on holds adapters over a quantized base in bf16 and forces re-entrant checkpoints under ZeRO-3 (SFTTrainer.__init__).
@@ -105,8 +109,10 @@ Node named_configuration(const std::string& name) {
       {"multi_gpu", "distributed_type: MULTI_GPU\n"},
       {"fsdp1",
        "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: false, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
-       "fsdp_backward_prefetch: BACKWARD_PRE, fsdp_cpu_ram_efficient_loading: true, fsdp_forward_prefetch: true, fsdp_offload_params: false, "
-       "fsdp_reshard_after_forward: FULL_SHARD, fsdp_state_dict_type: FULL_STATE_DICT, fsdp_sync_module_states: true, fsdp_use_orig_params: true, "
+       "fsdp_backward_prefetch: BACKWARD_PRE, fsdp_cpu_ram_efficient_loading: true, fsdp_forward_prefetch: true, fsdp_offload_params: "
+       "false, "
+       "fsdp_reshard_after_forward: FULL_SHARD, fsdp_state_dict_type: FULL_STATE_DICT, fsdp_sync_module_states: true, "
+       "fsdp_use_orig_params: true, "
        "fsdp_version: 1}\n"},
       {"fsdp2",
        "distributed_type: FSDP\nfsdp_config: {fsdp_activation_checkpointing: false, fsdp_auto_wrap_policy: TRANSFORMER_BASED_WRAP, "
@@ -114,7 +120,8 @@ Node named_configuration(const std::string& name) {
        "FULL_STATE_DICT, fsdp_version: 2}\n"},
       {"zero1", "distributed_type: DEEPSPEED\ndeepspeed_config: {gradient_accumulation_steps: 1, zero3_init_flag: false, zero_stage: 1}\n"},
       {"zero2",
-       "distributed_type: DEEPSPEED\ndeepspeed_config: {offload_optimizer_device: none, offload_param_device: none, zero3_init_flag: false, "
+       "distributed_type: DEEPSPEED\ndeepspeed_config: {offload_optimizer_device: none, offload_param_device: none, zero3_init_flag: "
+       "false, "
        "zero_stage: 2}\n"},
       {"zero3",
        "distributed_type: DEEPSPEED\ndeepspeed_config: {offload_optimizer_device: none, offload_param_device: none, zero3_init_flag: true, "
@@ -122,7 +129,8 @@ Node named_configuration(const std::string& name) {
   std::vector<std::string> names;
   for (const auto& [known, text] : all) {
     if (name == known)
-      return parse_yaml_text(std::string(text) + "mixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n", "TRL's accelerate_configs/" + name + ".yaml");
+      return parse_yaml_text(std::string(text) + "mixed_precision: bf16\nnum_machines: 1\nnum_processes: 8\n",
+                             "TRL's accelerate_configs/" + name + ".yaml");
     names.emplace_back(known);
   }
   fail("there is no configuration '" + name.substr(0, 60) + "' of TRL", {}, suggest(name.substr(0, 60), names));
