@@ -1,6 +1,7 @@
 /// One job on several machines: which hold it, how fast it goes there, and for how much money.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -33,7 +34,11 @@ struct MachineOffer {
 MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report report);
 
 /// "h100-sxm,8xmi300x": the machines of a list, split at commas; "any": a node of every device that has a price. A path is one machine.
+/// Throws Error: one without a name, one that stands there twice, more than a hundred.
 std::vector<std::string> machines_of(const std::string& on);
+
+/// What `offer` says of each machine of such a list; the Error that it throws is the machine's refusal, but for internal ones.
+std::vector<MachineOffer> offers_on(const std::string& machines, const std::function<MachineOffer(const std::string&)>& offer);
 
 /// A table, fitting ones first told: the fastest, and the cheapest a token. Prices with their provider and date.
 std::string to_text(const std::vector<MachineOffer>& offers, const TextStyle& style);

@@ -7,7 +7,6 @@
 
 #include "api/mcp_tools.hpp"
 #include "plimsoll/error.hpp"
-#include "plimsoll/plimsoll.h"
 #include "plimsoll/plimsoll.hpp"
 #include "units/json_reader.hpp"
 
@@ -22,12 +21,10 @@ constexpr int kParseError = -32700, kInvalidRequest = -32600, kMethodNotFound = 
 
 constexpr const char* kInstructions =
     "plimsoll predicts memory and time of training runs before GPUs are booked. Ask `estimate` whether a run fits and how fast it goes; "
-    "`make_it_fit` "
-    "where it does not; `explain` for why and what would help; `search` for the best strategy on a cluster; `compare_machines` for which "
-    "GPUs; `read` for what "
-    "somebody's configuration files mean; `export` to write a plan as a program's files. Name the framework and its release when they are "
-    "known. Every "
-    "answer lists what it assumed: tell the user. A refusal says what is not modelled and what is nearest: do not guess in its place.";
+    "`make_it_fit` where it does not; `explain` for why and what would help; `search` for the best strategy on a cluster; "
+    "`compare_machines` for which GPUs; `read` for what somebody's configuration files mean; `export` to write a plan as a program's files. "
+    "Name the framework and its release when they are known. Every answer lists what it assumed: tell the user. A refusal says what is not "
+    "modelled and what is nearest: do not guess in its place.";
 
 /// An error of JSON-RPC, not of a tool.
 struct ProtocolError {
@@ -85,13 +82,14 @@ Json request_of(const std::string& uri) {
 Json read_resource(const Json& params) {
   const auto uri = params.find("uri");
   if (uri == params.end() || !uri->is_string()) throw ProtocolError{kInvalidParams, "uri is missing"};
-  char* answer = plimsoll_call(line_of(request_of(uri->get<std::string>())).c_str());
-  if (!answer) throw ProtocolError{kInternalError, "there is not enough memory for this"};
-  const std::string text(answer);
-  plimsoll_free(answer);
-  const Json json = Json::parse(text);
-  if (const auto error = json.find("error"); error != json.end())
-    throw ProtocolError{kResourceNotFound, error->value("message", "refused")};
+  const Json request = request_of(uri->get<std::string>());
+  const std::string text = [&] {
+    try {
+      return api::called(nlohmann::json::parse(line_of(request)), request["command"].get<std::string>().c_str()).text;
+    } catch (const Error& error) {
+      throw ProtocolError{kResourceNotFound, error.message()};
+    }
+  }();
   return {{"contents", Json::array({{{"uri", *uri}, {"mimeType", "application/json"}, {"text", text}}})}};
 }
 

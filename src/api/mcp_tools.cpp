@@ -1,9 +1,7 @@
 #include "api/mcp_tools.hpp"
 
 #include <chrono>
-#include <cstdlib>
 #include <memory>
-#include <optional>
 #include <utility>
 
 #include "api/requests.hpp"
@@ -62,8 +60,9 @@ Ordered with(Ordered members, const char* key, Ordered value) {
 
 ToolAnswer run_estimate(const Json& arguments) {
   const AskedRun asked = asked_run(arguments);
-  const Report report = estimate_or_nearest(asked.model, asked.cluster, asked.strategy);
-  return {to_text(report, {}), Json::parse(to_json(report, settled_keys(resolve(asked.strategy, asked.model, asked.cluster), asked.said)))};
+  Strategy resolved;
+  const Report report = estimate_or_nearest(asked.model, asked.cluster, asked.strategy, &resolved);
+  return {to_text(report, {}), Json::parse(to_json(report, settled_keys(resolved, asked.said)))};
 }
 
 ToolAnswer run_explain(const Json& arguments) {
@@ -77,27 +76,21 @@ ToolAnswer run_make_fit(const Json& arguments) {
   const AskedRun asked = asked_run(arguments);
   if (estimate(asked.model, asked.cluster, asked.strategy).verdict != Verdict::does_not_fit)
     return {"it fits as it is", {{"change", nullptr}}};
-  const auto change = fitting_change(asked.model, asked.cluster, asked.strategy);
-  if (!change) return {"no change of the strategy that was tried makes it fit: take more or larger GPUs", {{"change", nullptr}}};
-  return {"fits with " + change->flag + ": " + to_string(change->device) + " per GPU",
-          {{"change", {{"flag", change->flag}, {"device_bytes", change->device.count}, {"verdict", name_of(change->verdict)}}}}};
-}
-
-MachineOffer offered(Json arguments, const std::string& machine) {
-  try {
-    arguments["on"] = machine;
-    const AskedRun asked = asked_run(arguments);
-    return offer_of(machine, asked.cluster, estimate(asked.model, asked.cluster, asked.strategy));
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::internal) throw;
-    return {machine, {}, error.what(), {}};
-  }
+  Json answer = called(arguments, "rescue").structured;
+  const Json& change = answer["change"];
+  if (change.is_null()) return {"no change of the strategy that was tried makes it fit: take more or larger GPUs", std::move(answer)};
+  const Bytes device(change["device_bytes"].get<std::int64_t>());
+  return {"fits with " + change["flag"].get<std::string>() + ": " + to_string(device) + " per GPU", std::move(answer)};
 }
 
 ToolAnswer run_machines(const Json& arguments) {
-  std::vector<MachineOffer> offers;
-  for (const std::string& machine : machines_of(text_of(arguments, "machines", "machines, separated by commas, or \"any\"")))
-    offers.push_back(offered(arguments, machine));
+  const auto offered = [&](const std::string& machine) {
+    Json there = arguments;
+    there["on"] = machine;
+    const AskedRun asked = asked_run(there);
+    return offer_of(machine, asked.cluster, estimate(asked.model, asked.cluster, asked.strategy));
+  };
+  const std::vector<MachineOffer> offers = offers_on(text_of(arguments, "machines", "machines, separated by commas, or \"any\""), offered);
   return {to_text(offers, {}), Json::parse(to_json(offers))};
 }
 
@@ -118,28 +111,11 @@ ToolAnswer run_search(const Json& arguments) {
 }
 
 ToolAnswer run_export(const Json& arguments) {
-  const AskedRun asked = asked_run(arguments);
-  const ExportedRun exported =
-      export_run({asked.name, asked.model, asked.cluster, asked.strategy, true}, text_of(arguments, "to", "the name of a format"));
+  text_of(arguments, "to", "the name of a format");
+  Json answer = called(arguments, "export").structured;
   std::string said;
-  Json files = Json::array();
-  for (const NamedText& file : exported.files) {
-    said += "==> " + file.name + "\n" + file.text + "\n";
-    files.push_back({{"name", file.name}, {"text", file.text}});
-  }
-  return {said + exported.command + "\n", {{"files", std::move(files)}, {"command", exported.command}, {"no_equal", exported.no_equal}}};
-}
-
-/// What the C function answers, as it stands.
-ToolAnswer called(Json request, const char* command) {
-  request["command"] = command;
-  const std::unique_ptr<char, void (*)(char*)> answer(plimsoll_call(request.dump(-1, ' ', false, Json::error_handler_t::replace).c_str()),
-                                                      plimsoll_free);
-  if (!answer) throw std::bad_alloc();
-  Json json = Json::parse(answer.get());
-  if (const auto error = json.find("error"); error != json.end())
-    throw Error(ErrorCode::bad_input, error->value("message", "refused"), error->value("where", ""), error->value("hint", ""));
-  return {answer.get(), std::move(json)};
+  for (const Json& file : answer["files"]) said += "==> " + file["name"].get<std::string>() + "\n" + file["text"].get<std::string>() + "\n";
+  return {said + answer["command"].get<std::string>() + "\n", std::move(answer)};
 }
 
 std::vector<Tool> all_tools() {
@@ -175,6 +151,17 @@ std::vector<Tool> all_tools() {
 }
 
 }  // namespace
+
+ToolAnswer called(Json request, const char* command) {
+  request["command"] = command;
+  const std::unique_ptr<char, void (*)(char*)> answer(plimsoll_call(request.dump(-1, ' ', false, Json::error_handler_t::replace).c_str()),
+                                                      plimsoll_free);
+  if (!answer) throw std::bad_alloc();
+  Json json = Json::parse(answer.get());
+  if (const auto error = json.find("error"); error != json.end())
+    throw Error(ErrorCode::bad_input, error->value("message", "refused"), error->value("where", ""), error->value("hint", ""));
+  return {answer.get(), std::move(json)};
+}
 
 const std::vector<Tool>& tools() {
   static const std::vector<Tool> kTools = all_tools();

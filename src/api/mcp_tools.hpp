@@ -19,6 +19,9 @@ struct Tool {
   ToolAnswer (*run)(const nlohmann::json& arguments);  ///< throws Error
 };
 
+/// What the C function answers to that command, as it stands. Throws Error where it answers with one.
+ToolAnswer called(nlohmann::json request, const char* command);
+
 /// In the order in which they are offered.
 const std::vector<Tool>& tools();
 

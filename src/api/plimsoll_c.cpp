@@ -77,7 +77,8 @@ std::string answer_explain(const Json& request) {
 
 /// What would make a run fit that does not: options to add; "change" is null where nothing that was tried does.
 std::string answer_rescue(const Json& request) {
-  const auto change = fitting_change(model_of(request), cluster_of(request), strategy_of(request));
+  const AskedRun asked = asked_run(request);
+  const auto change = fitting_change(asked.model, asked.cluster, asked.strategy);
   Json answer = {{"schema", "plimsoll/rescue/1"}, {"change", nullptr}};
   if (change) answer["change"] = {{"flag", change->flag}, {"device_bytes", change->device.count}, {"verdict", name_of(change->verdict)}};
   return answer.dump() + "\n";

@@ -56,6 +56,19 @@ MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report repo
   return {on, std::move(report), {}, reckoned_price(std::string(board_of(cluster.accelerator.name)))};
 }
 
+std::vector<MachineOffer> offers_on(const std::string& machines, const std::function<MachineOffer(const std::string&)>& offer) {
+  std::vector<MachineOffer> offers;
+  for (const std::string& machine : machines_of(machines)) {
+    try {
+      offers.push_back(offer(machine));
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::internal) throw;
+      offers.push_back({machine, {}, error.what(), {}});
+    }
+  }
+  return offers;
+}
+
 std::vector<std::string> machines_of(const std::string& on) {
   if (on == "any") return priced_nodes();
   if (on.find('/') != std::string::npos || on.find(',') == std::string::npos) return {on};
@@ -66,6 +79,7 @@ std::vector<std::string> machines_of(const std::string& on) {
     std::string machine = on.substr(from, comma - from);
     machine.erase(0, std::min(machine.find_first_not_of(' '), machine.size()));
     machine.erase(machine.find_last_not_of(' ') + 1);
+    if (machine.empty()) fail("a machine's name is empty", "--on", "8xh100-sxm,8xmi300x");
     if (std::find(machines.begin(), machines.end(), machine) != machines.end()) fail("'" + machine + "' stands in the list twice", "--on");
     machines.push_back(std::move(machine));
     from = comma + 1;

@@ -12,17 +12,6 @@ namespace {
 
 constexpr const char* kOn = "--on";
 
-/// The same line on one machine.
-MachineOffer offered(const Arguments& arguments, const std::string& machine) {
-  try {
-    const Run run = run_of(arguments.with(kOn, machine), "estimate");
-    return offer_of(machine, run.cluster, estimate(run.model, run.cluster, run.strategy));
-  } catch (const Error& error) {
-    if (error.code() == ErrorCode::internal) throw;
-    return {machine, {}, error.what(), {}};
-  }
-}
-
 }  // namespace
 
 bool names_machines(const Arguments& arguments) { return arguments.has(kOn) && machines_of(arguments[kOn]) != std::vector{arguments[kOn]}; }
@@ -30,11 +19,10 @@ bool names_machines(const Arguments& arguments) { return arguments.has(kOn) && m
 int estimate_machines(const Arguments& arguments, const std::string& format) {
   for (const char* other : {"--against", "--all"})
     if (arguments.has(other)) fail(std::string(other) + " is of one machine", other, "name one machine behind --on");
-  std::vector<MachineOffer> offers;
-  for (const std::string& machine : machines_of(arguments[kOn])) {
-    if (machine.empty()) fail("a machine's name is empty", kOn, "8xh100-sxm,8xmi300x");
-    offers.push_back(offered(arguments, machine));
-  }
+  const std::vector<MachineOffer> offers = offers_on(arguments[kOn], [&](const std::string& machine) {
+    const Run run = run_of(arguments.with(kOn, machine), "estimate");
+    return offer_of(machine, run.cluster, estimate(run.model, run.cluster, run.strategy));
+  });
   const auto answered = [](const MachineOffer& each) { return each.report.has_value(); };
   if (std::none_of(offers.begin(), offers.end(), answered)) fail(offers.front().refusal, {}, {});  // of every machine, the first one's
   const ReportWriters writers{[&](const TextStyle& style) { return to_text(offers, style); },

@@ -152,12 +152,15 @@ double size_in(const std::string& word) {
 /// Names and papers round; twice as many are another model.
 bool is_about(double parameters, double stated) { return parameters < 1.25 * stated && stated < 1.25 * parameters; }
 
+/// A row's name without what is remarked behind it in parentheses.
+std::string bare_name(const std::string& remarked) { return lower(remarked.substr(0, remarked.find(" ("))); }
+
 /// The shipped model of a row's name ("Llama-3.1-8B"), also without its own size behind it ("DeepSeek-V2-236B") or a remark in parentheses;
 /// empty: none. "DeepSeek-V3-16B" is no DeepSeek-V3.
 std::string shipped_name(const std::string& remarked) {
   const auto shipped = shipped_models();
   const auto is_shipped = [&](const std::string& name) { return std::find(shipped.begin(), shipped.end(), name) != shipped.end(); };
-  const std::string name = lower(remarked.substr(0, remarked.find(" (")));
+  const std::string name = bare_name(remarked);
   if (is_shipped(name)) return name;
   const std::size_t dash = std::min(name.rfind('-'), name.size());
   const std::string family = name.substr(0, dash);
@@ -168,7 +171,7 @@ std::string shipped_name(const std::string& remarked) {
 
 /// torchtitan's flavor of a family and a size ("DeepSeek-V3-16B"); empty: it has none of that name.
 std::string titan_name(const std::string& remarked) {
-  std::string name = lower(remarked.substr(0, remarked.find(" (")));
+  const std::string name = bare_name(remarked);
   const std::size_t dash = name.rfind('-');
   if (dash == std::string::npos) return {};
   std::string family = name.substr(0, dash);

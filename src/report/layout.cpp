@@ -1,5 +1,7 @@
 #include "report/layout.hpp"
 
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <cmath>
 #include <sstream>
@@ -63,6 +65,8 @@ std::string painted(const TextStyle& style, Ink ink, const std::string& text) {
   if (!style.colour || text.empty()) return text;
   return std::string("\033[") + kCodes[static_cast<int>(ink)] + "m" + text + "\033[0m";
 }
+
+std::string gib_of(Bytes bytes) { return fmt::format("{:.1f} GiB", bytes.gib()); }
 
 std::string columns(const std::vector<std::vector<std::string>>& rows) {
   std::vector<std::size_t> widths;

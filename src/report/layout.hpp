@@ -7,6 +7,7 @@
 
 #include "plimsoll/printable.hpp"
 #include "plimsoll/text_style.hpp"
+#include "plimsoll/units.hpp"
 
 namespace plimsoll {
 
@@ -24,6 +25,9 @@ enum class Ink { heading, good, warning, bad, faint };
 
 /// The text in that ink where the style has colours. Escape sequences take no column.
 std::string painted(const TextStyle& style, Ink ink, const std::string& text);
+
+/// "12.3 GiB", of a column whose numbers are compared.
+std::string gib_of(Bytes bytes);
 
 /// Rows of equal length as columns: the first flushed left, the others right, two spaces between.
 std::string columns(const std::vector<std::vector<std::string>>& rows);

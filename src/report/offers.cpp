@@ -16,8 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-std::string gib_of(double bytes) { return fmt::format("{:.1f} GiB", bytes / (1 << 30)); }
-
 std::string number_of(double dollars) { return dollars < 100 ? fmt::format("{:.2f}", dollars) : fmt::format("{:.0f}", dollars); }
 std::string dollars_of(double dollars) { return number_of(dollars) + " $"; }
 
@@ -47,6 +45,8 @@ const MachineOffer* cheapest_of(const std::vector<MachineOffer>& offers) {
       [](const MachineOffer& a, const MachineOffer& b) { return a.dollars()->expected < b.dollars()->expected; });
 }
 
+Bytes device_of(const MachineOffer& each) { return Bytes(static_cast<std::int64_t>(each.report->worst_rank().memory.device.expected)); }
+
 /// What is paid for.
 std::string unit_of(const std::vector<MachineOffer>& offers) { return counts_images(offers) ? "million images" : "billion tokens"; }
 
@@ -65,11 +65,10 @@ std::string answer_of(const std::vector<MachineOffer>& offers) {
 
 std::vector<std::string> row_of(const MachineOffer& each) {
   if (!each.report) return {printable(each.on), "-", "-", "-", "-", "-", "refused"};
-  const RankReport& rank = each.report->worst_rank();
   const auto money = each.dollars();
   return {printable(each.on),
-          gib_of(rank.memory.device.expected),
-          each.fits() ? gib_of(static_cast<double>(rank.memory.margin().count)) : "-",
+          gib_of(device_of(each)),
+          each.fits() ? gib_of(each.report->worst_rank().memory.margin()) : "-",
           to_string(Seconds(each.report->time.step_seconds.expected)),
           rate_of(each.rate()),
           money ? fmt::format("{} ({} to {})", number_of(money->expected), number_of(money->low), number_of(money->high)) : "-",
@@ -145,10 +144,9 @@ Document document_of(const std::vector<MachineOffer>& offers) {
     const std::vector<std::string> shown = row_of(each);
     std::vector<Cell> row{text_cell(each.on)};
     if (each.report) {
-      const RankReport& rank = each.report->worst_rank();
       const auto money = each.dollars();
       row.insert(row.end(),
-                 {bytes_cell(Bytes(static_cast<std::int64_t>(rank.memory.device.expected))), bytes_cell(rank.memory.margin()),
+                 {bytes_cell(device_of(each)), bytes_cell(each.report->worst_rank().memory.margin()),
                   seconds_cell(Seconds(each.report->time.step_seconds.expected)), Cell{shown[4], fmt::format("{:.6g}", each.rate())},
                   money ? Cell{shown[5], fmt::format("{:.6g}", money->expected)} : Cell{}});
     } else {

@@ -33,8 +33,6 @@ std::string tokens_of(const RehearsedVariant& each) {
   return each.tokens_per_second > 0 ? with_thousands(static_cast<std::int64_t>(each.tokens_per_second)) : "-";
 }
 
-std::string gib_of(Bytes bytes) { return fmt::format("{:.1f} GiB", bytes.gib()); }
-
 std::vector<std::string> row_of(const RehearsedVariant& each, bool device) {
   std::vector<std::string> row;
   if (device) row.push_back(printable(each.device));

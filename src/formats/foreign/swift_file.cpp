@@ -12,8 +12,6 @@
 namespace plimsoll::formats {
 namespace {
 
-constexpr const char* kRelease = "ms-swift 4.6";
-
 /// What it has beside TrainingArguments, and what it takes otherwise.
 const Rows& rows() {
   static const Rows table = {
@@ -172,7 +170,7 @@ void read_adapter(Reading& reading, const Node& tree) {
   for (const Row& row : table)
     if (const Node* value = tree.find(row.foreign)) own.members.emplace_back(row.foreign, *value);
   read_rows(reading, table, own);
-  take_defaults(reading, table, kRelease);
+  take_defaults(reading, table, kSwiftRelease);
 }
 
 void read_quantization(Reading& reading, const Node& tree) {
@@ -236,7 +234,7 @@ void read_with(Reading& reading, const Node& tree, bool distributed) {
   const bool sharded = is_said(trainer.find("fsdp"));
   name_fsdp(reading, trainer);
   read_rows(reading, rows(), *Schema::of("ms-swift"), own);
-  take_defaults(reading, rows(), kRelease);
+  take_defaults(reading, rows(), kSwiftRelease);
   const Node* inner = trainer.find("fsdp_config.activation_checkpointing");
   if (sharded && is_on(inner) && reading.is("recompute", "full")) reading.forget("recompute");  // _check_fsdp2_compatibility turns it off
   if (sharded && is_on(inner)) reading.derive("recompute", "full", "ms-swift: activation_checkpointing of fsdp_config");
@@ -308,6 +306,6 @@ void read_swift_command(Reading& reading, const std::string& verb, const std::ve
   read_with(reading, tree, distributed);
 }
 
-Format swift_format() { return {"ms-swift", "ms-swift's arguments", kRelease, rows, recognises, read}; }
+Format swift_format() { return {"ms-swift", "ms-swift's arguments", kSwiftRelease, rows, recognises, read}; }
 
 }  // namespace plimsoll::formats

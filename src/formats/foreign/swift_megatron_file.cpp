@@ -11,8 +11,6 @@
 namespace plimsoll::formats {
 namespace {
 
-constexpr const char* kRelease = "ms-swift 4.6";
-
 /// What it has beside Megatron-LM's arguments, and where it means something else by one.
 const Rows& own_rows() {
   static const Rows table = {
@@ -117,23 +115,23 @@ void read(Reading& reading, const Node& tree) {
   }
   read_rows(reading, own_rows(), *Schema::of("megatron-swift"), own);
   for (const auto& [key, value] : kDefaults)
-    if (!is_said(megatron.find(key))) megatron.set(key, Node::scalar(value, kRelease));
+    if (!is_said(megatron.find(key))) megatron.set(key, Node::scalar(value, kSwiftRelease));
   const Node *type = own.find("torch_dtype"), *length = own.find("max_length"), *packed = own.find("packing_length");
   if (!is_said(megatron.find("bf16")) && !is_said(megatron.find("fp16"))) {
     static const Row types = {"torch_dtype", "precision", "bfloat16=bf16,float16=fp16,float32=fp16"};
     const bool said = is_said(type);
-    megatron.set(said ? to_ours(types, type->word(), type->where) : "bf16", Node::scalar("true", said ? type->where : kRelease));
+    megatron.set(said ? to_ours(types, type->word(), type->where) : "bf16", Node::scalar("true", said ? type->where : kSwiftRelease));
   }
   if (is_on(own.find("packing")) && is_said(packed)) length = packed;
   if (is_said(length)) reading.say("seq_len", length->word(), length == packed ? "packing_length" : "max_length", length->where);
-  reading.assume("framework", "megatron-core", "Megatron-core under ms-swift", kRelease);
-  read_megatron(reading, megatron, kRelease, Unknown::unread);
+  reading.assume("framework", "megatron-core", "Megatron-core under ms-swift", kSwiftRelease);
+  read_megatron(reading, megatron, kSwiftRelease, Unknown::unread);
   forget_sizes(reading);
   complete(reading, own);
 }
 
 }  // namespace
 
-Format swift_megatron_format() { return {"megatron-swift", "ms-swift's arguments over Megatron", kRelease, rows, recognises, read}; }
+Format swift_megatron_format() { return {"megatron-swift", "ms-swift's arguments over Megatron", kSwiftRelease, rows, recognises, read}; }
 
 }  // namespace plimsoll::formats
