@@ -6,10 +6,10 @@
 #include <optional>
 
 #include "data/shipped_files.hpp"
+#include "hardware/device_names.hpp"
 #include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/power_limit.hpp"
-#include "plimsoll/suggestion.hpp"
 #include "units/text.hpp"
 
 namespace plimsoll {
@@ -33,58 +33,6 @@ std::vector<std::string> shipped_under(std::string_view folder) {
   }
   std::sort(names.begin(), names.end());
   return names;
-}
-
-/// aliases.json: other names of devices, and names that mean no device plimsoll knows.
-struct Aliases {
-  std::vector<std::pair<std::string, std::string>> names, refused;
-};
-
-std::vector<std::pair<std::string, std::string>> texts(const JsonValue& object) {
-  std::vector<std::pair<std::string, std::string>> pairs;
-  for (const auto& key : object.keys()) pairs.emplace_back(key, object[key].text());
-  return pairs;
-}
-
-/// Read once: a name that no device has asks for them each time.
-const Aliases& shipped_aliases() {
-  static const Aliases aliases = [] {
-    const JsonDocument document = hardware::shipped_document("hardware/aliases.json");
-    return Aliases{texts(document.root()["aliases"]), texts(document.root()["refused"])};
-  }();
-  return aliases;
-}
-
-std::optional<std::string> look_up(const std::vector<std::pair<std::string, std::string>>& pairs, const std::string& name) {
-  const std::string wanted = lower(name);
-  for (const auto& [key, value] : pairs)
-    if (lower(key) == wanted) return value;
-  return std::nullopt;
-}
-
-/// "8xa100" of "a100x8"; empty: no number stands behind.
-std::string number_first(const std::string& name) {
-  const std::size_t x = name.find_last_of("xX");
-  if (x == std::string::npos || x == 0 || x + 1 == name.size() || name.size() > 64) return {};
-  const bool counts = name.find_first_not_of("0123456789", x + 1) == std::string::npos;
-  return counts ? name.substr(x + 1) + "x" + name.substr(0, x) : std::string();
-}
-
-/// The shipped name that a name or alias means. Throws Error.
-std::string canonical_device(const std::string& name) {
-  std::vector<std::string> known = shipped_accelerators();
-  if (std::find(known.begin(), known.end(), lower(name)) != known.end()) return lower(name);
-  const Aliases& aliases = shipped_aliases();
-  if (const auto reason = look_up(aliases.refused, name)) refuse("accelerator '" + name + "': " + *reason);
-  if (const auto found = look_up(aliases.names, name)) return *found;
-  const std::string shown = name.substr(0, 64);
-  const std::string front = name.substr(0, name.find_last_of("xX"));  // the "rt" of "rtx409" is no device
-  const bool is_device = std::find(known.begin(), known.end(), lower(front)) != known.end() || look_up(aliases.names, front).has_value();
-  const std::string turned = is_device ? number_first(name) : std::string();
-  std::string near = turned.empty() ? meant(shown, known) : "write the number first: " + turned;
-  for (const auto& [alias, target] : aliases.names) known.push_back(alias);
-  if (near.empty()) near = meant(shown, known);
-  fail("unknown accelerator '" + shown + "'", {}, near.empty() ? suggest("", shipped_accelerators()) : near);
 }
 
 /// What a shipped file describes. It never changes and is read once: reading a device's file takes a twentieth of an estimate.
@@ -133,19 +81,11 @@ int domain_share(std::int64_t gpus, const Node& node) {
 
 std::vector<std::string> shipped_accelerators() { return shipped_under(kAccelerators); }
 std::vector<std::string> shipped_clusters() { return shipped_under(kClusters); }
-std::vector<std::pair<std::string, std::string>> accelerator_aliases() { return shipped_aliases().names; }
+std::vector<std::pair<std::string, std::string>> accelerator_aliases() { return hardware::shipped_aliases().names; }
 
 Accelerator load_accelerator(const std::string& name_or_path) {
   if (is_path(name_or_path)) return hardware::read_accelerator(JsonDocument::read_file(name_or_path).root());
-  return shipped(std::string(kAccelerators) + canonical_device(name_or_path) + ".json", hardware::read_accelerator);
-}
-
-std::string hardware::device_value(const JsonValue& value) {
-  try {
-    return canonical_device(value.text());
-  } catch (const Error& error) {
-    throw error.at(value.where());
-  }
+  return shipped(std::string(kAccelerators) + hardware::canonical_device(name_or_path) + ".json", hardware::read_accelerator);
 }
 
 namespace {

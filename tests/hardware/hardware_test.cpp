@@ -92,11 +92,21 @@ TEST(Hardware, DevicesThatPeopleOwnAreFoundByTheirNames) {
       {"4090", "rtx4090"},           {"3080", "rtx3080"},      {"2080ti", "rtx2080ti"},        {"rtx 4080", "rtx4080"},
       {"RTX-5080", "rtx5080"},       {"a5000", "rtxa5000"},    {"NVIDIA A40", "a40"},          {"NVIDIA A10G", "a10g"},
       {"NVIDIA H800", "h800"},       {"A800-80GB", "a800"},    {"AMD Instinct MI210", "mi210"}, {"NVIDIA GH200 480GB", "gh200"},
-      {"rtx-pro-6000", "rtxpro6000"}, {"2080-ti", "rtx2080ti"}, {"NVIDIA RTX A6000", "rtxa6000"}};
+      {"rtx-pro-6000", "rtxpro6000"}, {"2080-ti", "rtx2080ti"}, {"NVIDIA RTX A6000", "rtxa6000"},
+      {"Tesla V100-SXM2-32GB", "v100-sxm2"}, {"Tesla V100-SXM2-16GB", "v100-sxm2-16gb"}, {"Tesla T4", "t4"}, {"L4 24 GB", "l4"},
+      {"H100 SXM", "h100-sxm"}, {"NVIDIA H100 80GB HBM3", "h100-sxm"}, {"H100-SXM5-80GB", "h100-sxm"}, {"A100 40GB", "a100-40gb"},
+      {"NVIDIA A100-SXM4-40GB", "a100-40gb"}, {"B200-SXM-180GB", "b200"}, {"AMD Instinct MI300X OAM 192GB", "mi300x"},
+      {"RTX-6000-Ada-48GB", "rtx6000-ada"}, {"NVIDIA RTX 6000 Ada Generation", "rtx6000-ada"}};
   for (const auto& [said, name] : names) EXPECT_EQ(load_accelerator(said).name, name) << said;
   const Cluster two = parse_cluster("2x4090");
   EXPECT_EQ(two.accelerator.name, "rtx4090");
   EXPECT_EQ(two.gpus(), 2);
+}
+
+// A memory that the device does not have, or a board that is not here, is no other device.
+TEST(Hardware, AnotherMemoryIsAnotherDevice) {
+  for (const char* name : {"H100 SXM 40GB", "A100-PCIE-40GB", "RTX 6000", "L40S 24GB", "NVIDIA", "Tesla P100", "80GB"})
+    EXPECT_THROW(load_accelerator(name), Error) << name;
 }
 
 // Products added up in fp32: units · operations of one in a clock · boost clock, 512 on a GeForce (and AWS's A10G), 1,024 on the boards for
