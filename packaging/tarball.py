@@ -1,4 +1,4 @@
-"""tarball.py PROGRAM SOURCE BILL TARBALL: the static program, its manual pages and completions, which it writes itself, the licences, and what is inside."""
+"""tarball.py PROGRAM SOURCE BILL TARBALL: the static program, its manual pages and completions, which it writes itself, the pipelines' steps, the licences, and what is inside."""
 import io
 import os
 import re
@@ -12,8 +12,9 @@ def written_by(program, *words):
 
 
 def manuals(program):
-    overview = written_by(program, "--help").decode().split("Subcommands:")[1]
-    names = re.findall(r"^  ([a-z][a-z-]*) ", overview, re.MULTILINE)
+    names = re.findall(r"^  ([a-z][a-z-]*)  ", written_by(program, "--help").decode(), re.MULTILINE)  # a name and, in the next column, what it is for
+    if "estimate" not in names:
+        sys.exit("no command stands in the program's --help")
     yield "share/man/man1/plimsoll.1", written_by(program, "man")
     for name in names:
         if name != "formula":
@@ -34,6 +35,8 @@ def main(program, source, bill, tarball):
         archive.add(program, f"{top}/bin/plimsoll")
         archive.add(os.path.join(source, "LICENSE"), f"{top}/LICENSE")
         archive.add(bill, f"{top}/share/doc/plimsoll/plimsoll.cdx.json")
+        for path in ("ci/github/action.yml", "ci/gitlab/plimsoll-gate.yml"):  # steps that run the program in pipelines
+            archive.add(os.path.join(source, path), f"{top}/share/plimsoll/{path}")
         for library in ("uPlot", "yaml-cpp"):
             archive.add(os.path.join(source, "third_party", library.lower(), "LICENSE"), f"{top}/LICENSE.{library}")
         for name, text in [*manuals(program), *completions(program)]:

@@ -25,8 +25,16 @@ double share_of(const Arguments& arguments, const std::string& name, double usua
   return percent / 100;
 }
 
+/// --fail-on tight: whether a tight run fails, too.
+bool fails_on_tight(const Arguments& arguments) {
+  if (!arguments.has("--fail-on")) return false;
+  if (arguments["--fail-on"] != "tight") fail("'" + arguments["--fail-on"] + "' is nothing to fail on", "--fail-on", "tight (what does not fit fails anyway)");
+  return true;
+}
+
 int run_gate(const Arguments& arguments) {
   GateOptions options;
+  options.fail_on_tight = fails_on_tight(arguments);
   options.on = arguments["--on"];
   options.memory = share_of(arguments, "--memory", options.memory);
   options.time = share_of(arguments, "--time", options.time);
@@ -59,7 +67,8 @@ Command gate_command() {
       {Option::value, "--baseline", "the file that --write-baseline wrote", false, {}},
       {Option::value, "--write-baseline", "write what is predicted now", false, {}},
       {Option::value, "--memory", "how much reserved memory may grow, +2% unless told", false, {}},
-      {Option::value, "--time", "how much a step may slow, +3% unless told", false, {}},
+      {Option::value, "--time", "how much longer a token may take, +3% unless told", false, {}},
+      {Option::value, "--fail-on", "tight: a run that may not fit fails, too", false, {}},
       {Option::value, "--junit", "write JUnit's XML", false, {}},
       {Option::value, "--markdown", "write a table for a comment", false, {}},
       {Option::value, "--benchmark", "write github-action-benchmark's JSON (customSmallerIsBetter)", false, {}}};

@@ -1,8 +1,12 @@
 """Other programs' files in, and out again: --from, --show-resolved, a launch line behind --, export, gate, and the steps of ci/ as they stand."""
+import hashlib
 import json
 import os
 import re
+import shutil
 import subprocess
+import sys
+import tarfile
 import tempfile
 
 from driver import PROGRAM, SOURCE, Checks, run
@@ -65,8 +69,8 @@ def gates(checks, folder):
             first = run("gate", "case.json", "--write-baseline", "base.json", folder=folder)
             checks.check(first.code == 0, f"gate --write-baseline: {first.err[:200]}")
         for path in ("github/action.yml", "gitlab/plimsoll-gate.yml"):
-            scripts = steps(os.path.join(SOURCE, "ci", path))
-            checks.check(len(scripts) == 1, f"{path} has {len(scripts)} scripts")
+            scripts = steps(os.path.join(SOURCE, "ci", path))[-1:]
+            checks.check(len(scripts) == 1, f"{path} has no script")
             summary = os.path.join(folder, "summary.md")
             environment = dict(os.environ, FILES="case.json", BASELINE="base.json", ON="", MEMORY="+2%", TIME="+3%", PLIMSOLL=PROGRAM, GITHUB_STEP_SUMMARY=summary)
             for script in scripts:
@@ -75,6 +79,31 @@ def gates(checks, folder):
                 checks.check("case.json" in done.stdout, f"{path} prints {done.stdout[:200]}")
         with open(os.path.join(folder, "plimsoll-gate.json"), encoding="utf-8") as file:
             checks.check(all({"name", "unit", "value"} <= set(entry) for entry in json.load(file)), "github-action-benchmark's JSON lacks a key")
+
+
+def fetches(checks, folder):
+    """The tarball holds what its pipelines name, and their first steps unpack it where the next one looks; another file is refused by its hash."""
+    tarball, bill = os.path.join(folder, "plimsoll-0-static.tar.gz"), os.path.join(folder, "bill.json")
+    with open(bill, "w", encoding="utf-8") as file:
+        file.write("{}")
+    made = subprocess.run([sys.executable, os.path.join(SOURCE, "packaging", "tarball.py"), PROGRAM, SOURCE, bill, tarball], capture_output=True, text=True)
+    checks.check(made.returncode == 0, f"tarball.py: {made.stderr[-300:]}")
+    with tarfile.open(tarball) as archive:
+        names = {name.split("/", 1)[1] for name in archive.getnames()}
+    checks.check({"bin/plimsoll", "share/man/man1/plimsoll-estimate.1", "share/man/man1/plimsoll-mcp.1", "share/plimsoll/ci/github/action.yml"} <= names, f"the tarball holds {sorted(names)}")
+    if not shutil.which("curl"):
+        return
+    with open(tarball, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
+    for path, prefix in (("github/plan.yml", ""), ("gitlab/plimsoll-gate.yml", "PLIMSOLL_")):
+        script = steps(os.path.join(SOURCE, "ci", path))[0]
+        for said, right in ((digest, True), ("0" * 64, False)):
+            there = os.path.join(folder, f"{path.split('/')[0]}-{right}")
+            os.mkdir(there)
+            environment = dict(os.environ, **{prefix + "URL": "file://" + tarball, prefix + "SHA256": said})
+            done = subprocess.run(["bash", "-euo", "pipefail", "-c", script], cwd=there, env=environment, capture_output=True, text=True)
+            unpacked = os.path.exists(os.path.join(there, "plimsoll", "bin", "plimsoll"))
+            checks.check((done.returncode == 0) == right and unpacked == right, f"{path}, right hash {right}: exit {done.returncode}, {done.stderr[:200]}")
 
 
 def launches(checks, folder):
@@ -104,6 +133,7 @@ def main():
         launches(checks, folder)
         writes(checks, folder)
         gates(checks, folder)
+        fetches(checks, folder)
     checks.finish()
 
 

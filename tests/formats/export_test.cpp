@@ -252,12 +252,63 @@ TEST(Gate, GrowthBeyondTheAllowedFails) {
   std::vector<GateCase> same = {gate_case(file("2"), {})}, more = {gate_case(file("4"), {})}, less = {gate_case(file("1"), {})};
   for (auto* cases : {&same, &more, &less}) compare_with_baseline(*cases, baseline, {});
   EXPECT_TRUE(same.front().failures.empty());
-  EXPECT_TRUE(less.front().failures.empty());
+  // A sequence less of memory, and a step whose host decides: as long, for half the tokens.
+  ASSERT_EQ(less.front().failures.size(), 1u);
+  EXPECT_NE(less.front().failures.front().find("it slowed from"), std::string::npos) << less.front().failures.front();
   EXPECT_GE(more.front().failures.size(), 1u) << gate_text(more);
   EXPECT_NE(gate_junit(more).find("failures=\"1\""), std::string::npos);
   EXPECT_NE(gate_markdown(more).find("❌"), std::string::npos);
   const std::vector<GateCase> broken = {gate_case(folder.path("none.yaml"), {})};
   EXPECT_EQ(broken.front().failures.size(), 1u);
+}
+
+// A step that is longer because it trains more tokens is no slower; that it holds more is another matter.
+TEST(Gate, ALargerBatchIsNoSlowerStep) {
+  GateCase now;
+  now.name = "a.json";
+  now.verdict = "fits";
+  now.reserved = 100;
+  now.step_seconds = 1.9;
+  now.tokens_per_second = 2000;
+  GateCase before = now;
+  before.step_seconds = 1;
+  before.tokens_per_second = 1900;
+  const Folder folder;
+  const std::string baseline = folder.write("base.json", gate_baseline({before}));
+  std::vector<GateCase> cases = {now};
+  compare_with_baseline(cases, baseline, {});
+  EXPECT_TRUE(cases.front().failures.empty()) << gate_text(cases);
+  EXPECT_NE(gate_text(cases).find("step +90.0 %, speed +5.3 %"), std::string::npos) << gate_text(cases);
+}
+
+// A case of the baseline that was not run is told in every form, and fails nothing.
+TEST(Gate, WhatWasNotRunIsTold) {
+  GateCase a, b;
+  a.name = "a.json", b.name = "b.json";
+  a.verdict = b.verdict = "fits";
+  const Folder folder;
+  const std::string baseline = folder.write("base.json", gate_baseline({a, b}));
+  std::vector<GateCase> cases = {a};
+  compare_with_baseline(cases, baseline, {});
+  ASSERT_EQ(cases.size(), 2u);
+  EXPECT_TRUE(cases[1].missing && cases[1].failures.empty());
+  for (const std::string& text : {gate_text(cases), gate_markdown(cases), gate_junit(cases)})
+    EXPECT_NE(text.find("in the baseline, not run"), std::string::npos) << text;
+  EXPECT_EQ(gate_benchmark(cases).find("b.json"), std::string::npos);
+}
+
+// --fail-on tight. Llama-3.1-8B with FSDP2 on 16 H100 has a band that reaches beyond the device.
+TEST(Gate, ATightRunFailsWhereAsked) {
+  const Folder folder;
+  const std::string file = folder.write("case.json", "{\"model\": \"llama-3.1-8b\", \"on\": \"2x8xh100-sxm\", \"framework\": \"accelerate\", "
+                                                     "\"data_parallel\": \"fsdp2\", \"seq_len\": 8192, \"micro_batch\": 1}");
+  GateOptions strict;
+  strict.fail_on_tight = true;
+  const GateCase usual = gate_case(file, {}), asked = gate_case(file, strict);
+  ASSERT_EQ(usual.verdict, "tight") << gate_text({usual});
+  EXPECT_TRUE(usual.failures.empty());
+  ASSERT_EQ(asked.failures.size(), 1u);
+  EXPECT_EQ(asked.failures.front().substr(0, 6), "tight:");
 }
 
 }  // namespace
