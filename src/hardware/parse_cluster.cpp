@@ -168,6 +168,7 @@ Cluster parse_cluster(const std::string& said) {
   const std::int64_t first = take_count(rest);
   const std::int64_t second = first > 0 ? take_count(rest) : 0;
   const std::string device(rest);
+  if (device.empty()) fail("'" + text.substr(0, 64) + "' counts devices and names none", {}, "8xmi300x");
   if (second == 0) return cluster_of(device, std::max<std::int64_t>(first, 1), 0, text);
   if (second > kMostGpus / first) fail(text + " is no sensible number of GPUs", {}, "1 to " + with_thousands(kMostGpus));
   return cluster_of(device, first * second, static_cast<int>(second), text);

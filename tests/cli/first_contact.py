@@ -50,7 +50,7 @@ def unknown_hub_name(checks):
 def meant(checks):
     """Names as people type them: what was meant is named, and the first name that comes to mind is not the wrong one."""
     for arguments, says in ((["estimate", "gpt2", "--on", "4xrtx409"], "'rtx4090'"), (["estimate", "gpt2", "--on", "a100x8"], "8xa100"),
-                            (["hardware", "MI300"], "'mi300x'"), (["hardware", "a100-80g"], "'a100-80gb-sxm'"), (["models", "vit-l"], "'vit-l16'"),
+                            (["hardware", "MI300"], "'mi300x'"), (["hardware", "a100-80gb-sx"], "'a100-80gb-sxm'"), (["models", "vit-l"], "'vit-l16'"),
                             (["models", "Qwen3-8"], "'qwen3-8b'"), (["help", "estimat"], "'estimate'"), (["version"], "'--version'"),
                             (["estimate", "gpt2", "--on", "8xh100", "--gradient-checkpointing"], "'--recompute'"),
                             (["estimate", "gpt2", "--on", "8xh100", "--per-device-train-batch-size", "4"], "'--micro-batch'"),
