@@ -6,6 +6,7 @@
 #include "estimate/rank_groups.hpp"
 #include "framework/nanotron.hpp"
 #include "hardware/read_values.hpp"
+#include "play/host_slowdown.hpp"
 #include "plimsoll/cost.hpp"
 #include "program/lower.hpp"
 #include "units/json_reader.hpp"
@@ -52,6 +53,30 @@ HostPace read_host_pace() {
 const HostPace& host_pace() {
   static const HostPace pace = read_host_pace();
   return pace;
+}
+
+/// hardware/hosts.json, "software": what a host takes `slowdown` times as long for, of these frameworks under releases of a package before one.
+struct SlowSoftware {
+  std::vector<std::string> frameworks;
+  Package package;
+  Release before;
+  double slowdown;
+
+  bool runs(const Strategy& resolved) const {
+    return resolved.releases.of(package) < before &&
+           std::find(frameworks.begin(), frameworks.end(), resolved.framework) != frameworks.end();
+  }
+};
+
+std::vector<SlowSoftware> read_slow_software() {
+  const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
+  std::vector<SlowSoftware> all;
+  for (const JsonValue& each : document.root()["software"].elements()) {
+    const auto [package, before] = parse_release(each["package"].text(), each["before"].text(), "hardware/hosts.json");
+    all.push_back({{}, package, before, hardware::read_sourced(each["slowdown"], hardware::pace_value).value});
+    for (const JsonValue& framework : each["frameworks"].elements()) all.back().frameworks.push_back(framework.text());
+  }
+  return all;
 }
 
 std::vector<double> kernel_prices(const StepProgram& program, const Accelerator& device) {
@@ -129,6 +154,12 @@ void set_launches_behind(PlayMemoryOptions& options, const StepProgram& program,
   const std::int64_t entries = entries_of_passes(program) / passes;
   const double reached = lead.most * static_cast<double>(entries);
   options.launches_behind = std::clamp(static_cast<std::int64_t>(reached), std::int64_t{1}, options.launches_behind);
+}
+
+void set_software_pace(Pricing& pricing, const Strategy& resolved) {
+  static const std::vector<SlowSoftware> all = read_slow_software();
+  for (const SlowSoftware& each : all)
+    if (each.runs(resolved)) slow_down(pricing.host, each.slowdown);
 }
 
 void set_nanotron_pace(Pricing& pricing, const Strategy& resolved) {

@@ -1,4 +1,4 @@
-// Whether the device or its host is the slower one in a step of nanotron's, and so how far apart they are.
+// Which host a run has: what its software makes of it, and in a step of nanotron's whether the device or its host is the slower one.
 #pragma once
 
 #include "plimsoll/hardware.hpp"
@@ -15,6 +15,9 @@ namespace plimsoll::estimation {
 /// program says so, else, unless hosts meet, sooner or later in a step of many micro-batches. A step of one or two micro-batches is as far
 /// behind as its own passes make it.
 void set_launches_behind(PlayMemoryOptions& options, const StepProgram& program, const Cluster& cluster, const Strategy& resolved);
+
+/// What the host takes longer for under software that is slower than that whose pace is given (hardware/hosts.json, "software").
+void set_software_pace(Pricing& pricing, const Strategy& resolved);
 
 /// What nanotron's hosts hold up, by the code of the day (framework/nanotron.hpp): a host's time for every collective; where the hosts of a
 /// group meet, the least that a tensor-parallel collective takes; and what a message of its pipeline took before 27 December 2024.

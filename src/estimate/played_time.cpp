@@ -88,6 +88,7 @@ Pricing run_pricing(const Cluster& cluster, const Strategy& resolved, const std:
   const ModelCode code = profile_of(resolved).code;
   Pricing pricing = pricing_of(cluster, groups, name_of(code));
   pricing.blocking = resolved.launch_blocking;
+  set_software_pace(pricing, resolved);
   if (code == ModelCode::nanotron) set_nanotron_pace(pricing, resolved);
   if (code == ModelCode::megatron_te) replay_graphs(pricing, resolved.cuda_graph);
   return pricing;

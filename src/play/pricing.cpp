@@ -4,6 +4,7 @@
 #include <string>
 
 #include "hardware/read_values.hpp"
+#include "play/host_slowdown.hpp"
 #include "plimsoll/play.hpp"
 #include "plimsoll/power_limit.hpp"
 #include "units/json_reader.hpp"
@@ -58,16 +59,6 @@ double slowdown_beside(const std::string& accelerator) {
   return at == slowdowns.end() ? 1 : at->second;
 }
 
-void slow_down(HostPace& host, double slowdown) {
-  for (Seconds& work : host.work) work *= slowdown;
-  host.launch *= slowdown;
-  host.wakes *= slowdown;
-}
-
-}  // namespace
-
-namespace {
-
 /// hardware/hosts.json, "fleet": half the range of products' rates among the devices of a run.
 struct FleetSpread {
   double usual = 0;
@@ -93,6 +84,13 @@ double pace_of_slowest(std::int64_t devices, const std::string& family) {
 }
 
 }  // namespace
+
+void slow_down(HostPace& host, double slowdown) {
+  for (std::size_t i = 0; i < kHostWorks; ++i)
+    if (static_cast<HostWork>(i) != HostWork::memory_traffic) host.work[i] *= slowdown;
+  host.launch *= slowdown;
+  host.wakes *= slowdown;
+}
 
 Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>& groups, std::string_view framework) {
   Pricing pricing;

@@ -30,5 +30,21 @@ TEST(RunPricing, AGraphOfTheWholeStepPutsKernelsCloserTogether) {
   EXPECT_FALSE(in_part.replayed.empty());
 }
 
+// hardware/hosts.json, "software": Megatron-LM under PyTorch 1.9 issues 1.65 times as slowly as under 2.0; transformers does not.
+TEST(RunPricing, MegatronBeforePyTorch2HasASlowerHost) {
+  const Cluster cluster = parse_cluster("8xa100-80gb-sxm");
+  const auto host = [&](const char* framework, const char* torch) {
+    Strategy said;
+    set_options(said, {{"framework", framework}, {"micro_batch", "1"}, {"seq_len", "1024"}});
+    said.releases.put(Package::torch, parse_release("torch", torch, "").second);
+    return run_pricing(cluster, resolve(said, load_model("gpt2"), cluster), {}).host;
+  };
+  const HostPace old = host("megatron-lm", "1.9"), later = host("megatron-lm", "2.0");
+  for (std::size_t i = 0; i < kHostWorks; ++i)
+    EXPECT_NEAR(old.work[i].value, (static_cast<HostWork>(i) == HostWork::memory_traffic ? 1 : 1.65) * later.work[i].value, 1e-12);
+  EXPECT_NEAR(old.launch.value, 1.65 * later.launch.value, 1e-12);
+  EXPECT_EQ(host("transformers", "1.13").launch.value, host("transformers", "2.0").launch.value);
+}
+
 }  // namespace
 }  // namespace plimsoll::estimation
