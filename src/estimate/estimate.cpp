@@ -71,13 +71,19 @@ double kernel_flops(const std::vector<RankReport>& ranks) {
   return flops;
 }
 
+/// The arithmetic that products run in: what a model FLOP utilisation is held against.
+MathType arithmetic_of(const Strategy& strategy) {
+  const MathType type = math_of(strategy.compute_dtype.value_or(DType::bf16));
+  return type == MathType::fp32 && strategy.tf32 ? MathType::tf32 : type;
+}
+
 FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy& strategy, const std::vector<RankReport>& ranks,
                      double tokens_per_second, Basis basis) {
   FlopsReport report;
   const bool adapters = strategy.lora || strategy.peft;
   const double sequence = static_cast<double>(strategy.seq_len), tokens = static_cast<double>(strategy.global_batch) * sequence;
   const double frozen_gradients = adapters ? flops::weight_products(model, lengths_of(strategy)) / sequence : 0;
-  report.peak_flops_per_second = cluster.accelerator.peak(math_of(strategy.compute_dtype.value_or(DType::bf16))).value;
+  report.peak_flops_per_second = cluster.accelerator.peak(arithmetic_of(strategy)).value;
   flops::Setting setting;
   setting.sequence = strategy.seq_len;
   for (const flops::Convention& convention : flops::conventions()) {

@@ -119,6 +119,7 @@ TEST(Drawn, StrategiesAreAnsweredOrRefusedByName) {
       ++answered;
       EXPECT_GT(report.time.step_seconds.expected, 0) << seed << ": " << drawn.text();
       EXPECT_GT(report.worst_rank().memory.device.expected, 0) << seed << ": " << drawn.text();
+      EXPECT_LE(report.flops.hfu, 1) << seed << ": " << drawn.text() << ": more FLOPs than the device's peak";
     } catch (const Error& error) {
       ASSERT_NE(error.code(), ErrorCode::internal) << seed << ": " << drawn.text() << ": " << error.what();
     } catch (const std::exception& error) {
