@@ -3,6 +3,7 @@
 #include <string>
 
 #include "framework/megatron.hpp"
+#include "framework/model_classes.hpp"
 #include "framework/resolver.hpp"
 #include "framework/torchtitan.hpp"
 #include "framework/transformers.hpp"
@@ -58,7 +59,8 @@ void resolve_framework(Resolver& r) {
   if (!profile.refused.empty()) refuse(profile.title + " is not modelled: " + profile.refused);
   if (s.megatron.layer_spec.empty()) s.megatron.layer_spec = megatron_layer_spec(s, profile.layer_spec);
   complete_releases(r);
-  if (profile.code == ModelCode::transformers) check_classes(s, r.model);
+  if (profile.code == ModelCode::transformers) check_classes(Package::transformers, s, r.model);
+  if (profile.code == ModelCode::torchtitan) check_classes(Package::torchtitan, s, r.model);
 }
 
 AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {

@@ -1,57 +1,25 @@
 // Hugging Face's modules, run eagerly by a plain PyTorch loop, Trainer, Accelerate or PEFT.
 #include "framework/transformers.hpp"
 
-#include <map>
 #include <set>
 
-#include "data/shipped_files.hpp"
 #include "framework/catalogue.hpp"
+#include "framework/model_classes.hpp"
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "strategy/msamp.hpp"
-#include "units/json_reader.hpp"
 
 namespace plimsoll::framework {
-namespace {
-
-using Since = std::map<std::string, Release>;
-
-/// Model types and the release from which something holds of their classes: a part of models/releases.json.
-Since read_since(const char* part) {
-  constexpr const char* kTable = "models/releases.json";
-  const JsonDocument document = JsonDocument::parse(data::find_shipped_file(kTable)->text, kTable);
-  const JsonValue types = document.root()["packages"]["transformers"][part];
-  Since since;
-  for (const std::string& type : types.keys()) since.emplace(type, Release::parse(types[type].text()).value());
-  return since;
-}
-
-/// The first release that was read in which a model type has classes (models/releases.json).
-Release classes_came_with(const std::string& model_type) {
-  static const Since since = read_since("classes");
-  const auto found = since.find(model_type);
-  return found == since.end() ? facts_of(Package::transformers).oldest : found->second;
-}
-
-}  // namespace
 
 bool has_sdpa(const std::string& model_type, const Release& release) {
   static const std::set<std::string> without = {"bloom",   "codegen", "deberta", "deberta-v2", "gemma2",    "gpt_neo",
                                                 "gpt_oss", "gptj",    "mpnet",   "mpt",        "vaultgemma"};
-  static const Since since = read_since("sdpa");
+  static const TypesSince since = types_since(Package::transformers, "sdpa");
   const auto found = since.find(model_type);
   return without.count(model_type) == 0 && !(release.with_date(0) < (found == since.end() ? Release(4, 36) : found->second));
 }
 
 bool checkpoints_reentrantly(const Strategy& s) { return !s.releases.of(Package::transformers).since(5, 0); }
-
-void check_classes(const Strategy& s, const Model& model) {
-  const Release release = s.releases.of(Package::transformers), came = classes_came_with(model.model_type);
-  if (!(release.with_date(0) < came)) return;
-  const std::string first = came.text();
-  fail("transformers " + release.text() + " has no " + model.model_type + ", whose classes came with " + first, "releases.transformers",
-       first + " or later");
-}
 
 namespace {
 

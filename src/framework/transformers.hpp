@@ -15,7 +15,4 @@ bool has_sdpa(const std::string& model_type, const Release& release);
 /// gradient_checkpointing_enable()'s use_reentrant where nothing is said: true before 5.0 (modeling_utils.py).
 bool checkpoints_reentrantly(const Strategy& s);
 
-/// Throws Error where the release has no classes of the model's type.
-void check_classes(const Strategy& s, const Model& model);
-
 }  // namespace plimsoll::framework

@@ -265,6 +265,18 @@ TEST(Resolve, TorchtitanHasNoPipelineOfTiedTables) {
   EXPECT_THROW(resolve(said, model, gpus(1, 8)), Error);
 }
 
+// pytorch/torchtitan: "Adding Qwen3 model to the experiments folder" (#1429) of 18 August 2025.
+TEST(Resolve, TorchtitanHasQwen3SinceAugust2025) {
+  const auto with = [](const char* release) {
+    Strategy said;
+    set_options(said, {{"framework", "torchtitan"}, {"micro_batch", "1"}, {"seq_len", "64"}});
+    said.releases.put(Package::torchtitan, parse_release("torchtitan", release, "").second);
+    return resolve(said, load_model("qwen3-0.6b"), parse_cluster("8xh100-sxm"));
+  };
+  for (const char* before : {"2025-03", "0.1", "2025-08-17"}) EXPECT_THROW((void)with(before), Error) << before;
+  for (const char* since : {"2025-08-18", "0.2", "0.3.0"}) EXPECT_NO_THROW((void)with(since)) << since;
+}
+
 TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
   EXPECT_TRUE(contains(error_of(R"({"framework": "transformers", "tp": 2})"), "transformers: tensor parallelism is not modelled"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtitan", "zero": 2})"), "torchtitan has no data_parallel zero2"));

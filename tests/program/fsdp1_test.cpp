@@ -74,6 +74,11 @@ TEST(FirstFsdp, ARootWithoutParametersGathersNothingAhead) {
   EXPECT_GE(kernels_before_the_gather("15000000"), 2 + 3);
 }
 
+// The same with whole parameters: the root has no gradient to show.
+TEST(FirstFsdp, ARootWithoutParametersHasNoGradient) {
+  EXPECT_NO_THROW(collectives_of("pythia-70m", {{"framework", "accelerate"}, {"fsdp", "none"}, {"fsdp.min_num_params", "1000"}}));
+}
+
 // PEFT's fsdp_auto_wrap_policy: of 6 layers each has an adapter of two matrices, so 6 · 3 units and the root. Forward gathers them all,
 // backward all but the root, which was not given back; the adapters' 12 gradients alone are reduced. What surrounds them is frozen.
 TEST(FirstFsdp, AdaptersAreUnitsOfTheirOwn) {

@@ -405,6 +405,7 @@ void Fsdp1Unit::reduce_whole(Tensor gradient) {
 
 /// prepare_gradient_for_optim: the optimizer's tensors get views of the reduced gradient.
 void Fsdp1Unit::show_gradient() {
+  if (pieces_.empty()) return;  // a root whose modules are all in units of their own
   if (!sharded()) reduced_ = gathered_.grad();
   if (!reduced_) return;
   if (owner_.settings_.offload_to_host) {
