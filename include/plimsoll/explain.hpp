@@ -31,8 +31,17 @@ struct Change {
   Bytes saved;                     ///< device bytes of the explained rank, expected; negative where it takes more
   Bytes device;                    ///< what is needed with it
   Verdict verdict;                 ///< of the run with it
-  std::optional<double> slowdown;  ///< step time with it over step time without, both read the same way; empty where they cannot be
+  std::optional<double> slowdown;  ///< time of a sequence with it over that without, both read the same way; empty where they cannot be
   bool fewer_bits = false;         ///< numbers are held or multiplied in fewer bits with it: the run's results change
+  bool larger_batch = false;       ///< a step has more sequences with it: the run's results change
+};
+
+/// The collectives of a step that are of one kind, in one group and of one type.
+struct DearCollective {
+  std::string what;           ///< "reduce-scatter of fp32 gradients over 16 GPUs of 2 nodes"
+  std::int64_t launches = 0;  ///< of the explained rank, in a step
+  Bytes bytes;                ///< of the full buffers, all together
+  Seconds seconds, exposed;   ///< of all of them; while nothing else of the step ran beside them
 };
 
 /// A change that cannot be compared, and why.
@@ -45,7 +54,9 @@ struct Explanation {
   std::size_t rank = 0;                    ///< the explained one, index in report.ranks
   std::vector<PeakGroup> alive;            ///< largest first; empty where the rank has no program
   std::vector<Change> changes;             ///< those that save memory, the largest saving first
-  std::vector<Change> faster;              ///< those that make the step shorter, the fastest first
+  std::vector<Change> faster;              ///< those that make a sequence take less, the fastest first
+  std::vector<std::string> causes;         ///< what the step's time is, beside its kernels: sentences, the largest first
+  std::vector<DearCollective> collectives; ///< those of a thousandth of the step or more, the longest first; none where it was not played
   std::vector<Incomparable> incomparable;  ///< played against closed form: their difference would be that of two methods
 
   const RankReport& explained() const { return report.ranks[rank]; }

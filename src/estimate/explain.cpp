@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "estimate/causes.hpp"
 #include "estimate/rank_groups.hpp"
 #include "estimate/rank_memory.hpp"
 #include "estimate/single_changes.hpp"
@@ -37,9 +38,13 @@ struct Tried {
   Strategy strategy;
 };
 
-/// Step time with a change over step time without.
+/// Time of a token (of an image, where samples are images) with a change over that without.
 std::optional<double> slowdown_of(const TimeReport& before, const TimeReport& after) {
   if (before.basis != after.basis) return {};
+  if (before.tokens_per_second_per_gpu > 0 && after.tokens_per_second_per_gpu > 0)
+    return before.tokens_per_second_per_gpu / after.tokens_per_second_per_gpu;
+  if (before.images_per_second_per_gpu > 0 && after.images_per_second_per_gpu > 0)
+    return before.images_per_second_per_gpu / after.images_per_second_per_gpu;
   return after.step_seconds.expected / before.step_seconds.expected;
 }
 
@@ -57,7 +62,7 @@ std::optional<Tried> compare(const Model& model, const Cluster& cluster, const S
     }
     const Bytes device(static_cast<std::int64_t>(after.device.expected));
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
-    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(explanation.report.time, report.time), change.fewer_bits},
+    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(explanation.report.time, report.time), change.fewer_bits, change.larger_batch},
                  change.strategy};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
@@ -153,6 +158,17 @@ std::optional<Change> fitting_changes(const Model& model, const Cluster& cluster
   return {};
 }
 
+/// Why the step takes its time, where it was played and is not too long to be kept piece by piece.
+void add_causes(const Model& model, const Cluster& cluster, const Strategy& strategy, const Strategy& resolved, Explanation& explanation) {
+  if (explanation.report.time.basis != Basis::played) return;
+  try {
+    for (const RankTimeline& rank : rank_timelines(model, cluster, strategy))
+      if (rank.stage == explanation.explained().stage) find_causes(rank, pricing_of_run(model, cluster, strategy), resolved, explanation);
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+  }
+}
+
 }  // namespace
 
 PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Strategy& strategy, std::int64_t stage) {
@@ -177,6 +193,7 @@ Explanation explain(const Model& model, const Cluster& cluster, const Strategy& 
   const std::vector<Tried> tried = try_all(model, cluster, changes, explanation);
   explanation.changes = changes_of(savings_of(tried));
   explanation.faster = changes_of(gains_of(tried));
+  add_causes(model, cluster, strategy, resolved, explanation);
   return explanation;
 }
 

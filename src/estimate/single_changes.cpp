@@ -85,6 +85,7 @@ class Changes {
   std::vector<SingleChange> of_time() && {
     less_recompute();
     larger_batch();
+    accumulate();
     less_sharding();
     faster_kernels();
     overlap();
@@ -153,6 +154,17 @@ class Changes {
   void larger_batch() {
     const std::int64_t passes = r_.global_batch / std::max<std::int64_t>(r_.micro_batch * r_.dp, 1);
     if (passes % 2 == 0) batch_of(2 * r_.micro_batch);
+  }
+
+  /// Gradients that are reduced once for more sequences, where nobody said how many a step has.
+  void accumulate() {
+    constexpr std::int64_t kMore = 4;
+    if (r_.dp <= 1 || said_.global_batch > 0) return;
+    const std::int64_t passes = r_.global_batch / std::max<std::int64_t>(r_.micro_batch * r_.dp, 1);
+    const std::size_t known = changes_.size();
+    add({{{"grad_accum", std::to_string(kMore * passes)}}, {{"micro_batches_per_step", std::to_string(kMore * passes)}},
+         {{"global_batch", std::to_string(kMore * r_.global_batch)}}});
+    if (changes_.size() > known) changes_.back().larger_batch = true;
   }
 
   /// What is not divided need not be gathered.

@@ -14,6 +14,7 @@ struct SingleChange {
   std::string flag;   ///< as on the command line: "--recompute full"
   Strategy strategy;  ///< what was said, with that change
   bool fewer_bits = false;  ///< numbers are held or multiplied in fewer bits with it
+  bool larger_batch = false;  ///< a step has more sequences with it
 };
 
 /// The changes that could save memory and that the framework takes: what is appended to the command line as `flag` gives `strategy`.

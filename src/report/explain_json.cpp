@@ -51,7 +51,22 @@ Json changes_array(const std::vector<Change>& changes) {
                      {"device_bytes", change.device.count},
                      {"verdict", name_of(change.verdict)},
                      {"step_time_ratio", change.slowdown ? Json(*change.slowdown) : Json()},
-                     {"fewer_bits", change.fewer_bits}});
+                     {"fewer_bits", change.fewer_bits},
+                     {"larger_batch", change.larger_batch}});
+  return array;
+}
+
+Json kernels_array(const std::vector<DearKernel>& dearest) {
+  Json array = Json::array();
+  for (const DearKernel& each : dearest)
+    array.push_back({{"kernel", each.what}, {"label", each.label}, {"launches", each.launches}, {"seconds", each.seconds.value}, {"bound_by", each.limit}});
+  return array;
+}
+
+Json collectives_array(const std::vector<DearCollective>& collectives) {
+  Json array = Json::array();
+  for (const DearCollective& each : collectives)
+    array.push_back({{"collective", each.what}, {"launches", each.launches}, {"bytes", each.bytes.count}, {"seconds", each.seconds.value}, {"exposed_seconds", each.exposed.value}});
   return array;
 }
 
@@ -77,6 +92,9 @@ std::string to_json(const Explanation& explanation) {
       {"alive", alive_array(explanation.alive)},
       {"changes", changes_array(explanation.changes)},
       {"step_seconds", explanation.report.time.step_seconds.expected},
+      {"causes", explanation.causes},
+      {"dearest", kernels_array(explanation.report.time.dearest)},
+      {"collectives", collectives_array(explanation.collectives)},
       {"faster", changes_array(explanation.faster)},
       {"not_compared", incomparable_array(explanation.incomparable)},
   };

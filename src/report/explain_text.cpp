@@ -110,7 +110,7 @@ std::size_t longest_flag(const std::vector<Change>& changes) {
   return width;
 }
 
-const char* bits_of(const Change& change) { return change.fewer_bits ? ", fewer bits" : ""; }
+const char* aside_of(const Change& change) { return change.fewer_bits ? ", fewer bits" : change.larger_batch ? ", a larger batch" : ""; }
 
 std::string savings_section(const Explanation& explanation, const TextStyle& style) {
   std::string text = painted(style, Ink::heading, "what would lower device memory most, one change at a time") + "\n";
@@ -119,7 +119,7 @@ std::string savings_section(const Explanation& explanation, const TextStyle& sty
   for (const Change& change : explanation.changes) {
     const std::string time = change.slowdown ? fmt::format("step × {:.2f}", *change.slowdown) : "its step time is not modelled";
     text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, {}{}\n", change.flag, width, to_string(change.saved), to_string(change.device),
-                        painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), time, bits_of(change));
+                        painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), time, aside_of(change));
   }
   for (const Incomparable& other : explanation.incomparable)
     text += wrapped("  - ", fmt::format("{} is not compared, played against closed form: {}", other.flag, printable(other.reason)), style.width);
@@ -138,15 +138,39 @@ std::string step_section(const TimeReport& time, const TextStyle& style) {
   return text;
 }
 
+std::string launches_of(std::int64_t count) { return fmt::format("{} launch{}", count, count == 1 ? "" : "es"); }
+
+/// Why the step takes its time: what its device waits for, and the kernels and collectives that take most.
+std::string causes_section(const Explanation& explanation, const TextStyle& style) {
+  std::string text;
+  for (const std::string& sentence : explanation.causes) text += wrapped("  - ", printable(sentence), style.width);
+  const double step = explanation.report.time.step_seconds.expected;
+  constexpr std::size_t kMost = 5;
+  const auto share = [&](Seconds seconds) { return fmt::format("{:>3.0f} %", 100 * seconds.value / step); };
+  if (!explanation.report.time.dearest.empty()) text += painted(style, Ink::heading, "its dearest kernels") + "\n";
+  for (std::size_t i = 0; i < std::min(kMost, explanation.report.time.dearest.size()); ++i) {
+    const DearKernel& kernel = explanation.report.time.dearest[i];
+    text += wrapped("  " + share(kernel.seconds) + "  ", fmt::format("{}, {} of {}, bound by {}: {}", to_string(kernel.seconds), launches_of(kernel.launches),
+                                                                    printable(kernel.label), kernel.limit, printable(kernel.what)), style.width);
+  }
+  if (!explanation.collectives.empty()) text += painted(style, Ink::heading, "its dearest collectives") + "\n";
+  for (std::size_t i = 0; i < std::min(kMost, explanation.collectives.size()); ++i) {
+    const DearCollective& each = explanation.collectives[i];
+    text += wrapped("  " + share(each.seconds) + "  ", fmt::format("{}, {} of it beside nothing: {}, {} in {}", to_string(each.seconds), to_string(each.exposed),
+                                                                  printable(each.what), to_string(each.bytes), launches_of(each.launches)), style.width);
+  }
+  return text;
+}
+
 std::string gains_section(const Explanation& explanation, const TextStyle& style) {
-  std::string text = step_section(explanation.report.time, style) + "\n" +
+  std::string text = step_section(explanation.report.time, style) + causes_section(explanation, style) + "\n" +
                      painted(style, Ink::heading, "what would make it faster, one change at a time") + "\n";
   if (explanation.faster.empty()) text += "  nothing that was tried\n";
   const double step = explanation.report.time.step_seconds.expected;
   const std::size_t width = longest_flag(explanation.faster);
   for (const Change& change : explanation.faster)
     text += fmt::format("  {:<{}}  × {:.3f}, to {:>8}, {:>10}, {}{}\n", change.flag, width, *change.slowdown,
-                        to_string(Seconds(step * *change.slowdown)), to_string(change.device), painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), bits_of(change));
+                        to_string(Seconds(step * *change.slowdown)), to_string(change.device), painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), aside_of(change));
   return text;
 }
 

@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <sstream>
 
@@ -39,13 +40,37 @@ std::string spoken(std::string_view name) {
   return text;
 }
 
+namespace {
+
+/// "GiB", "%", "ms,": what stands behind a number belongs to it.
+bool is_unit(std::string word) {
+  constexpr std::array<std::string_view, 17> kUnits{"%", "B", "KiB", "MiB", "GiB", "TiB", "KB", "MB", "GB", "TB", "ns", "us", "ms", "s", "W", "TFLOP/s", "tokens/s"};
+  word.resize(word.find_last_not_of(",.;:)") + 1);
+  return std::find(kUnits.begin(), kUnits.end(), word) != kUnits.end();
+}
+
+/// Words between which a line may end: a number and its unit are one.
+std::vector<std::string> unbroken(const std::string& text) {
+  std::vector<std::string> words;
+  std::istringstream all(text);
+  for (std::string word; all >> word;) {
+    const bool behind_number = !words.empty() && words.back().back() >= '0' && words.back().back() <= '9';
+    if (behind_number && is_unit(word))
+      words.back() += " " + word;
+    else
+      words.push_back(word);
+  }
+  return words;
+}
+
+}  // namespace
+
 std::string wrapped(const std::string& lead, const std::string& text, std::size_t columns) {
   const std::string indent(display_width(lead), ' ');
-  std::string out, line = lead, word;
-  std::istringstream words(text);
+  std::string out, line = lead;
   std::size_t width = display_width(lead);
   bool first = true;
-  while (words >> word) {
+  for (const std::string& word : unbroken(text)) {
     const std::size_t needed = display_width(word) + (first ? 0 : 1);
     if (!first && width + needed > columns) {
       out += line + "\n";

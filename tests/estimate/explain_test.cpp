@@ -1,5 +1,6 @@
 #include "plimsoll/explain.hpp"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -63,6 +64,30 @@ TEST(Explain, NoSuchStage) {
   EXPECT_THROW(explain(model, cluster, strategy, 1), Error);
   EXPECT_THROW(playable_rank(model, cluster, strategy, -1), Error);
   EXPECT_EQ(explain(model, cluster, strategy).explained().stage, 0);
+}
+
+// DDP of BERT-large over two nodes after one micro-batch: 1.25 GiB of gradients, more than its backward pass hides. Four micro-batches reduce
+// them once for four times the sequences.
+TEST(Explain, SaysWhatTheStepWaitsFor) {
+  const Model model = load_model("bert-large-uncased");
+  const Cluster cluster = parse_cluster("2x8xa100-80gb-sxm");
+  Strategy said;
+  set_options(said, {{"data_parallel", "ddp"}, {"micro_batch", "1"}, {"seq_len", "512"}});
+  const Explanation explanation = explain(model, cluster, said);
+  ASSERT_FALSE(explanation.causes.empty());
+  const std::string all = fmt::format("{}", fmt::join(explanation.causes, "\n"));
+  EXPECT_NE(all.find("GiB of fp32 gradients are summed over 16 GPUs of 2 nodes after a single micro-batch"), std::string::npos) << all;
+  ASSERT_FALSE(explanation.collectives.empty());
+  const DearCollective& longest = explanation.collectives.front();
+  EXPECT_EQ(longest.what, "all-reduce of fp32 gradients over 16 GPUs of 2 nodes");
+  EXPECT_GT(longest.exposed.value, 0);
+  EXPECT_LE(longest.exposed.value, longest.seconds.value);
+  const auto accumulated = std::find_if(explanation.faster.begin(), explanation.faster.end(), [](const Change& each) { return each.flag == "--grad-accum 4"; });
+  ASSERT_NE(accumulated, explanation.faster.end());
+  EXPECT_TRUE(accumulated->larger_batch);
+  EXPECT_LT(*accumulated->slowdown, 1);
+  set_options(said, {{"data_parallel", "ddp"}, {"micro_batch", "1"}, {"seq_len", "512"}, {"global_batch", "16"}});
+  for (const Change& change : explain(model, cluster, said).faster) EXPECT_FALSE(change.larger_batch) << change.flag << ": the batch was said";
 }
 
 }  // namespace

@@ -7,6 +7,10 @@
 namespace plimsoll {
 namespace {
 
+TEST(Layout, ANumberAndItsUnitStayOnOneLine) {
+  EXPECT_EQ(wrapped("", "optimizer 5 %, and 6.5 ms more", 11), "optimizer\n5 %, and\n6.5 ms more\n");
+}
+
 TEST(Layout, ABarIsFilledToTheEighthOfACell) {
   EXPECT_EQ(bar(0.5, 4), "██");
   EXPECT_EQ(bar(1.0 / 32, 4), "▏");  // an eighth of one of four cells
