@@ -1,4 +1,4 @@
-/// A hardware file of machines that tools describe.
+/// Hardware files of one's own: of machines that tools describe, and to begin with.
 #pragma once
 
 #include <string>
@@ -14,5 +14,10 @@ namespace plimsoll {
 /// All rates, and what was not seen, are those of the device's usual node, with provenance "assumed". Throws Error: unreadable,
 /// contradicting files, no device.
 Cluster read_machine(const std::vector<std::string>& files, const std::string& on);
+
+/// A hardware file to begin with: kind "gpu", that of the device `on`, or "cluster", of its usual nodes; empty: h100-sxm. Every number has what it
+/// is beside it and is marked as assumed, so that a report lists what still stands in; measured curves are left out. Throws Error: unknown kind or
+/// device.
+std::string hardware_template(const std::string& kind, const std::string& on);
 
 }  // namespace plimsoll

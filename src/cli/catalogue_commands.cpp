@@ -29,6 +29,7 @@ int run_graph(const Arguments& arguments) {
 }
 
 int run_hardware(const Arguments& arguments) {
+  if (arguments.has("--template")) return print_to(arguments, hardware_template(arguments["--template"], arguments["--on"])), kFits;
   if (arguments.has("--from")) return print_to(arguments, to_json(read_machine(arguments.all("--from"), arguments["--on"]))), kFits;
   if (arguments.has("--json")) return print(hardware_json(arguments["NAME"])), kFits;
   return print(arguments.has("NAME") ? hardware_sheet(arguments["NAME"]) : hardware_list()), kFits;
@@ -77,11 +78,13 @@ Command hardware_command() {
   return {
       "hardware",
       "the shipped accelerators and clusters, or one with the source of every number",
-      "  plimsoll hardware\n  plimsoll hardware mi300x\n  plimsoll hardware --from topo.txt lscpu.txt --on h100-sxm -o this-cluster.json",
+      "  plimsoll hardware\n  plimsoll hardware mi300x\n  plimsoll hardware --from topo.txt lscpu.txt --on h100-sxm -o this-cluster.json\n"
+      "  plimsoll hardware --template gpu --on h100-sxm -o my-gpu.json",
       {{Option::positional, "NAME", "an accelerator, a cluster, or a file", false, {}},
        {Option::words, "--from", "write a hardware file of the machines that nvidia-smi topo -m, lscpu, sinfo -N … showed", false, {}},
-       {Option::value, "--on", "with --from: the device, where no file names it", false, {}},
-       {Option::value, "-o", "with --from: the file, else it is printed", false, {}},
+       {Option::value, "--template", "gpu or cluster: write a hardware file to begin with, a word beside every number", false, {}},
+       {Option::value, "--on", "with --from: the device, where no file names it; with --template: the one to begin with", false, {}},
+       {Option::value, "-o", "with --from and --template: the file, else it is printed", false, {}},
        {Option::flag, "--json", "print JSON: the lists of names, or the file itself", false, {}}},
       run_hardware,
       {}};

@@ -174,6 +174,7 @@ Report predict(const Model& model, const Cluster& cluster, const Strategy& strat
   report.flops = flops_of(model, cluster, strategy, report.ranks, report.time.tokens_per_second_per_gpu, basis);
   report.notes = notes_of(report, model, strategy);
   report.provenance = provenance_of(report, cluster, strategy);
+  if (std::string note = note_of_own_device(report.provenance, cluster.accelerator); !note.empty()) report.notes.push_back(std::move(note));
   report.releases = strategy.releases.all();
   report.assumptions = strategy.assumed;
   report.assumptions.insert(report.assumptions.end(), model.assumed.begin(), model.assumed.end());

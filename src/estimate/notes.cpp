@@ -7,6 +7,7 @@
 
 #include "framework/idle_options.hpp"
 #include "plimsoll/framework.hpp"
+#include "plimsoll/power_limit.hpp"
 
 namespace plimsoll::estimation {
 namespace {
@@ -112,6 +113,15 @@ void note_idle_options(const Model& model, const Strategy& s, std::vector<std::s
 }
 
 }  // namespace
+
+std::string note_of_own_device(const std::vector<Origin>& origins, const Accelerator& device) {
+  const std::vector<std::string> shipped = shipped_accelerators();
+  if (std::find(shipped.begin(), shipped.end(), std::string(board_of(device.name))) != shipped.end()) return {};
+  std::string assumed;
+  for (const Origin& origin : origins)
+    if (origin.kind == Provenance::assumed && origin.source != name_of(Basis::profile)) assumed += (assumed.empty() ? "" : ", ") + origin.quantity;
+  return assumed.empty() ? assumed : fmt::format("the file of {} only assumes {}", device.name, assumed);
+}
 
 std::vector<std::string> notes_of(const Report& report, const Model& model, const Strategy& resolved) {
   std::vector<std::string> notes;

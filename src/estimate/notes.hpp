@@ -5,11 +5,15 @@
 #include <vector>
 
 #include "plimsoll/estimate.hpp"
+#include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 
 namespace plimsoll::estimation {
 
 std::vector<std::string> notes_of(const Report& report, const Model& model, const Strategy& resolved);
+
+/// Of a device that is not shipped: which of its numbers that a report names are assumed. Empty: none, or it is a shipped one.
+std::string note_of_own_device(const std::vector<Origin>& origins, const Accelerator& device);
 
 }  // namespace plimsoll::estimation

@@ -125,7 +125,8 @@ Cluster on_nodes_for(Accelerator device, std::int64_t gpus) {
 /// A file that describes a cluster, or a device on its usual node.
 Cluster cluster_from_file(const std::string& path) {
   const JsonDocument document = JsonDocument::read_file(path);
-  if (document.root().is_object() && document.root().has("compute"))
+  const auto has = [&](const char* key) { return document.root().is_object() && document.root().has(key); };
+  if (has("compute") || has("memory") || has("vendor"))
     return shaped(on_nodes_for(hardware::read_accelerator(document.root()), 1), 1, 0, path);
   return hardware::read_cluster(document.root());
 }

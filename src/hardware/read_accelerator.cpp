@@ -119,6 +119,12 @@ Measurement read_measurement(const JsonValue& object) {
 
 Accelerator read_accelerator(const JsonValue& root) {
   root.check_printable();
+  require_all(root,
+              {"name", "title", "vendor", "family", "target", "launch_year", "node", "memory.type", "memory.nominal", "memory.usable", "memory.bandwidth",
+               "memory.efficiency", "memory.last_level_cache", "compute.units", "compute.dies", "compute.clock", "compute.rates", "gemm.start", "gemm.reduction",
+               "gemm.power_elsewhere", "gemm.kernels", "attention.forward", "attention.backward", "overheads.context", "overheads.blas_workspace",
+               "overheads.first_communicator", "overheads.further_communicator", "sources"},
+              "gpu");
   Accelerator device;
   device.name = root["name"].text();
   device.title = root["title"].text();
@@ -136,8 +142,10 @@ Accelerator read_accelerator(const JsonValue& root) {
   if (const auto paces = root.find("paces")) read_paces(*paces, device.paces);
   read_overheads(root["overheads"], device.overheads);
   device.power = read_optional(root, "power", watts_value);
-  for (const auto& curve : root["gemm_curves"].elements()) device.gemm_curves.push_back(read_gemm_curve(curve));
-  for (const auto& object : root["measurements"].elements()) device.measurements.push_back(read_measurement(object));
+  if (const auto curves = root.find("gemm_curves"))
+    for (const auto& curve : curves->elements()) device.gemm_curves.push_back(read_gemm_curve(curve));
+  if (const auto measurements = root.find("measurements"))
+    for (const auto& object : measurements->elements()) device.measurements.push_back(read_measurement(object));
   if (const auto curves = root.find("streaming"))
     for (const auto& curve : curves->elements()) device.streaming.push_back(read_streaming_curve(curve));
   if (const auto tables = root.find("gemm_times"))

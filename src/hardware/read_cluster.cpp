@@ -129,6 +129,11 @@ Node read_node(const JsonValue& object) {
 
 Cluster read_cluster(const JsonValue& root) {
   root.check_printable();
+  require_all(root,
+              {"name", "title", "accelerator", "nodes", "node.gpus", "node.fabric", "node.sockets", "node.host_link", "node.socket_link", "node.nics",
+               "node.host_memory_bandwidth", "node.collectives.library", "node.collectives.channels", "node.collectives.ring", "node.collectives.contention",
+               "fabric.nodes_per_leaf", "fabric.oversubscription", "fabric.rails", "sources"},
+              "cluster");
   Cluster cluster;
   cluster.name = root["name"].text();
   cluster.title = root["title"].text();

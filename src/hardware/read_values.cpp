@@ -1,5 +1,6 @@
 #include "hardware/read_values.hpp"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstdlib>
@@ -94,6 +95,29 @@ void check_sources(const JsonValue& value, const JsonValue& sources) {
   }
 }
 }  // namespace
+
+void require_all(const JsonValue& root, const std::vector<std::string>& paths, const std::string& kind) {
+  std::string missing;
+  int count = 0;
+  for (const std::string& path : paths) {
+    JsonValue at = root;
+    std::size_t begin = 0;
+    bool there = true;
+    while (there && begin <= path.size()) {
+      const std::size_t end = std::min(path.find('.', begin), path.size());
+      const std::string key = path.substr(begin, end - begin);
+      there = at.is_object() && at.has(key);
+      if (there) at = at[key];
+      begin = end + 1;
+    }
+    if (there) continue;
+    missing += (missing.empty() ? "" : ", ") + path;
+    ++count;
+  }
+  if (count == 0) return;
+  if (count == 1) fail("the key \"" + missing + "\" is missing", root.where(), "'plimsoll hardware --template " + kind + "' writes a file that has it");
+  fail(std::to_string(count) + " keys are missing: " + missing, root.where(), "'plimsoll hardware --template " + kind + "' writes a file that has them");
+}
 
 void check_complete(const JsonValue& root) {
   const auto unread = root.unread_keys();

@@ -52,6 +52,8 @@ std::string device_value(const JsonValue& value);
 
 std::string optional_text(const JsonValue& object, std::string_view key);
 std::vector<Accelerator::Source> read_sources(const JsonValue& root);
+/// That all of these members are there ("memory.usable"). Throws Error that names all that are not; `kind` is what hardware --template writes.
+void require_all(const JsonValue& root, const std::vector<std::string>& paths, const std::string& kind);
 /// Every `source` named in the file must be explained in its `sources`, and every key must be known. Throws Error.
 void check_complete(const JsonValue& root);
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/flops.hpp"
 #include "plimsoll/hardware.hpp"
+#include "plimsoll/machine.hpp"
 #include "plimsoll/strategy.hpp"
 
 namespace plimsoll {
@@ -49,6 +51,21 @@ TEST(Estimate, AttentionOfRocmGoesByItsOwnNames) {
   EXPECT_TRUE(has_kernel(of("8xmi300x", "transformers", "sdpa"), "aotriton"));
   EXPECT_TRUE(has_kernel(of("8xmi300x", "megatron-core", "flash"), "composable_kernel"));
   EXPECT_TRUE(has_kernel(of("8xh100-sxm", "megatron-core", "flash"), "flash2"));
+}
+
+// A device of one's own whose numbers stand in: the report names those that it rests on. A shipped device's are not repeated.
+TEST(Estimate, WhatAnOwnDeviceOnlyAssumesIsNoted) {
+  const std::string path = ::testing::TempDir() + "my-gpu.json";
+  std::ofstream(path) << hardware_template("gpu", "h100-sxm");
+  Strategy said;
+  set_options(said, {{"micro_batch", "1"}});
+  const auto noted = [&](const std::string& cluster) {
+    for (const std::string& note : estimate(load_model("gpt2"), parse_cluster(cluster), said).notes)
+      if (note.find("only assumes") != std::string::npos) return note;
+    return std::string();
+  };
+  EXPECT_EQ(noted(path).rfind("the file of my-gpu only assumes memory.capacity_bytes, ", 0), 0u) << noted(path);
+  EXPECT_EQ(noted("h100-sxm"), "");
 }
 
 TEST(Estimate, OptimizerStatesAreExactUnderSharding) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/machine.hpp"
 
 namespace plimsoll {
 namespace {
@@ -188,6 +189,30 @@ TEST(Hardware, ListAndSheets) {
   EXPECT_NE(sheet.find("1307.4 TFLOP/s"), std::string::npos);
   EXPECT_NE(sheet.find("datasheet"), std::string::npos);
   EXPECT_THROW(hardware_sheet("mi3000"), Error);
+}
+
+// A template of every shipped device and of its nodes is a file that is read, and nothing of it is told as known.
+TEST(Hardware, TemplatesAreFiles) {
+  const std::string path = ::testing::TempDir() + "template.json";
+  for (const std::string& name : shipped_accelerators())
+    for (const char* kind : {"gpu", "cluster"}) {
+      const std::string text = hardware_template(kind, name);
+      std::ofstream(path) << text;
+      EXPECT_NO_THROW((void)parse_cluster(path)) << kind << " like " << name;
+      for (const char* provenance : {"measured", "calibrated", "derived", "datasheet"})
+        EXPECT_EQ(text.find("\"provenance\": \"" + std::string(provenance)), std::string::npos) << kind << " like " << name;
+    }
+  EXPECT_THROW(hardware_template("rack", ""), Error);
+}
+
+// All that a file lacks is told at once.
+TEST(Hardware, AllMissingKeysAreTold) {
+  const std::string path = ::testing::TempDir() + "lacking.json";
+  std::ofstream(path) << R"({"name": "mine", "vendor": "NVIDIA", "memory": {"type": "HBM3"}})";
+  const std::string told = message_of(path);
+  for (const char* key : {"title", "memory.usable", "compute.units", "gemm.kernels", "overheads.context", "sources", "--template gpu"})
+    EXPECT_NE(told.find(key), std::string::npos) << key << ": " << told;
+  EXPECT_EQ(told.find("memory.type"), std::string::npos) << told;
 }
 
 }  // namespace
