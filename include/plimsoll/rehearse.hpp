@@ -23,6 +23,13 @@ struct RecordedGroup {
   Group group = Group::world;       ///< what it is taken to be: from its members and its collectives
 };
 
+/// Who a collective joins: its communicator, by which ranks that ran together find each other.
+struct RecordedMeeting {
+  std::uint64_t communicator = 0;  ///< the same in all its members
+  std::int64_t size = 1, rank = 0;
+  std::int64_t peer = -1;  ///< of a send or receive: the other's rank in it
+};
+
 /// Collectives of one kind, of one step.
 struct RecordedCollectives {
   CollectiveKind kind;
@@ -72,6 +79,7 @@ struct Recording {
   std::vector<RecordedActivity> activities;  ///< in the order in which they first began
   std::vector<std::string> left_out;         ///< of the host's work: no time of it is in the step
   std::vector<RecordedGroup> groups;
+  std::vector<RecordedMeeting> meetings;     ///< by index of program.collectives
   bool has_blocks = false;       ///< the framework's allocator was recorded; else its bytes are unknown and zero
   Bytes init_peak_allocated;     ///< before the first step
   Bytes segments_peak;           ///< device memory that all allocators together held at most, context included

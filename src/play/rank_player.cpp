@@ -9,8 +9,8 @@ using What = Item::What;
 
 // ---- Meetings ------------------------------------------------------------------------------------------------------
 
-void Meetings::send(std::uint32_t from, std::uint32_t to, double ready) {
-  Pair& pair = pairs_[{from, to}];
+void Meetings::send(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready) {
+  Pair& pair = pairs_[{channel, from, to}];
   if (pair.received.empty()) {
     pair.sent.push_back(ready);
     return;
@@ -20,8 +20,8 @@ void Meetings::send(std::uint32_t from, std::uint32_t to, double ready) {
   meeting = {std::max(meeting.ready, ready), 0};
 }
 
-MeetingId Meetings::receive(std::uint32_t from, std::uint32_t to, double ready) {
-  Pair& pair = pairs_[{from, to}];
+MeetingId Meetings::receive(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready) {
+  Pair& pair = pairs_[{channel, from, to}];
   if (pair.sent.empty()) {
     pair.received.push_back(all_.size());
     all_.push_back({ready, 1});
@@ -32,11 +32,11 @@ MeetingId Meetings::receive(std::uint32_t from, std::uint32_t to, double ready) 
   return all_.size() - 1;
 }
 
-MeetingId Meetings::meet(std::uint32_t group, std::size_t index, double ready) {
-  std::vector<MeetingId>& list = of_all_[group];
+MeetingId Meetings::meet(const Joint& joint, std::size_t index, double ready) {
+  std::vector<MeetingId>& list = of_channel_[joint.channel];
   if (list.size() <= index) {  // ranks come to them in order
     list.push_back(all_.size());
-    all_.push_back({0, ranks_});
+    all_.push_back({0, joint.members});
   }
   Meeting& meeting = all_[list[index]];
   meeting.ready = std::max(meeting.ready, ready);
@@ -76,13 +76,14 @@ inline bool RankPlayer::play(const Item& item) {
   switch (item.what) {
     case What::kernel:
     case What::copy:
-    case What::collective:
       return run(item);
+    case What::collective:
     case What::meeting:
-      return settings_.meets[item.id] ? meet(item) : run(item);
     case What::send:
-    case What::receive:
-      return meet(item);
+    case What::receive: {
+      const Joint joint = joint_of(item);
+      return joint.members > 1 ? meet(item, joint) : run(item);
+    }
     case What::record:
       record(item);
       return true;
@@ -151,24 +152,34 @@ inline bool RankPlayer::run(const Item& item) {
   return true;
 }
 
-/// A send goes off when it is ready. A receive, or a collective of all, stays open until what it waits for is known; transfers that follow
+/// Which ranks a collective or transfer joins: as they say themselves, or those of a lowered pipeline.
+Joint RankPlayer::joint_of(const Item& item) const {
+  if (settings_.joint != nullptr) return settings_.joint->joints[settings_.joint->program->step[item.instruction].id];
+  if (item.what == What::send || item.what == What::receive) return {0, 2};
+  if (item.what == What::meeting && settings_.meets[item.id]) return {item.id, settings_.ranks};
+  return {};
+}
+
+/// A send goes off when it is ready. A receive, or a collective of several, stays open until what it waits for is known; transfers that follow
 /// one another join it (a group of NCCL's).
-bool RankPlayer::meet(const Item& item) {
+bool RankPlayer::meet(const Item& item, const Joint& joint) {
   Stream& stream = streams_[item.stream];
-  const bool joins = item.what != What::meeting && !stream.closed && item.stream != kComputeStream;
+  const bool transfer = item.what == What::send || item.what == What::receive;
+  const bool joins = transfer && !stream.closed && item.stream != kComputeStream;
   if (!stream.open.empty() && !joins && !settle(item.stream)) return false;
   issue(item);
   const Moment start = ready(stream);
   launch(start.time);
   if (item.what == What::send) {
-    meetings_.send(rank_, item.id, start.time);
+    meetings_.send(joint.channel, rank_, item.id, start.time);
     if (item.stream == kComputeStream) count(start, start.time + item.seconds, item.cause);
     if (stream.open.empty()) stream.last = after(start, start.time + item.seconds, item.cause);
     occupy(item.stream, item, start.time, start.time + item.seconds);
     return true;
   }
-  const MeetingId meeting = item.what == What::receive ? meetings_.receive(item.id, rank_, start.time)
-                                                       : meetings_.meet(item.id, met_[item.id]++, start.time);
+  if (!transfer && met_.size() <= joint.channel) met_.resize(joint.channel + std::size_t{1});
+  const MeetingId meeting = transfer ? meetings_.receive(joint.channel, item.id, rank_, start.time)
+                                     : meetings_.meet(joint, met_[joint.channel]++, start.time);
   stream.closed = false;
   stream.open.push_back({meeting, start, item.seconds, item.instruction, item.cause, item.claim});
   return true;

@@ -4,9 +4,11 @@
 #include <array>
 #include <deque>
 #include <map>
+#include <tuple>
 #include <utility>
 #include <vector>
 
+#include "play/joint_ranks.hpp"
 #include "play/score.hpp"
 #include "play/shared_device.hpp"
 
@@ -14,17 +16,15 @@ namespace plimsoll {
 
 using MeetingId = std::size_t;
 
-/// What ranks do together: sends with their receives, in order for each pair of ranks, and collectives of all.
+/// What ranks do together: sends with their receives, in order for each pair of ranks, and collectives.
 class Meetings {
  public:
-  explicit Meetings(std::size_t ranks) : ranks_(ranks) {}
-
-  /// The next send from one rank to another is ready.
-  void send(std::uint32_t from, std::uint32_t to, double ready);
+  /// The next send of a channel from one rank to another is ready.
+  void send(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready);
   /// The next receive from another rank.
-  MeetingId receive(std::uint32_t from, std::uint32_t to, double ready);
-  /// The `index`-th collective of all ranks in that group.
-  MeetingId meet(std::uint32_t group, std::size_t index, double ready);
+  MeetingId receive(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready);
+  /// The `index`-th collective of the channel, of so many ranks.
+  MeetingId meet(const Joint& joint, std::size_t index, double ready);
 
   /// Whether everybody has come.
   bool complete(MeetingId id) const { return all_[id].missing == 0; }
@@ -41,19 +41,20 @@ class Meetings {
     std::deque<MeetingId> received;  ///< not sent yet
   };
 
-  std::size_t ranks_;
   std::vector<Meeting> all_;
-  std::map<std::pair<std::uint32_t, std::uint32_t>, Pair> pairs_;
-  std::map<std::uint32_t, std::vector<MeetingId>> of_all_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Pair> pairs_;  ///< by channel, from, to
+  std::map<std::uint32_t, std::vector<MeetingId>> of_channel_;
 };
 
 /// How ranks are played.
 struct PlaySettings {
   const Pricing* pricing = nullptr;
   int steps = 1;                         ///< the last one is read
+  std::uint32_t ranks = 1;               ///< that are played
   std::array<bool, kGroups> meets{};     ///< groups whose collectives wait for all ranks
   bool with_events = false;
   std::vector<bool> elsewhere{};         ///< streams of another device, which take nothing of the compute stream's
+  const JointRank* joint = nullptr;      ///< who meets whom, where ranks say it themselves
 };
 
 class RankPlayer {
@@ -102,7 +103,8 @@ class RankPlayer {
 
   bool play(const Item& item);
   bool run(const Item& item);
-  bool meet(const Item& item);
+  Joint joint_of(const Item& item) const;
+  bool meet(const Item& item, const Joint& joint);
   void record(const Item& item);
   bool wait(const Item& item);
   bool synchronize(const Item& item);
@@ -140,7 +142,7 @@ class RankPlayer {
   std::vector<RecordedEvent> events_;
   std::vector<double> launches_;  ///< a ring: when the last launches started
   std::size_t oldest_launch_ = 0, launched_ = 0;
-  std::array<std::size_t, kGroups> met_{};
+  std::vector<std::size_t> met_;  ///< by channel: collectives that it came to
   SharedDevice device_;
   double counted_ = 0;           ///< the compute stream's time is counted up to here
   std::vector<double> began_;    ///< the step, per stream: when the one before ended

@@ -21,11 +21,13 @@ std::array<bool, kGroups> shared_meetings(const std::vector<const Score::Parts*>
   return shared;
 }
 
-std::vector<Timeline> play(const std::vector<Score>& ranks, const PlaySettings& settings) {
-  Meetings meetings(ranks.size());
+/// `settings`: of each rank, or one of all. Empty where none goes on.
+std::vector<Timeline> play(const std::vector<Score>& ranks, const std::vector<PlaySettings>& settings) {
+  Meetings meetings;
   std::vector<RankPlayer> players;
   players.reserve(ranks.size());
-  for (std::size_t i = 0; i < ranks.size(); ++i) players.emplace_back(ranks[i], settings, static_cast<std::uint32_t>(i), meetings);
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    players.emplace_back(ranks[i], settings[settings.size() > 1 ? i : 0], static_cast<std::uint32_t>(i), meetings);
   std::vector<bool> done(ranks.size());
   for (std::size_t left = ranks.size(); left > 0;) {
     const std::size_t before = left;
@@ -37,7 +39,7 @@ std::vector<Timeline> play(const std::vector<Score>& ranks, const PlaySettings& 
       if (done[i]) --left;
       moved = moved || players[i].progress() != from;
     }
-    if (left == before && !moved) throw Error(ErrorCode::internal, "the sends and receives of a pipeline's ranks do not match");
+    if (left == before && !moved) return {};
   }
   double slowest = 0;
   for (const RankPlayer& player : players) slowest = std::max(slowest, player.seconds());
@@ -63,7 +65,27 @@ std::vector<Timeline> play_ranks(const std::vector<Score>& ranks, const Pricing&
   std::vector<const Score::Parts*> scores;
   for (const Score& rank : ranks) scores.push_back(&rank.parts());
   // A pipeline is flushed at the end of a step; one rank alone may have its host ahead into the next.
-  return play(ranks, {&pricing, ranks.size() == 1 ? 2 : 1, shared_meetings(scores), with_events, {}});
+  PlaySettings settings;
+  settings.pricing = &pricing;
+  settings.steps = ranks.size() == 1 ? 2 : 1;
+  settings.ranks = static_cast<std::uint32_t>(ranks.size());
+  settings.meets = shared_meetings(scores);
+  settings.with_events = with_events;
+  std::vector<Timeline> timelines = play(ranks, {settings});
+  if (timelines.empty()) throw Error(ErrorCode::internal, "the sends and receives of a pipeline's ranks do not match");
+  return timelines;
+}
+
+std::vector<Timeline> play_joint(const std::vector<JointRank>& ranks) {
+  std::vector<Score> scores;
+  std::vector<PlaySettings> settings(ranks.size());
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    scores.push_back(Pricer(ranks[i].pricing).score(*ranks[i].program));
+    settings[i].pricing = &ranks[i].pricing;
+    settings[i].with_events = true;
+    settings[i].joint = &ranks[i];
+  }
+  return play(scores, settings);
 }
 
 namespace {
@@ -74,7 +96,12 @@ Timeline play_alone(const StepProgram& program, const Pricing& pricing, const st
   std::vector<Score> ranks;
   ranks.push_back(pricer.score(program));
   ranks.front().stand_alone();
-  return play(ranks, {&pricing, 2, {}, with_events, elsewhere}).front();
+  PlaySettings settings;
+  settings.pricing = &pricing;
+  settings.steps = 2;
+  settings.with_events = with_events;
+  settings.elsewhere = elsewhere;
+  return play(ranks, {settings}).front();
 }
 
 }  // namespace

@@ -108,6 +108,7 @@ void ProgramBuilder::issue(Instruction instruction, bool captured) {
   }
   part().instructions.push_back(instruction);
   if (instruction.kind != InstructionKind::kernel) return;
+  if (phase_ == Phase::optimizer) part().optimized = part().instructions.size();
   for (const std::size_t waiting : unlabelled_) part().instructions[waiting].label = instruction.label;
   unlabelled_.clear();
 }
@@ -252,7 +253,7 @@ void ProgramBuilder::communicator(const record::Communicator& event) {
   const auto same = std::find_if(recording_.groups.begin(), recording_.groups.end(), [&](const RecordedGroup& known) {
     return known.size == group.size && known.rank == group.rank && known.ranks == group.ranks;
   });
-  communicators_[event.id] = static_cast<std::uint32_t>(same - recording_.groups.begin());
+  communicators_[event.id] = {static_cast<std::uint32_t>(same - recording_.groups.begin()), {key_of(event, group.ranks), group.size, group.rank, -1}};
   if (same == recording_.groups.end()) recording_.groups.push_back(std::move(group));
 }
 
@@ -260,7 +261,7 @@ void ProgramBuilder::collective(const record::CollectiveCall& event) {
   const auto found = communicators_.find(event.communicator);
   if (found == communicators_.end())
     fail(fmt::format("the record is damaged: a collective of communicator {}, which was never made", event.communicator), file_.path());
-  const RecordedGroup& group = recording_.groups[found->second];
+  const RecordedGroup& group = recording_.groups[found->second.group];
   const CollectiveKind kind = kind_of(event.op);
   const std::int64_t argument = signed_bytes(event.bytes);
   Collective collective{kind, Group::world, full_bytes(kind, argument, group.size), type_of(event.type)};
@@ -269,7 +270,9 @@ void ProgramBuilder::collective(const record::CollectiveCall& event) {
   instruction.id = static_cast<std::uint32_t>(recording_.program.collectives.size());
   instruction.label = label(fmt::format("{} over {}", name_of(kind), group.size));
   recording_.program.collectives.push_back(collective);
-  collective_groups_.push_back(found->second);
+  collective_groups_.push_back(found->second.group);
+  recording_.meetings.push_back(found->second.meeting);
+  recording_.meetings.back().peer = event.peer;
   auto& counts = part().totals.collectives;
   auto same = std::find_if(counts.begin(), counts.end(), [&](const RecordedCollectives& each) { return each.kind == kind; });
   if (same == counts.end()) same = counts.insert(counts.end(), {kind, 0, 0});
@@ -361,6 +364,7 @@ void ProgramBuilder::phase_begins(const std::string& name) {
   Instruction instruction{InstructionKind::phase};
   instruction.id = static_cast<std::uint32_t>(phase_);
   part().instructions.push_back(instruction);
+  if (phase_ == Phase::optimizer) part().optimized = part().instructions.size();
 }
 
 /// `boundary` is its number: not every one ends a step where a program has several optimizers.
@@ -370,11 +374,13 @@ void ProgramBuilder::step_ended(std::int64_t boundary) {
   if (ends && std::find(ends->begin(), ends->end(), boundary) == ends->end()) return;
   part().totals.allocated = Bytes(allocated_);
   part().totals.reserved = Bytes(reserved_);
+  const std::vector<Instruction> taken = take_transfers();
   parts_.emplace_back().first_tensor = static_cast<std::uint32_t>(tensors_.size());
   part().totals.peak_allocated = Bytes(allocated_);
   part().totals.peak_reserved = Bytes(reserved_);
   unlabelled_.clear();
   phase_ = Phase::end;
+  put_first(taken);
 }
 
 }  // namespace plimsoll::rehearse

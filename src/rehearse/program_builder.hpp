@@ -29,10 +29,16 @@ class ProgramBuilder {
     std::vector<Instruction> instructions;
     RecordedStep totals;
     std::uint32_t first_tensor = 0;  ///< ids given in this part: from here to the next part's
+    std::size_t optimized = 0;       ///< behind the optimizer's last kernel
   };
   struct LiveBlock {
     TensorId id;
     std::int64_t bytes;
+  };
+  struct Communicator {
+    std::uint32_t group;  ///< index of groups
+    RecordedMeeting meeting;
+    std::uint64_t parts = 0;  ///< made of it until now
   };
   struct RecordedEvent {
     EventId id;        ///< in the program
@@ -52,6 +58,7 @@ class ProgramBuilder {
   void library_call(const EventView& event);
   void collective(const record::CollectiveCall& event);
   void communicator(const record::Communicator& event);
+  std::uint64_t key_of(const record::Communicator& event, const std::vector<std::int64_t>& ranks);
   void copy(StreamId on, Copy::Direction direction, std::int64_t bytes, bool captured);
   void event_recorded(const record::EventRecord& event);
   void wait(const record::StreamWait& event);
@@ -59,6 +66,8 @@ class ProgramBuilder {
   void text_mark(const std::string& text, std::int64_t value);
   void phase_begins(const std::string& name);
   void step_ended(std::int64_t boundary);
+  std::vector<Instruction> take_transfers();
+  void put_first(const std::vector<Instruction>& taken);
   void block(const record::Block& event);
   void allocated(const record::Block& event);
   void freed(std::uint64_t address);
@@ -94,7 +103,8 @@ class ProgramBuilder {
   std::map<std::uint64_t, LiveBlock> blocks_;  ///< by address
   std::map<std::uint64_t, StreamId> streams_;     ///< by device and number
   std::unordered_map<std::uint32_t, RecordedEvent> events_;
-  std::unordered_map<std::uint32_t, std::uint32_t> communicators_;  ///< recorded id -> index of groups
+  std::unordered_map<std::uint32_t, Communicator> communicators_;  ///< by recorded id
+  std::unordered_map<std::uint64_t, std::uint64_t> made_;          ///< communicators of the same ranks
   std::unordered_multimap<std::size_t, std::uint32_t> work_;  ///< hash of kernel and name → index
   std::unordered_map<std::string, std::uint32_t> labels_;
   std::unordered_map<std::uint32_t, std::uint32_t> name_labels_;

@@ -9,6 +9,7 @@
 #include "plimsoll/rehearse.hpp"
 #include "plimsoll/topology.hpp"
 #include "play/other_devices.hpp"
+#include "rehearse/joint_recordings.hpp"
 
 namespace plimsoll {
 namespace {
@@ -150,15 +151,21 @@ std::string growth_of(const Recording& recording) {
       recording.steps.size(), to_string(before), to_string(last), 5 * recording.steps.size());
 }
 
-std::vector<std::string> notes_of(const Recording& recording, const std::vector<KernelTime>& kernels) {
+/// What the step's time has of other ranks.
+std::string note_on(const rehearse::JointPlay& joint) {
+  if (!joint.timelines.empty()) return "all ranks' steps were played together: each waits for what others send, and for the last of a collective";
+  if (joint.why_alone.empty()) return {};
+  return "what a stage receives is taken to be there when it asks: the pipeline's bubble is not in the step (" + joint.why_alone + ")";
+}
+
+std::vector<std::string> notes_of(const Recording& recording, const std::vector<KernelTime>& kernels, const std::string& on_ranks) {
   std::vector<std::string> notes;
   notes.push_back("rehearsed: a device that computes nothing stood for the GPU; memory is the framework's own allocator's, time is priced");
   if (const std::string growth = growth_of(recording); !growth.empty()) notes.push_back(growth);
   for (const RecordedActivity& each : recording.activities)
     if (each.peak_allocated > recording.peak_allocated())
       notes.push_back(fmt::format("{} reached {} allocated, more than the steps", each.name, to_string(each.peak_allocated)));
-  if (std::any_of(recording.groups.begin(), recording.groups.end(), [](const RecordedGroup& each) { return each.group == Group::pipeline; }))
-    notes.push_back("what a stage receives is taken to be there when it asks: the pipeline's bubble is not in the step");
+  if (!on_ranks.empty()) notes.push_back(on_ranks);
   for (const std::string& each : recording.left_out) notes.push_back("no time is counted for " + each);
   for (const RecordedRemark& remark : recording.replaced) notes.push_back(remark_line("replaced:", remark));
   for (const RecordedRemark& remark : recording.read) notes.push_back(remark_line("read, and not computed here:", remark));
@@ -204,6 +211,11 @@ std::size_t worst_of(const std::vector<RankReport>& ranks) {
   return worst;
 }
 
+Timeline alone(const Recording& recording, const Cluster& cluster) {
+  if (recording.program.step.empty()) return {};
+  return play_time(recording.program, pricing_of(recording, cluster), recording.elsewhere);
+}
+
 }  // namespace
 
 Pricing pricing_of(const Recording& recording, const Cluster& cluster) {
@@ -227,7 +239,9 @@ Rehearsal rehearsal_of(std::vector<Recording> recordings, const Cluster& cluster
   if (recordings.empty()) fail("there is no recording to report on", "rehearse");
   Rehearsal rehearsal;
   Report& report = rehearsal.report;
-  for (Recording& recording : recordings) {
+  rehearse::JointPlay joint = rehearse::play_joint(recordings, cluster);
+  for (std::size_t i = 0; i < recordings.size(); ++i) {
+    Recording& recording = recordings[i];
     const auto same = std::find_if(rehearsal.recordings.begin(), rehearsal.recordings.end(),
                                    [&](const Recording& known) { return same_program(known, recording); });
     if (same != rehearsal.recordings.end()) {
@@ -240,9 +254,7 @@ Rehearsal rehearsal_of(std::vector<Recording> recordings, const Cluster& cluster
     rank.memory = memory_of(recording, cluster);
     if (!recording.steps.empty()) rank.work = recording.steps.back().work;
     report.ranks.push_back(std::move(rank));
-    rehearsal.timelines.push_back(recording.program.step.empty()
-                                      ? Timeline{}
-                                      : play_time(recording.program, pricing_of(recording, cluster), recording.elsewhere));
+    rehearsal.timelines.push_back(joint.timelines.empty() ? alone(recording, cluster) : joint.timelines[i]);
     rehearsal.kernels.push_back(kernel_table(recording, rehearsal.timelines.back()));
     rehearsal.recordings.push_back(std::move(recording));
   }
@@ -261,7 +273,7 @@ Rehearsal rehearsal_of(std::vector<Recording> recordings, const Cluster& cluster
   report.strategy = fmt::format("rehearsed, world of {}, rank {}", worst.world, worst.rank);
   if (worst.device) report.strategy += fmt::format(", device {} of its {}", *worst.device, worst.devices.size());
   for (const auto& [name, version] : worst.versions) report.strategy += fmt::format(", {} {}", name, version);
-  report.notes = notes_of(worst, rehearsal.kernels[report.worst]);
+  report.notes = notes_of(worst, rehearsal.kernels[report.worst], note_on(joint));
   report.provenance = provenance_of(cluster);
   return rehearsal;
 }

@@ -281,6 +281,24 @@ class Asked(Outcome):
         return failures
 
 
+class Pipeline(Outcome):
+    """Equal stages under GPipe or 1F1B idle for all but one of themselves: the bubble is to the passes as stages less one to micro-batches."""
+
+    WITHIN = 0.05  # of the ratio: transfers take time too, and the last stage computes the loss
+
+    def __init__(self, name, line, stages, micro_batches, **options):
+        super().__init__(name, line, 0, **options)
+        self.ratio = (stages - 1) / micro_batches
+
+    def failures(self, run):
+        failures = super().failures(run)
+        if failures:
+            return failures
+        parts = json.loads(run.stdout)["time"]["breakdown"]
+        got = parts["bubble"] / parts["compute"]
+        return [] if abs(got / self.ratio - 1) < self.WITHIN else [f"bubble over compute is {got:.4f}, and not {self.ratio:.4f}"]
+
+
 PACKAGE = os.path.join(HERE, "..", "..", "python")
 
 
@@ -545,7 +563,16 @@ OUTCOMES = (
         "torchrun pipeline",
         "BIN/torchrun --nproc-per-node 2 PROGRAMS/train_pipeline.py",
         0,
-        out=("rank 0 .*allocated", "rank 1 .*allocated", r"the\s+pipeline's\s+bubble\s+is\s+not\s+in\s+the\s+step"),
+        out=("rank 0 .*allocated", "rank 1 .*allocated", r"played\s+together"),
+    ),
+    Pipeline("torchrun gpipe", "BIN/torchrun --nproc-per-node 4 PROGRAMS/pipeline_stages.py GPipe 8", 4, 8, on="4xh100-sxm", options=("--together", "--json")),
+    Pipeline("torchrun 1f1b", "BIN/torchrun --nproc-per-node 4 PROGRAMS/pipeline_stages.py 1F1B 8", 4, 8, on="4xh100-sxm", options=("--together", "--json")),
+    Outcome(
+        "stages that are not all there",
+        "BIN/torchrun --nproc-per-node 4 PROGRAMS/pipeline_stages.py GPipe 8 given",
+        0,
+        out=(r"bubble\s+is\s+not\s+in\s+the\s+step", "--together"),
+        on="4xh100-sxm",
     ),
     Outcome(
         "trainer without weights",

@@ -472,6 +472,96 @@ TEST(Rehearsal, RanksWithOneProgramAreCounted) {
   EXPECT_EQ(rehearsal.report.ranks[0].count, 2);
 }
 
+/// A stage of a pipeline of two: in each step the first computes two micro-batches, of half a TFLOP each, and sends them, the second receives each
+/// and computes on it. `ahead`: it asks for its first before the pass in which a step is seen to have ended, as PyTorch's schedules do.
+RecordWriter stage(int rank, bool ahead) {
+  constexpr std::uint32_t kCompute = 0, kTransfers = 1, kEvent = 7;
+  RecordWriter writer;
+  record::Communicator made{};
+  made.id = 1;
+  made.size = 2;
+  made.rank = rank;
+  made.unique_id = 99;
+  made.action = record::CommunicatorAction::init;
+  writer.write(record::Kind::communicator, made);
+  const auto order = [&](std::uint32_t before, std::uint32_t after) {
+    record::EventRecord recorded{};
+    recorded.stream = before;
+    recorded.event = kEvent;
+    record::StreamWait waits{};
+    waits.stream = after;
+    waits.event = kEvent;
+    writer.write(record::Kind::event_record, recorded);
+    return waits;
+  };
+  const auto transfer = [&](record::Collective op) {
+    record::CollectiveCall call{};
+    call.stream = kTransfers;
+    call.communicator = 1;
+    call.count = call.bytes = 1024;
+    call.op = op;
+    call.type = record::Type::u8;
+    call.peer = 1 - rank;
+    writer.write(record::Kind::collective, call);
+  };
+  const auto send = [&] {
+    writer.write(record::Kind::stream_wait, order(kCompute, kTransfers));
+    transfer(record::Collective::send);
+  };
+  record::StreamWait waits{};
+  const auto receive = [&] {
+    transfer(record::Collective::receive);
+    waits = order(kTransfers, kCompute);
+  };
+  const auto product = [&] { writer.gemm(8192, 8192, 4096); };
+  if (rank == 1 && ahead) receive();
+  for (int step = 0; step < 3; ++step) {
+    writer.phase("forward");
+    for (int micro = 0; micro < 2; ++micro) {
+      if (rank == 1 && (micro > 0 || !ahead)) receive();
+      if (rank == 1) writer.write(record::Kind::stream_wait, waits);
+      product();
+      if (rank == 0) send();
+    }
+    writer.phase("optimizer").gemm(16, 16, 16);
+    if (rank == 1 && ahead) receive();
+    writer.step_end();
+  }
+  const std::string summary = "summary {\"versions\":{},\"world\":2,\"rank\":" + std::to_string(rank) + "}";
+  return writer.mark(record::MarkKind::text, summary);
+}
+
+/// Two stages of two equal micro-batches have a bubble of one: the second stage begins when the first has computed one and sent it. Played alone
+/// neither has any. What was asked for ahead is the next step's.
+TEST(Rehearsal, StagesThatRanTogetherWaitForEachOther) {
+  for (const bool ahead : {false, true}) {
+    const Rehearsal together = rehearsal_of({read(stage(0, ahead)), read(stage(1, ahead))}, parse_cluster("8xh100-sxm"));
+    const Rehearsal alone = rehearsal_of({read(stage(1, ahead))}, parse_cluster("8xh100-sxm"));
+    ASSERT_EQ(together.timelines.size(), 1u) << "both launch alike, and are counted";
+    const Timeline& joint = together.timelines.front();
+    const double product = alone.timelines.front().compute.value / 2;
+    EXPECT_EQ(alone.timelines.front().bubble.value, 0);
+    EXPECT_GT(joint.bubble.value, 0.9 * product) << ahead;
+    EXPECT_LT(joint.bubble.value, 1.3 * product) << ahead;
+    EXPECT_NEAR(joint.sum().value, joint.step.value, 1e-9) << ahead;
+    const auto said = [](const Rehearsal& rehearsal, const char* text) {
+      const auto& notes = rehearsal.report.notes;
+      return std::any_of(notes.begin(), notes.end(), [&](const std::string& note) { return note.find(text) != std::string::npos; });
+    };
+    EXPECT_TRUE(said(together, "played together"));
+    EXPECT_TRUE(said(alone, "bubble is not in the step (not all ranks were there"));
+  }
+}
+
+/// A rank whose last step receives less than is sent to it is played alone, and that is said.
+TEST(Rehearsal, StagesThatDoNotMatchAreTold) {
+  const Rehearsal both = rehearsal_of({read(stage(0, false)), read(stage(1, false).phase("forward").step_end())}, parse_cluster("8xh100-sxm"));
+  const auto& notes = both.report.notes;
+  EXPECT_TRUE(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
+    return note.find("rank 0 sends 2 times to rank 1 in its last step, which receives 0 times") != std::string::npos;
+  }));
+}
+
 /// Segments of 2 MiB in the last of four steps are growth that is said; in the third of four they are over when the rehearsal ends.
 TEST(Rehearsal, SaysThatReservedMemoryStillGrew) {
   const auto grows_in = [](int growing) {

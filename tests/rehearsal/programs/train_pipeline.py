@@ -11,7 +11,7 @@ torch.distributed.init_process_group("nccl")
 network = torch.nn.Sequential(
     *(torch.nn.Sequential(torch.nn.Linear(2048, 2048), torch.nn.ReLU()) for _ in range(4 if rank == 0 else 2))
 ).to(device)
-given = torch.zeros(8, 2048, device=device)
+given = torch.zeros(8, 2048, device=device, requires_grad=rank > 0)
 stage = PipelineStage(network, rank, 2, device, input_args=(given,), output_args=(network(given),))
 schedule = Schedule1F1B(stage, n_microbatches=4, loss_fn=lambda output, target: (output - target).pow(2).mean())
 optimizer = torch.optim.AdamW(network.parameters())

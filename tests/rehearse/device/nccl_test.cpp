@@ -86,6 +86,42 @@ TEST_F(Nccl, RecordsCollectivesWithBytesAndGroup) {
   EXPECT_EQ(calls[2].peer, 5);
 }
 
+// PyTorch 2.15 asks for a collective's end right after it was issued, and makes no stream wait for what is done already. So the first event behind
+// one is not complete until a stream or the host waits for it, or a device's queue of 1024 launches later; further events, and those behind
+// kernels, are.
+TEST_F(Nccl, ACollectiveIsNotDoneAtOnce) {
+  constexpr int kNotReady = 600, kQueue = 1024;
+  const Library& rt = library("libcudart.so.13");
+  const auto query = rt.get<int(Handle)>("cudaEventQuery");
+  const auto record = rt.get<int(Handle, Handle)>("cudaEventRecord");
+  const auto event = [&] {
+    Handle made = nullptr;
+    EXPECT_EQ(rt.get<int(Handle*)>("cudaEventCreate")(&made), kOk);
+    return made;
+  };
+  const Handle c = make(2, 0), end = event(), later = event();
+  const auto issue = [&] {
+    EXPECT_EQ(gather(c, 10), kOk);
+    EXPECT_EQ(record(end, nullptr), kOk);
+  };
+  issue();
+  EXPECT_EQ(record(later, nullptr), kOk);
+  EXPECT_EQ(query(end), kNotReady);
+  EXPECT_EQ(query(later), kOk) << "an allocator's";
+  EXPECT_EQ(rt.get<int(Handle, Handle, unsigned)>("cudaStreamWaitEvent")(nullptr, end, 0), kOk);
+  EXPECT_EQ(query(end), kOk) << "a stream waits for it";
+  issue();
+  EXPECT_EQ(query(end), kNotReady);
+  EXPECT_EQ(rt.get<int(Handle)>("cudaEventSynchronize")(end), kOk);
+  EXPECT_EQ(query(end), kOk) << "the host waited for it";
+  issue();
+  for (int i = 0; i < kQueue; ++i) {
+    EXPECT_EQ(query(end), kNotReady) << i;
+    EXPECT_EQ(gather(c, 10), kOk);
+  }
+  EXPECT_EQ(query(end), kOk);
+}
+
 // One rank cannot know how many others give the same colour: the size is what the program's helper said, else unknown and said to be so.
 TEST_F(Nccl, SplitsHaveTheSizeThatWasTold) {
   const Handle world = make(64, 9);

@@ -132,6 +132,7 @@ void collective(const CollectiveWork& work, const Communicator& communicator, St
   event.reduction = static_cast<std::uint8_t>(work.reduction);
   event.group = group.number;
   m.write(record::Kind::collective, stream.device, event, m.issue(stream));
+  if (stream.capture == nullptr) stream.collective = stream.last;
 }
 
 }  // namespace plimsoll::device

@@ -13,6 +13,8 @@ namespace {
 constexpr std::uint32_t kPatience = 1000;
 constexpr std::uint64_t kIdleNs = 2000000000;
 constexpr float kLaunchMs = 0.1f;
+// Launches that a device holds back at most: a host that issues more waits until one has begun.
+constexpr std::uint64_t kQueue = 1024;
 
 std::mutex& machine_mutex() {
   static std::mutex* const mutex = new std::mutex;
@@ -168,6 +170,9 @@ Status Machine::record_event(Event& event, Stream& stream) {
   event.device = stream.device;
   event.capture = stream.capture;
   event.work = stream.last;
+  event.ends_collective = stream.collective != 0 && stream.collective == stream.last;
+  event.awaited = false;
+  stream.collective = 0;
   record::EventRecord entry{};
   entry.stream = stream.id;
   entry.event = event.id;
@@ -180,7 +185,13 @@ std::shared_ptr<Graph> Machine::capturing(const Event& event) {
   return graph != nullptr && graph->capturing ? graph : nullptr;
 }
 
-bool Machine::complete(const Event& event) const { return event.work <= now_done(devices[static_cast<std::size_t>(event.device)]); }
+/// A collective waits for other ranks: who asks right behind it is told that it is not done. PyTorch from 2.15 asks so (FlightRecorderHook::onPost),
+/// and of what is done already its `wait` makes no stream wait. It is done once anybody waits for it, or a queue's length later.
+bool Machine::complete(const Event& event) const {
+  const Device& on = devices[static_cast<std::size_t>(event.device)];
+  if (event.work > now_done(on)) return false;
+  return !event.ends_collective || event.awaited || event.work <= on.done || on.issued - event.work >= kQueue;
+}
 
 Status Machine::query(Event& event) {
   if (capturing(event) != nullptr) return Status::capture_unsupported;
@@ -213,6 +224,7 @@ Status Machine::wait(Stream& stream, Event& event) {
     if (stream.capture != graph) return Status::capture_unmatched;
   }
   if (stream.device == event.device) stream.last = std::max(stream.last, event.work);
+  event.awaited = true;
   record::StreamWait entry{};
   entry.stream = stream.id;
   entry.event = event.id;

@@ -2,7 +2,8 @@
 ///
 /// A device runs what it is given in the order of issue and at most `lag` launches behind the host: the n-th piece of work is done once
 /// n + lag pieces are issued, or once the host has waited for it. That is all the time there is; an event is complete when the last work
-/// before it on its stream is done.
+/// before it on its stream is done. But a collective is no work of this device alone: the event right behind it, by which its end is known, is not
+/// complete as soon as it is issued (`Machine::complete`).
 #pragma once
 
 #include <atomic>
@@ -32,7 +33,8 @@ struct Stream {
   int device = 0;
   int priority = 0;
   unsigned flags = 0;
-  std::uint64_t last = 0;  ///< issue number of its last work
+  std::uint64_t last = 0;        ///< issue number of its last work
+  std::uint64_t collective = 0;  ///< likewise of its last collective, until an event is recorded behind it
   std::shared_ptr<Graph> capture;
 
   static constexpr std::uint64_t kMagic = 0x504c494d53545231;
@@ -50,7 +52,9 @@ struct Event {
   std::uint32_t id = 0;
   int device = 0;
   unsigned flags = 0;
-  std::uint64_t work = 0;  ///< issue number it stands behind; 0 when never recorded
+  std::uint64_t work = 0;        ///< issue number it stands behind; 0 when never recorded
+  bool ends_collective = false;  ///< it is the first that stands right behind a collective
+  bool awaited = false;          ///< a stream waits for it
   Asked asked;
   std::weak_ptr<Graph> capture;
 
