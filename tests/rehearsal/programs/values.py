@@ -46,6 +46,23 @@ def check_numbers_in_kernels():
     assert torch.tensor([1, 2], device="cpu").sum() == 3  # the host's own numbers are its own afterwards
 
 
+def check_layers():
+    """A convolution by hand: 0+1+2 = 3, 1+2+3 = 6 …; the middle of four corners 0 to 3 is 1.5; what is added at places is added once."""
+    signal, image = torch.arange(6.0).view(1, 1, 6), torch.arange(4.0).view(1, 1, 2, 2)
+    assert F.conv1d(signal, torch.ones(1, 1, 3)).flatten().tolist() == [3, 6, 9, 12]
+    assert F.conv_transpose1d(signal[..., :3], torch.ones(1, 1, 2)).flatten().tolist() == [0, 1, 3, 2]
+    for corners in (True, False):
+        assert F.grid_sample(image, torch.zeros(1, 1, 1, 2), align_corners=corners).item() == 1.5
+    assert torch.zeros(3).index_add_(0, torch.tensor([0, 2, 2]), torch.tensor([1.0, 2, 3])).tolist() == [1, 0, 5]
+
+
+def check_sparse():
+    places, numbers = torch.tensor([[0, 1], [1, 0]]), torch.tensor([2.0, 3.0])
+    assert torch.sparse_coo_tensor(places, numbers, (2, 2)).to_dense().tolist() == [[0, 2], [3, 0]]
+    assert torch.tensor([[0.0, 2.0], [3.0, 0.0]]).to_sparse().to_dense().tolist() == [[0, 2], [3, 0]]
+    assert torch.sparse_coo_tensor(places[:, [0, 0]], numbers, (2, 2)).coalesce().values().tolist() == [5]
+
+
 def check_large():
     """Up to 1 MiB, whatever else is that large on the host, which keeps no values of what is larger."""
     for rows in (255, 256):
@@ -74,6 +91,9 @@ optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler(
 check_known()
 check_choices()
 check_numbers_in_kernels()
+check_layers()
+if hasattr(torch.library, "get_kernel"):  # PyTorch 2.9 and later
+    check_sparse()
 check_large()
 for _ in range(5):
     output = model(torch.randn(16, 1024))

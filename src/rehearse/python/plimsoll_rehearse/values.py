@@ -10,7 +10,7 @@ import threading
 import types
 import warnings
 
-from . import choices, device, journal
+from . import choices, device, journal, sparse
 from .imports import after
 
 MOST_BYTES = 1 << 20  # of a tensor whose values are followed: not activations
@@ -33,6 +33,8 @@ TAKE_NUMBERS = ("add", "sub", "subtract", "mul", "multiply", "div", "divide", "t
 WRAPPING = ("aten.pow.Scalar", "aten.isin.Scalar_Tensor", "aten.searchsorted.Scalar", "aten.bucketize.Scalar")
 # Operators that ask the device for the size of their result, which is then that of the values.
 SIZED = ("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "_unique")
+# Operators that only the device's library has, and what the processor calls in their place; a convolution's weight says how long its sums are.
+CONVOLUTIONS = ("cudnn_convolution", "cudnn_convolution_transpose")
 # Operators that write their tensor without reading it.
 WRITING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_", "geometric_")
 
@@ -78,6 +80,24 @@ def places(tensor):
     return tuple((address + start * item, block * item) for start in starts)
 
 
+def on_processor(torch, name):
+    """What computes on the processor what the operator does on the device, which has it under a library's name; None where it has its own name."""
+    aten = torch.ops.aten
+
+    def convolution(image, weight, padding, stride, dilation, groups, *settings, output_padding=(), transposed=False):
+        return aten.convolution(image, weight, None, stride, padding, dilation, transposed, output_padding or [0] * len(stride), groups)
+
+    def transposed(image, weight, padding, output_padding, stride, dilation, groups, *settings):
+        return convolution(image, weight, padding, stride, dilation, groups, output_padding=output_padding, transposed=True)
+
+    bilinear_within_zeros = (0, 0, True)  # the one way of cuDNN: its corners are the image's
+    return {
+        "cudnn_convolution": convolution,
+        "cudnn_convolution_transpose": transposed,
+        "cudnn_grid_sampler": lambda image, grid: aten.grid_sampler(image, grid, *bilinear_within_zeros),
+    }.get(name)
+
+
 class Plan:
     """What an operator's schema says of it."""
 
@@ -95,8 +115,11 @@ class Plan:
         self.is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
         self.random = torch.Tag.nondeterministic_seeded in operator.tags
         self.takes_generator = any(each.name == "generator" for each in schema.arguments)
-        self.is_product = self.name in PRODUCTS
-        self.followed = not any(part in self.name for part in UNFOLLOWED)
+        self.is_convolution = self.name in CONVOLUTIONS
+        self.compute = on_processor(torch, self.name)
+        self.is_product = self.name in PRODUCTS or self.is_convolution
+        self.followed = self.compute is not None or not any(part in self.name for part in UNFOLLOWED)
+        self.compute = self.compute or operator
         self.assumes = not self.name.startswith(UNASSUMED)
 
         self.wraps_number = str(operator).removesuffix("_out") in WRAPPING
@@ -152,6 +175,7 @@ class Values:
         self._generator = torch.Generator(device="cpu").manual_seed(0)  # not the program's own, whose draws would move
         self._thread = threading.local()
         self._choices = choices.Choices(torch, self)
+        self._alterations, self._altered = 0, {}  # how many were made in place; by address, which was the last
 
     # ---- what is known ---------------------------------------------------------------------------------------------
 
@@ -202,6 +226,7 @@ class Values:
     def kernel(self, plan, below, on_device):
         """Takes the operator's place right above the backends, and follows what it does on the device."""
         call, routes, before = plan.call, plan.routes, getattr(self, f"_before_{plan.name}", None)
+        alters = bool(plan.written) and plan.reads_written
         numbers, equal = len(plan.number_places) > 1, plan.name == "equal"
         launch = self._on_its_own(call, on_device) if plan.wraps_number else self._unfollowed(call) if equal or plan.name in SIZED else call
 
@@ -214,7 +239,10 @@ class Values:
                 return call(key, *arguments, **options)
             if before is not None:
                 before(*arguments, **options)
+            begun = self._alterations
             result = launch(key, *arguments, **options)
+            if alters and self._alterations != begun and self._was_altered(plan, begun, arguments, options):
+                return result
             return self._equal(*arguments) if equal else self._follow(plan, result, arguments, options)
 
         return followed
@@ -230,6 +258,10 @@ class Values:
                 return call(key, *arguments, **options)
 
         return called
+
+    def _was_altered(self, plan, begun, arguments, options):
+        """An operator that changes what is there may have left that to another, which was followed: it is not changed twice."""
+        return all(self._altered.get(each.data_ptr(), 0) > begun for each in plan.targets(arguments, options))
 
     def _follow(self, plan, result, arguments, options):
         written = tuple(plan.targets(arguments, options)) if plan.written else None
@@ -282,19 +314,21 @@ class Values:
     def _compute(self, plan, result, known, arguments, options, written):
         """The processor's kernel, on the device's memory itself."""
         try:
-            if not plan.followed or plan.random and not plan.takes_generator or plan.is_product and self._is_large_product(arguments, result):
+            if not plan.followed or plan.random and not plan.takes_generator or plan.is_product and self._is_large_product(plan, arguments, result):
                 raise LookupError
             given = tuple(map(self._on_host, arguments))
             named = {name: self._on_host(each) for name, each in options.items() if name not in ("device", "pin_memory", "generator")}
             if plan.random:
                 named["generator"] = self._generator
-            value = plan.operator(*given, **named)
+            value = plan.compute(*given, **named)
         except (LookupError, RuntimeError, TypeError, ValueError):  # no such kernel, or none for this type
             self._forget(written or ())
             return result
         if written is not None:
             for each in written:
                 self.note(each, known)
+                self._alterations += 1
+                self._altered[each.data_ptr()] = self._alterations
             return result
         if isinstance(result, tuple):
             return tuple(self._placed(each, its, known) for each, its in zip(result, value))
@@ -310,7 +344,10 @@ class Values:
             self.set(result, value, known)
         return result
 
-    def _is_large_product(self, arguments, result):
+    def _is_large_product(self, plan, arguments, result):
+        if plan.is_convolution:
+            weight = arguments[1]
+            return result.numel() * weight.numel() // max(1, min(weight.shape[:2])) > MOST_PRODUCTS
         left = next((each for each in reversed(arguments) if isinstance(each, self._torch.Tensor)), None)
         return left is None or result.numel() * max(left.shape[-2:], default=1) > MOST_PRODUCTS
 
@@ -386,7 +423,7 @@ def keep_from_compiler(eval_frame):
             if isinstance(inner, types.CodeType):
                 skip(inner)
 
-    for module in (sys.modules[__name__], choices, device, journal):
+    for module in (sys.modules[__name__], choices, device, journal, sparse):
         for each in vars(module).values():
             owned = vars(each).values() if isinstance(each, type) and each.__module__ == module.__name__ else (each,)
             for function in owned:
@@ -398,7 +435,14 @@ def patch(torch):
     """Follows every operator that has a kernel for the device. Its place is taken at the key right above the backends: from there the kernel
     below can be called whatever its arguments are, which a kernel that was overridden cannot."""
     values = Values(torch)
-    library = torch.library.Library("aten", "IMPL")
+    follow(torch, values, "aten", COMPOSITE)
+    after("torchvision.extension")(lambda extension: follow(torch, values, "torchvision"))
+    sparse.patch(torch, values)
+    return values
+
+
+def follow(torch, values, namespace, more=()):
+    library = torch.library.Library(namespace, "IMPL")
     _libraries.append(library)
     registered = torch._C._dispatch_get_registrations_for_dispatch_key
     taken = set(registered("BackendSelect"))
@@ -406,11 +450,11 @@ def patch(torch):
     below = torch._C._dispatch_keyset_full_after(keys.BackendSelect) - torch._C.DispatchKeySet(keys.PythonDispatcher)  # which is in every such set
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for name in (*registered("CUDA"), *(f"aten::{each}" for each in COMPOSITE)):
-            if name in taken or not name.startswith("aten::"):
+        for name in (*registered("CUDA"), *(f"{namespace}::{each}" for each in more)):
+            space, _, own = name.partition("::")
+            if name in taken or space != namespace:
                 continue
-            base, _, overload = name[6:].partition(".")
-            plan = Plan(torch, getattr(getattr(torch.ops.aten, base), overload or "default"))
+            base, _, overload = own.partition(".")
+            plan = Plan(torch, getattr(getattr(getattr(torch.ops, namespace), base), overload or "default"))
             if not plan.is_view and not base.startswith(("empty", "set_", "resize_")):
-                library.impl(name[6:], values.kernel(plan, below, on_device), "BackendSelect", with_keyset=True)
-    return values
+                library.impl(own, values.kernel(plan, below, on_device), "BackendSelect", with_keyset=True)
