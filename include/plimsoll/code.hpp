@@ -18,6 +18,17 @@ struct CodeModel {
   std::vector<std::pair<std::string, std::string>> arguments;
   /// Arguments of its forward, by name: "idx:int64[B,S]". B is the micro-batch, S the sequence length; other sizes are numbers.
   std::vector<std::string> inputs;
+  /// Where the file lies: others there may be imported. Empty: the text stands alone.
+  std::string folder = {};
+};
+
+/// A model of transformers by the package's own code: the class that a configuration asks for.
+struct PackageModel {
+  std::string package;       ///< the folder of transformers, or its wheel
+  std::string config;        ///< text of config.json; empty: the defaults of the model type
+  std::string where;         ///< names it in messages
+  std::string model_type;    ///< where there is no config
+  std::string class_name = {};  ///< empty: of config.json's architectures, else the first task that the type has a class for
 };
 
 /// "12,name=value,…" as it stands behind --args. Throws Error: what is no pair.
@@ -26,5 +37,8 @@ std::vector<std::pair<std::string, std::string>> parse_code_arguments(const std:
 /// The model whose parameters that class makes, and whose forward and backward the code tells. Throws Error with file, line and column:
 /// what is no Python, what Python itself would raise, what is not modelled (refused).
 Model model_of_code(const CodeModel& code);
+
+/// The model of a configuration by the code of the package. Throws Error, as model_of_code; a model type that the package does not have.
+Model model_of_package(const PackageModel& package);
 
 }  // namespace plimsoll

@@ -1,6 +1,7 @@
 #include "strategy_flags.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <utility>
 
@@ -52,22 +53,42 @@ std::vector<Option> run_options() {
 }
 
 std::vector<Option> code_options() {
-  return {{Option::value, "--code", "FILE:CLASS: an nn.Module of one's own (docs/code.md)", false, {}},
+  return {{Option::value, "--code", "FILE:CLASS, an nn.Module of one's own; or transformers' folder or wheel, beside MODEL (docs/code.md)", false, {}},
           {Option::value, "--args", "NAME=VALUE,…: what the class, or its configuration, is made with", false, kCode, true},
           {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode, true}};
 }
 
 namespace {
 
+/// MODEL, a config.json, its folder, or the name of a model type, by the code of transformers' folder or wheel.
+Model packaged_model(const Arguments& arguments) {
+  PackageModel package;
+  package.package = arguments["--code"];
+  if (!arguments.has("MODEL")) fail("whose model is planned is not told", "--code", "MODEL: a config.json, or a model type such as llama");
+  for (const char* flag : {"--args", "--input"})
+    if (arguments.has(flag)) fail("is about a class of --code FILE:CLASS", flag, "leave it out");
+  const std::string& model = arguments["MODEL"];
+  const bool is_folder = std::filesystem::is_directory(model);
+  if (is_folder || std::filesystem::exists(model) || model.ends_with(".json")) {
+    package.where = is_folder ? model + "/config.json" : model;
+    package.config = read_file(package.where);
+  } else {
+    package.model_type = model;
+  }
+  return model_of_package(package);
+}
+
 /// The model of --code, --args and --input.
 Model coded_model(const Arguments& arguments) {
   const std::string& word = arguments["--code"];
+  if (word.ends_with(".whl") || std::filesystem::is_directory(word)) return packaged_model(arguments);
   if (arguments.has("MODEL")) fail("MODEL and --code both say what is trained", "--code", "leave one of them out");
   const std::size_t colon = word.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == word.size()) fail("'" + word + "' is no FILE:CLASS", "--code", "such as model.py:GPT");
   CodeModel code;
   code.where = word.substr(0, colon);
   code.text = read_file(code.where);
+  code.folder = std::filesystem::absolute(code.where).parent_path().string();
   code.class_name = word.substr(colon + 1);
   if (arguments.has("--args")) code.arguments = parse_code_arguments(arguments["--args"]);
   code.inputs = arguments.all("--input");

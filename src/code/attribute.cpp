@@ -8,8 +8,13 @@ namespace plimsoll::code {
 
 Value Interpreter::attribute(const Value& of, Symbol name) {
   Value found = attribute_or(of, name);
-  if (!found.is_bound()) no_attribute(of, name);
-  return found;
+  if (found.is_bound()) return found;
+  // Tables of a package name what no model that is asked for may use: refused where it is used.
+  if (const auto* library = of.as<NamespaceObject>(); library != nullptr && running_->lazy)
+    return Value(new NamespaceObject(heap_, library->name + "." + names_.text(name), false));
+  if (const auto* module = of.as<ModuleObject>(); module != nullptr && module->module.where.starts_with("plimsoll:"))
+    return Value(new NamespaceObject(heap_, module->module.name + "." + names_.text(name), false));
+  no_attribute(of, name);
 }
 
 Value Interpreter::attribute_or(const Value& of, Symbol name) {
@@ -19,18 +24,19 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
   if (const auto* library = of.as<NamespaceObject>()) {
     if (!library->known) return Value(new NamespaceObject(heap_, library->name + "." + names_.text(name), false));
     const auto known = library->attributes.find(name);
-    return known == library->attributes.end() ? Value() : known->second;
+    if (known != library->attributes.end()) return known->second;
+    TextModule* const told = text_module(library->name);  // what of a library is told in Python
+    const Value* own = told != nullptr ? global_of(*told, name) : nullptr;
+    if (own != nullptr) return *own;
+    TextModule* const within = text_module(library->name + "." + names_.text(name));
+    return within != nullptr ? Value(new ModuleObject(heap_, *within)) : Value();
   }
-  if (auto* type = of.as<ClassObject>()) {
-    if (const Value* found = type->find(name)) {
-      const auto* wrapper = found->as<WrapperObject>();
-      if (wrapper != nullptr && wrapper->kind == WrapperObject::Kind::class_method) return bind(*found, of, type);
-      if (wrapper != nullptr && wrapper->kind == WrapperObject::Kind::static_method) return wrapper->inner;
-      return *found;
-    }
-    if (names_.text(name) == "__name__" || names_.text(name) == "__qualname__") return text(type->name.substr(type->name.rfind('.') + 1));
-    return {};
+  if (const auto* module = of.as<ModuleObject>()) {
+    if (const Value* own = global_of(module->module, name)) return *own;
+    TextModule* const within = text_module(module->module.name + "." + names_.text(name));
+    return within != nullptr ? Value(new ModuleObject(heap_, *within)) : Value();
   }
+  if (auto* type = of.as<ClassObject>()) return class_attribute(*type, of, name);
   if (auto* wrapper = of.as<WrapperObject>()) {
     if (wrapper->kind == WrapperObject::Kind::super) return super_attribute(*wrapper, name);
     if (wrapper->kind == WrapperObject::Kind::property && names_.text(name) == "setter") {
@@ -43,10 +49,11 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
     }
     return {};
   }
-  if (auto* function = of.as<FunctionObject>()) {
-    if (const Value* own = function->attributes.find(name)) return *own;
-    if (names_.text(name) == "__name__") return text(names_.text(function->code.name));
-    return {};
+  if (auto* function = of.as<FunctionObject>()) return function_attribute(*function, name);
+  if (auto* method = of.as<BoundMethodObject>()) {
+    if (names_.text(name) == "__self__") return method->self;
+    if (names_.text(name) == "__func__") return method->function;
+    return attribute_or(method->function, name);
   }
   if (const auto* token = of.as<TokenObject>()) return torch_->token_attribute(*token, name);
   if (const auto* slice = of.as<SliceObject>()) {
@@ -56,9 +63,52 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
   return method_of_builtin(*this, of, name);
 }
 
-void Interpreter::set_attribute(const Value& of, Symbol name, Value value) {
+Value Interpreter::class_attribute(ClassObject& type, const Value& of, Symbol name) {
+  const std::string& words = names_.text(name);
+  if (const Value* found = type.find(name)) {
+    const auto* wrapper = found->as<WrapperObject>();
+    const bool binds = wrapper != nullptr && (wrapper->kind == WrapperObject::Kind::class_method || wrapper->kind == WrapperObject::Kind::class_property);
+    if (binds) return bind(*found, of, &type);
+    if (wrapper != nullptr && wrapper->kind == WrapperObject::Kind::static_method) return wrapper->inner;
+    return *found;
+  }
+  if (words == "__name__" || words == "__qualname__") return text(type.name.substr(type.name.rfind('.') + 1));
+  if (words == "__doc__") return Value::none();
+  if (words == "__init__") return native("object.__init__", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); });
+  if (words == "__module__") return text(type.is_native ? "builtins" : "model");
+  if (words == "__mro__") {
+    std::vector<Value> order;
+    for (ClassObject* each : type.order) order.emplace_back(static_cast<Object*>(each));
+    return tuple(std::move(order));
+  }
+  if (words == "__dict__") {
+    Value made(new DictionaryObject(heap_));
+    for (const auto& [key, value] : type.attributes.items) made.as<DictionaryObject>()->set(text(names_.text(key)), value);
+    return made;
+  }
+  return {};
+}
+
+Value Interpreter::function_attribute(FunctionObject& function, Symbol name) {
+  if (const Value* own = function.attributes.find(name)) return *own;
+  const std::string& words = names_.text(name);
+  if (words == "__name__" || words == "__qualname__") return text(names_.text(function.code.name));
+  if (words == "__module__") return text(function.code.module->name);
+  if (words == "__doc__") return Value::none();
+  if (words != "__code__") return {};
+  // co_varnames: the parameters, then what else is local.
+  std::vector<Value> variables;
+  for (const Symbol slot : function.code.slots) variables.push_back(text(names_.text(slot)));
+  Held<NamespaceObject> made(new NamespaceObject(heap_, "code", true));
+  made->attributes[symbol("co_varnames")] = tuple(std::move(variables));
+  return Value(made);
+}
+
+void Interpreter::set_attribute(const Value& of, Symbol asked, Value value) {
   step();
+  Symbol name = asked;
   if (auto* instance = of.as<InstanceObject>()) {
+    name = renamed(*instance->type, asked);
     const Value* in_class = instance->type->find(name);
     if (const auto* wrapper = in_class != nullptr ? in_class->as<WrapperObject>() : nullptr;
         wrapper != nullptr && wrapper->kind == WrapperObject::Kind::property) {
@@ -67,7 +117,7 @@ void Interpreter::set_attribute(const Value& of, Symbol name, Value value) {
       (void)call(wrapper->setter, std::vector<Value>{of, std::move(value)});
       return;
     }
-    if (const Value* own = instance->type->find(symbol("__setattr__"))) {
+    if (const Value* own = instance->type->renames ? nullptr : instance->type->find(symbol("__setattr__"))) {
       (void)call(bind(*own, of, instance->type.get()), std::vector<Value>{text(names_.text(name)), std::move(value)});
       return;
     }

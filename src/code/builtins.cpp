@@ -174,19 +174,30 @@ Value to_real(Interpreter& i, Bound& a) {
   return Value::real(i.number(a[0], "float()"));
 }
 
+/// The attribute; unbound where there is none, or where a property or __getattr__ says so by an AttributeError.
+Value attribute_if_any(Interpreter& i, const Value& of, Symbol name) {
+  try {
+    return i.attribute_or(of, name);
+  } catch (const Raised& raised) {
+    const auto* error = raised.exception.as<InstanceObject>();
+    if (error == nullptr || !error->type->derives_from(i.builtin_class("AttributeError"))) throw;
+    return {};
+  }
+}
+
 Value get_attribute(Interpreter& i, Bound& a) {
   const Symbol name = i.symbol(i.words(a[1], "attribute names"));
   const auto* library = a[0].as<NamespaceObject>();
   if (library != nullptr && !library->known) return i.attribute(a[0], name);
-  Value found = i.attribute_or(a[0], name);
+  Value found = a[2].is_bound() ? attribute_if_any(i, a[0], name) : i.attribute_or(a[0], name);
   if (found.is_bound()) return found;
   return a[2].is_bound() ? a[2] : i.attribute(a[0], name);
 }
 
 Value has_attribute(Interpreter& i, Bound& a) {
   const auto* library = a[0].as<NamespaceObject>();
-  if (library != nullptr && !library->known) i.unknown("'" + library->name + "', which is imported from elsewhere,");
-  return Value::boolean(i.attribute_or(a[0], i.symbol(i.words(a[1], "attribute names"))).is_bound());
+  if (library != nullptr && !library->known) i.foreign(*library);
+  return Value::boolean(attribute_if_any(i, a[0], i.symbol(i.words(a[1], "attribute names"))).is_bound());
 }
 
 Value to_dictionary(Interpreter& i, Bound& a) {

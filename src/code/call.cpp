@@ -72,7 +72,7 @@ Value Interpreter::call(const Value& function, CallArguments arguments) {
     if (wrapper->kind == WrapperObject::Kind::static_method) return call(wrapper->inner, std::move(arguments));
   }
   if (const auto* library = function.as<NamespaceObject>(); library != nullptr && !library->known)
-    unknown("'" + library->name + "', which is imported from elsewhere,", "its text is not here: one file is read");
+    foreign(*library);
   if (auto* instance = function.as<InstanceObject>())
     if (const Value* known = instance->type->find(symbol("__call__")))
       return call(bind(*known, function, instance->type.get()), std::move(arguments));

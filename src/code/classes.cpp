@@ -65,11 +65,12 @@ void Interpreter::order(ClassObject& type) {
   }
 }
 
-Value Interpreter::make_class(std::string name, std::vector<Value> bases, Attributes attributes, const CallArguments&) {
+Value Interpreter::make_class(std::string name, std::vector<Value> bases, Attributes attributes, const CallArguments& keywords) {
   Held<ClassObject> made(new ClassObject(heap_, std::move(name)));
   for (const Value& base : bases) {
+    if (base.as<TokenObject>() != nullptr) continue;  // Protocol, Generic[T]: for type checkers
     if (const auto* library = base.as<NamespaceObject>(); library != nullptr && !library->known)
-      unknown("the class '" + library->name + "', which is imported from elsewhere,", "its text is not here: one file is read");
+      foreign(*library);
     auto* type = base.as<ClassObject>();
     if (type == nullptr) unknown("a class derived from a " + type_name(base));
     if (type->constructor.is_bound() && type->name != "object") unknown("a class derived from " + type->name);
@@ -82,9 +83,27 @@ Value Interpreter::make_class(std::string name, std::vector<Value> bases, Attrib
     made->is_exception = made->is_exception || base->is_exception;
     if (made->fields.empty() && base != made.get()) made->fields = base->fields;
     made->is_dataclass = made->is_dataclass || base->is_dataclass;
+    made->renames = made->renames || base->renames;
   }
   made->attributes = std::move(attributes);
-  return Value(made);
+  const Value type(made);
+  // object.__init_subclass__ of the first base that has one of its own, as a method of the class that was made.
+  if (const Value* told = made->find(symbol("__init_subclass__"), made.get())) {
+    CallArguments arguments{{type}, keywords.keywords};
+    const auto* wrapper = told->as<WrapperObject>();
+    (void)call(wrapper != nullptr ? wrapper->inner : *told, std::move(arguments));
+  }
+  return type;
+}
+
+Symbol Interpreter::renamed(ClassObject& type, Symbol name) {
+  if (!type.renames) return name;
+  const Value* map = type.find(symbol("attribute_map"));
+  auto* table = map != nullptr ? map->as<DictionaryObject>() : nullptr;
+  if (table == nullptr || table->size() == 0) return name;
+  const Value* other = table->find(text(names_.text(name)));
+  const auto* words = other != nullptr ? other->as<TextObject>() : nullptr;
+  return words != nullptr ? symbol(words->text) : name;
 }
 
 Value Interpreter::instantiate(ClassObject& type, CallArguments arguments) {
@@ -114,6 +133,8 @@ Value Interpreter::bind(const Value& found, const Value& self, ClassObject* type
         return wrapper->inner;
       case WrapperObject::Kind::class_method:
         return Value(new BoundMethodObject(heap_, Value(static_cast<Object*>(type)), wrapper->inner));
+      case WrapperObject::Kind::class_property:
+        return call(wrapper->inner, std::vector<Value>{Value(static_cast<Object*>(type))});
       case WrapperObject::Kind::property:
       case WrapperObject::Kind::cached_property:
         return call(wrapper->inner, std::vector<Value>{self});
@@ -128,6 +149,7 @@ Value Interpreter::bind(const Value& found, const Value& self, ClassObject* type
 
 Value Interpreter::super_of_frame() {
   const Frame* frame = frame_;
+  while (frame != nullptr && frame->code.kind == FunctionCode::Kind::comprehension) frame = frame->before;
   const auto* type = frame != nullptr && frame->class_cell ? frame->class_cell->value.as<ClassObject>() : nullptr;
   if (type == nullptr || frame->code.parameters.empty()) raise("RuntimeError", "super(): no arguments");
   Value self = frame->slots.front();
@@ -142,13 +164,23 @@ Value Interpreter::super_attribute(WrapperObject& super, Symbol name) {
   auto* type = instance != nullptr ? instance->type.get() : super.inner.as<ClassObject>();
   if (type == nullptr) raise("TypeError", "super(type, obj): obj must be an instance or subtype of type");
   const Value* found = type->find(name, super.owner);
-  if (found == nullptr && names_.text(name) == "__init__")
-    return native("object.__init__", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); });
+  if (found == nullptr && (names_.text(name) == "__init__" || names_.text(name) == "__init_subclass__"))
+    return native("object." + names_.text(name), "*args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); });
+  if (found == nullptr && names_.text(name) == "__setattr__" && instance != nullptr)  // object's own, behind a class's __setattr__
+    return native("object.__setattr__", "name, value", [self = super.inner](Interpreter& i, Bound& a) {
+      auto& own = *self.as<InstanceObject>();
+      const Symbol key = i.symbol(i.words(a[0], "attribute names"));
+      if (!i.torch().set_module_attribute(own, key, a[1])) own.attributes.set(key, a[1]);
+      return Value::none();
+    });
   if (found == nullptr) raise("AttributeError", "'super' object has no attribute '" + names_.text(name) + "'");
+  if (found->as<FunctionObject>() != nullptr && names_.text(name) == "__init_subclass__")
+    return Value(new BoundMethodObject(heap_, Value(static_cast<Object*>(type)), *found));
   return bind(*found, super.inner, type);
 }
 
-Value Interpreter::instance_attribute(InstanceObject& instance, const Value& of, Symbol name) {
+Value Interpreter::instance_attribute(InstanceObject& instance, const Value& of, Symbol asked) {
+  const Symbol name = renamed(*instance.type, asked);
   const Value* in_class = instance.type->find(name);
   const auto* wrapper = in_class != nullptr ? in_class->as<WrapperObject>() : nullptr;
   if (wrapper != nullptr && wrapper->kind == WrapperObject::Kind::property) return bind(*in_class, of, instance.type.get());
@@ -165,8 +197,8 @@ Value Interpreter::instance_attribute(InstanceObject& instance, const Value& of,
     for (const auto& [key, value] : instance.attributes.items) made.as<DictionaryObject>()->set(text(names_.text(key)), value);
     return made;
   }
-  if (const Value* asked = instance.type->find(symbol("__getattr__")))
-    return call(bind(*asked, of, instance.type.get()), std::vector<Value>{text(names_.text(name))});
+  if (const Value* fallback = instance.type->find(symbol("__getattr__")))
+    return call(bind(*fallback, of, instance.type.get()), std::vector<Value>{text(names_.text(name))});
   return {};
 }
 

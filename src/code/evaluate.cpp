@@ -115,13 +115,13 @@ Value Interpreter::evaluate_name(const Expression& e, Frame& frame) {
   }
   if (frame.names != nullptr)
     if (const Value* own = frame.names->find(e.name)) return *own;
-  const auto global = globals_.find(e.name);
-  if (global != globals_.end()) return global->second;
+  TextModule& module = *frame.code.module;
+  if (const Value* global = global_of(module, e.name)) return *global;
   const auto builtin = builtins_.find(e.name);
   if (builtin != builtins_.end()) return builtin->second;
   place_ = e.place;
   std::vector<std::string> known;
-  for (const auto* names : {&globals_, &builtins_})
+  for (const auto* names : {&module.globals, &builtins_})
     for (const auto& [name, value] : *names) known.push_back(names_.text(name));
   const std::string nearest = nearest_name(names_.text(e.name), known);
   unknown("the name '" + names_.text(e.name) + "'", nearest.empty() ? std::string() : "did you mean '" + nearest + "'?");

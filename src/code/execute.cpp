@@ -1,4 +1,6 @@
 // Statements.
+#include <algorithm>
+
 #include "code/frame.hpp"
 #include "code/iterators.hpp"
 #include "code/torch/torch.hpp"
@@ -84,8 +86,19 @@ Interpreter::Completion Interpreter::execute(const Statement& s, Frame& frame) {
   return Completion::normal;
 }
 
+namespace {
+
+/// ClassVar, ClassVar[…], or either with its module: no field of a dataclass.
+bool is_class_variable(const Expression& annotation, const Names& names) {
+  const Expression& type = annotation.kind == Expression::Kind::subscript ? *annotation.parts[0] : annotation;
+  return (type.kind == Expression::Kind::name || type.kind == Expression::Kind::attribute) && names.text(type.name) == "ClassVar";
+}
+
+}  // namespace
+
 void Interpreter::execute_assignment(const Statement& s, Frame& frame) {
-  if (s.kind == Statement::Kind::annotated && frame.names != nullptr && s.targets.front()->kind == Expression::Kind::name) {
+  if (s.kind == Statement::Kind::annotated && frame.names != nullptr && s.targets.front()->kind == Expression::Kind::name &&
+      !is_class_variable(*s.annotation, names_)) {
     // A field, if the class becomes a dataclass: its name is kept with the class, and its value where it has one.
     Value* annotations = frame.names->find(symbol("__annotations__"));
     if (annotations == nullptr) {
@@ -128,7 +141,7 @@ void Interpreter::execute_augmented(const Statement& s, Frame& frame) {
       return;
     }
     default:
-      fail("an augmented assignment has one target", place_of(where_, s.place));
+      fail("an augmented assignment has one target", place_of(running_->where, s.place));
   }
 }
 
@@ -176,13 +189,40 @@ Interpreter::Completion Interpreter::execute_with(const Statement& s, Frame& fra
   }
 }
 
+namespace {
+
+/// Whether a handler takes what an import of something that is not there raises.
+bool guards_imports(const Statement& s, const Names& names) {
+  const auto takes_it = [&](const Expression& type) {
+    if (type.kind != Expression::Kind::name) return false;
+    const std::string& name = names.text(type.name);
+    return name == "ImportError" || name == "ModuleNotFoundError" || name == "Exception";
+  };
+  return std::any_of(s.handlers.begin(), s.handlers.end(), [&](const Handler& each) {
+    if (!each.types || takes_it(*each.types)) return true;
+    return each.types->kind == Expression::Kind::tuple &&
+           std::any_of(each.types->parts.begin(), each.types->parts.end(), [&](const ExpressionPtr& part) { return takes_it(*part); });
+  });
+}
+
+}  // namespace
+
 Interpreter::Completion Interpreter::execute_attempt(const Statement& s, Frame& frame) {
   Completion completion = Completion::normal;
+  const bool guards = guards_imports(s, names_);
+  struct Guard {
+    int& guards;
+    const int before;
+    ~Guard() { guards = before; }
+  };
   try {
     try {
+      const Guard guard{import_guards_, import_guards_};
+      if (guards) ++import_guards_;
       completion = execute(s.body, frame);
       if (completion == Completion::normal) completion = execute(s.orelse, frame);
     } catch (const Raised& raised) {
+      running_ = frame.code.module;
       const Handler* handler = nullptr;
       for (const Handler& each : s.handlers)
         if (handler == nullptr && (!each.types || is_instance(raised.exception, evaluate(*each.types, frame)))) handler = &each;
@@ -194,6 +234,7 @@ Interpreter::Completion Interpreter::execute_attempt(const Statement& s, Frame& 
       if (handler->name && handler->name->kind == Expression::Kind::name) assign(*handler->name, Value(), frame);
     }
   } catch (const Raised&) {
+    running_ = frame.code.module;
     const Completion last = execute(s.final_body, frame);
     if (last != Completion::normal) return last;
     throw;
@@ -205,37 +246,14 @@ Interpreter::Completion Interpreter::execute_attempt(const Statement& s, Frame& 
 void Interpreter::execute_raise(const Statement& s, Frame& frame) {
   if (!s.value) {
     if (handled_.empty()) raise("RuntimeError", "No active exception to reraise");
-    throw Raised{handled_.back(), s.place};
+    throw Raised{handled_.back(), s.place, running_};
   }
   Value exception = evaluate(*s.value, frame);
   place_ = s.place;
   if (auto* type = exception.as<ClassObject>(); type != nullptr && type->is_exception) exception = instantiate(*type, {});
   const auto* instance = exception.as<InstanceObject>();
   if (instance == nullptr || !instance->type->is_exception) raise("TypeError", "exceptions must derive from BaseException");
-  throw Raised{std::move(exception), s.place};
-}
-
-void Interpreter::execute_import(const Statement& s, Frame& frame) {
-  const auto found = [&](const std::string& path) {
-    const auto known = libraries_.find(path);
-    return known == libraries_.end() ? Value() : Value(known->second);
-  };
-  const auto foreign = [&](const std::string& path) { return Value(new NamespaceObject(heap_, path, false)); };
-  for (const Statement::Import& import : s.imports) {
-    Value value = found(import.path);
-    if (!value.is_bound()) {
-      value = foreign(import.name == 0 ? import.path : import.path + "." + names_.text(import.name));
-    } else if (import.name != 0) {
-      const Value module = value;
-      const Value submodule = found(import.path + "." + names_.text(import.name));
-      const auto& attributes = module.as<NamespaceObject>()->attributes;
-      const auto known = attributes.find(import.name);
-      value = submodule.is_bound()        ? submodule
-              : known != attributes.end() ? known->second
-                                          : foreign(import.path + "." + names_.text(import.name));
-    }
-    assign(*import.target, std::move(value), frame);
-  }
+  throw Raised{std::move(exception), s.place, running_};
 }
 
 Value Interpreter::execute_class(const Statement& s, Frame& frame) {
@@ -264,7 +282,7 @@ void Interpreter::assign(const Expression& target, Value value, Frame& frame) {
       else if (frame.names != nullptr)
         frame.names->set(target.name, std::move(value));
       else
-        globals_[target.name] = std::move(value);
+        frame.code.module->globals[target.name] = std::move(value);
       return;
     case Expression::Kind::attribute: {
       const Value of = evaluate(*target.parts[0], frame);
@@ -315,7 +333,7 @@ void Interpreter::erase(const Expression& target, Frame& frame) {
       if (target.storage != Storage::named)
         frame.variable(target) = Value();
       else if (frame.names == nullptr || !frame.names->erase(target.name))
-        globals_.erase(target.name);
+        frame.code.module->globals.erase(target.name);
       return;
     case Expression::Kind::attribute: {
       const Value of = evaluate(*target.parts[0], frame);

@@ -1,6 +1,7 @@
 // The frame of a body that runs.
 #pragma once
 
+#include <exception>
 #include <utility>
 #include <vector>
 
@@ -10,10 +11,23 @@ namespace plimsoll::code {
 
 struct Interpreter::Frame {
   Frame(Interpreter& interpreter_in, const FunctionCode& code_in)
-      : interpreter(interpreter_in), code(code_in), before(interpreter_in.frame_), slots(code_in.slots.size()) {
+      : interpreter(interpreter_in),
+        code(code_in),
+        before(interpreter_in.frame_),
+        slots(code_in.slots.size()),
+        called_at_(interpreter_in.place_),
+        called_in_(interpreter_in.running_),
+        exceptions_(std::uncaught_exceptions()) {
     interpreter.frame_ = this;
+    interpreter.running_ = code.module;
   }
-  ~Frame() { interpreter.frame_ = before; }
+  /// The caller's line runs on, but where an error is on its way, which is of the line that ran last.
+  ~Frame() {
+    interpreter.frame_ = before;
+    if (std::uncaught_exceptions() > exceptions_) return;
+    interpreter.place_ = called_at_;
+    interpreter.running_ = called_in_;
+  }
   Frame(const Frame&) = delete;
   Frame& operator=(const Frame&) = delete;
 
@@ -45,6 +59,11 @@ struct Interpreter::Frame {
   Attributes* names = nullptr;  ///< of a class body
   Held<CellObject> class_cell;
   Value returned;
+
+ private:
+  Place called_at_;
+  const TextModule* called_in_;
+  int exceptions_;
 };
 
 }  // namespace plimsoll::code

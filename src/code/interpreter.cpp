@@ -4,7 +4,9 @@
 #include <cmath>
 
 #include "code/frame.hpp"
+#include "code/host_torch.hpp"
 #include "code/library.hpp"
+#include "code/library_texts.hpp"
 #include "code/torch/torch.hpp"
 #include "plimsoll/error.hpp"
 
@@ -19,24 +21,32 @@ const program::TargetDevice kAnyDevice{
 }  // namespace
 
 Interpreter::Interpreter(std::string text, std::string where, Limits limits)
-    : host_(std::make_unique<program::Tape>(kAnyDevice)),
-      text_(std::move(text)),
-      where_(std::move(where)),
-      limits_(limits),
-      module_(parse_module(text_, where_, names_)) {
+    : host_(std::make_unique<program::Tape>(kAnyDevice)), limits_(limits) {
   (void)host_->take();  // what the host does is not recorded
   host_->intern("host");
-  resolve_names(*module_);
+  auto main = std::make_unique<TextModule>();
+  main->name = "model";
+  main->text = std::move(text);
+  main->where = std::move(where);
+  main->code = parse_module(main->text, main->where, names_);
+  resolve_names(*main->code, *main);
+  main_ = main.get();
+  running_ = main_;
+  modules_.emplace(main->name, std::move(main));
   define_builtins(*this);
   define_standard_library(*this);
+  define_library_texts(*this);
   torch_ = std::make_unique<Torch>(*this);
-  globals_[symbol("__name__")] = this->text("model");
-  globals_[symbol("__file__")] = this->text(where_);
+  define_host_torch(*this);
+  main_->globals[symbol("__name__")] = this->text("model");
+  main_->globals[symbol("__file__")] = this->text(main_->where);
 }
 
 /// What the text's names hold goes before the tape that it lives on.
 Interpreter::~Interpreter() {
-  globals_.clear();
+  for (auto& [path, module] : modules_)
+    if (module) module->globals.clear();
+  for (auto& module : over_modules_) module->globals.clear();
   builtins_.clear();
 }
 
@@ -53,28 +63,39 @@ void Interpreter::step(std::int64_t pieces) {
     refuse("the code takes more than " + std::to_string(limits_.steps) + " steps", here(), "a loop that does not end?");
 }
 
-std::string Interpreter::here() const { return place_of(where_, place_); }
+std::string Interpreter::here() const { return place_of(running_->where, place_); }
 
 void Interpreter::unknown(const std::string& what, const std::string& hint) { refuse(what + " is not modelled in code", here(), hint); }
+
+void Interpreter::foreign(const NamespaceObject& library) {
+  const std::size_t dot = library.name.rfind('.');
+  const auto of = libraries_.find(library.name.substr(0, std::min(dot, library.name.size())));
+  if (dot != std::string::npos && of != libraries_.end() && of->second->known)
+    unknown("'" + library.name + "'", nearest_name(library.name.substr(dot + 1), names_of(Value(of->second))).empty()
+                                          ? std::string()
+                                          : "did you mean '" + nearest_name(library.name.substr(dot + 1), names_of(Value(of->second))) + "'?");
+  unknown("'" + library.name + "', which is imported from elsewhere,",
+          packages_.empty() ? "its text is not here: one file is read" : "its text is not in what --code names");
+}
 
 void Interpreter::raise(const char* type, const std::string& message) {
   ClassObject* const known = builtin_class(type);
   Held<InstanceObject> made(new InstanceObject(heap_, Held<ClassObject>(known)));
   made->attributes.set(symbol("args"), tuple(message.empty() ? std::vector<Value>{} : std::vector<Value>{text(message)}));
-  throw Raised{Value(made), place_};
+  throw Raised{Value(made), place_, running_};
 }
 
 namespace {
 
 /// Runs with Python's exceptions, and errors that know no place, as Error of that place.
 template <class Function>
-auto told(Interpreter& interpreter, const std::string& where, Function&& function) {
+auto told(Interpreter& interpreter, Function&& function) {
   try {
     return function();
   } catch (const Raised& raised) {
     const auto* instance = raised.exception.as<InstanceObject>();
     const std::string message = interpreter.shown(raised.exception);
-    fail(instance->type->name + (message.empty() ? std::string() : ": " + message), place_of(where, raised.place));
+    fail(instance->type->name + (message.empty() ? std::string() : ": " + message), place_of(raised.module->where, raised.place));
   } catch (const Error& error) {
     if (error.where().empty()) throw error.at(interpreter.here());
     throw;
@@ -84,25 +105,26 @@ auto told(Interpreter& interpreter, const std::string& where, Function&& functio
 }  // namespace
 
 void Interpreter::run() {
-  told(*this, where_, [&] {
-    Frame frame(*this, *module_);
-    (void)execute(module_->body, frame);
+  told(*this, [&] {
+    Frame frame(*this, *main_->code);
+    (void)execute(main_->code->body, frame);
   });
 }
 
 Value Interpreter::global(const std::string& name) {
-  const auto found = globals_.find(symbol(name));
-  if (found != globals_.end()) return found->second;
+  const auto found = main_->globals.find(symbol(name));
+  if (found != main_->globals.end()) return found->second;
   std::vector<std::string> classes;
-  for (const auto& [known, value] : globals_)
+  for (const auto& [known, value] : main_->globals)
     if (const auto* type = value.as<ClassObject>(); type != nullptr && !type->is_native) classes.push_back(names_.text(known));
   std::sort(classes.begin(), classes.end());
-  fail("has no class '" + name + "'", where_, classes.empty() ? std::string("it defines none") : suggest(name, classes));
+  fail("has no class '" + name + "'", main_->where, classes.empty() ? std::string("it defines none") : suggest(name, classes));
 }
 
 Value Interpreter::call_from_outside(const Value& function, CallArguments arguments) {
   place_ = {0, 0};  // no line runs yet
-  return told(*this, where_, [&] { return call(function, std::move(arguments)); });
+  running_ = main_;
+  return told(*this, [&] { return call(function, std::move(arguments)); });
 }
 
 Value Interpreter::literal(const std::string& text, const std::string& where) {
@@ -179,7 +201,7 @@ std::string Interpreter::type_name(const Value& value) {
   if (value.as<FunctionObject>() != nullptr) return "function";
   if (value.as<NativeObject>() != nullptr) return "builtin_function_or_method";
   if (value.as<BoundMethodObject>() != nullptr) return "method";
-  if (value.as<NamespaceObject>() != nullptr) return "module";
+  if (value.as<NamespaceObject>() != nullptr || value.as<ModuleObject>() != nullptr) return "module";
   if (const auto* token = value.as<TokenObject>())
     return token->kind == TokenObject::Kind::dtype    ? "torch.dtype"
            : token->kind == TokenObject::Kind::device ? "torch.device"

@@ -5,12 +5,16 @@
 // their order when it returns.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "code/objects.hpp"
+#include "code/package.hpp"
 #include "code/syntax.hpp"
+#include "code/text_module.hpp"
 
 namespace plimsoll::program {
 class Tape;
@@ -22,6 +26,7 @@ namespace plimsoll::code {
 struct Raised {
   Value exception;
   Place place;
+  const TextModule* module = nullptr;  ///< in whose text the place is
 };
 
 /// How much a text may do.
@@ -45,13 +50,34 @@ class Interpreter {
   void run();
   /// A name of the module. Throws Error: the nearest one.
   Value global(const std::string& name);
-  const std::unordered_map<Symbol, Value>& globals() const { return globals_; }
+  const std::unordered_map<Symbol, Value>& globals() const { return main_->globals; }
   /// The limit of steps holds from here on anew.
   void start_counting() { steps_ = 0; }
   /// Calls with Python's exceptions turned into Error.
   Value call_from_outside(const Value& function, CallArguments arguments);
   /// A value on a command line, as Python writes it: 12, 1e-5, True, None, "text", [1, 2].
   Value literal(const std::string& text, const std::string& where);
+
+  // ---- texts of packages (imports.cpp) ----
+  /// Where imports look for what is no library's. To be told before anything is imported.
+  void add_package(std::shared_ptr<const Package> package) { packages_.push_back(std::move(package)); }
+  /// The folder of the text that is run: other files there, and in the package that it is of, may be imported.
+  void look_in(const std::string& folder);
+  /// A text of ours for a module of a package: its names come before those of the package's own text.
+  void put_over(const std::string& module, const char* text) { over_.emplace(module, text); }
+  /// What names of libraries that no text tells are: asked before a name is foreign; unbound where it doesn't know, too.
+  using Rule = std::function<Value(const std::string& path, const std::string& name)>;
+  void set_rule(Rule rule) { rule_ = std::move(rule); }
+  /// What `from path import name` binds; of 0 the module. A NamespaceObject that is not known, where nothing is.
+  Value imported(const std::string& path, Symbol name);
+  /// The same; throws Error: nothing of that name.
+  Value imported_or_fail(const std::string& path, const std::string& name);
+  /// A module's own name; null where it has none.
+  /// `stars`: also what `import *` brings.
+  Value* global_of(TextModule& module, Symbol name, bool stars = true);
+  Value* own_global_of(TextModule& module, Symbol name, bool stars = true);  ///< whatever is put over it
+  /// The text of a module of a package, read and indexed; null where there is none.
+  TextModule* text_module(const std::string& path);
 
   // ---- for libraries ----
   Heap& heap() { return heap_; }
@@ -100,6 +126,8 @@ class Interpreter {
   [[noreturn]] void raise(const char* type, const std::string& message);
   /// Throws Error (refused) with the line that runs.
   [[noreturn]] void unknown(const std::string& what, const std::string& hint = {});
+  /// Throws Error (refused): a name of a library that is not known.
+  [[noreturn]] void foreign(const NamespaceObject& library);
   std::string here() const;
 
   /// Counts how deep the evaluator's calls stand in each other. Throws Error (refused) beyond the limit.
@@ -122,6 +150,7 @@ class Interpreter {
   Held<ClassObject> native_class(const std::string& name, std::vector<ClassObject*> bases);
   NamespaceObject& library(const std::string& path);
   ClassObject* builtin_class(const std::string& name);
+  const Value& builtin(std::string_view name) { return builtins_[symbol(name)]; }
   void define(Symbol name, Value value) { builtins_[name] = std::move(value); }
   /// Gives a class its method resolution order (C3). Throws Raised where its bases have none.
   void order(ClassObject& type);
@@ -162,6 +191,7 @@ class Interpreter {
   void execute_assignment(const Statement& statement, Frame& frame);
   [[noreturn]] void execute_raise(const Statement& statement, Frame& frame);
   void execute_import(const Statement& statement, Frame& frame);
+  void execute_import_of_all(const Statement::Import& import, Frame& frame);
   Value execute_class(const Statement& statement, Frame& frame);
   void assign(const Expression& target, Value value, Frame& frame);
   void unpack(const Expression& target, Value value, Frame& frame);
@@ -175,24 +205,34 @@ class Interpreter {
   // attributes (attribute.cpp)
   Value instance_attribute(InstanceObject& instance, const Value& of, Symbol name);
   Value super_attribute(WrapperObject& super, Symbol name);
+  /// The attribute's name after the class's attribute_map.
+  Symbol renamed(ClassObject& type, Symbol name);
+  Value class_attribute(ClassObject& type, const Value& of, Symbol name);
+  Value function_attribute(FunctionObject& function, Symbol name);
   std::vector<std::string> names_of(const Value& value);
   [[noreturn]] void no_attribute(const Value& of, Symbol name);
 
   std::unique_ptr<program::Tape> host_;  ///< outlives all values
-  std::string text_, where_;
   Limits limits_;
   Names names_;
   Heap heap_;
-  std::unique_ptr<FunctionCode> module_;
+  std::unordered_map<std::string, std::unique_ptr<TextModule>> modules_;  ///< by their paths; null: there is no text
+  std::vector<std::unique_ptr<TextModule>> over_modules_;
+  TextModule* main_ = nullptr;
+  std::vector<std::shared_ptr<const Package>> packages_;
+  std::unordered_map<std::string, const char*> over_;
+  Rule rule_;
   std::vector<ExpressionPtr> literals_;
-  std::unordered_map<Symbol, Value> globals_, builtins_;
+  std::unordered_map<Symbol, Value> builtins_;
   std::unordered_map<std::string, Held<NamespaceObject>> libraries_;
   std::unique_ptr<Torch> torch_;
   Frame* frame_ = nullptr;
   std::vector<Value> handled_;  ///< exceptions whose handlers run
+  int import_guards_ = 0;       ///< blocks that catch what an import of nothing raises
   std::int64_t steps_ = 0;
   int calls_ = 0, depth_ = 0;
-  Place place_;  ///< what ran last
+  Place place_;                          ///< what ran last
+  const TextModule* running_ = nullptr;  ///< in whose text that is
 };
 
 }  // namespace plimsoll::code

@@ -1,6 +1,7 @@
 // From a class of a text to a Model.
 #include <algorithm>
 #include <charconv>
+#include <unordered_map>
 
 #include "code/network.hpp"
 #include "code/torch/torch.hpp"
@@ -88,6 +89,14 @@ void add_operator(Block& block, BuiltModule& built, const std::string& path, con
 }
 
 }  // namespace
+
+Block BuiltModule::block() {
+  Block made;
+  std::unordered_map<const Object*, std::string> known;
+  for (const auto& [path, module] : interpreter_->torch().all_modules(module_)) add_operator(made, *this, path, module, known);
+  return made;
+}
+
 }  // namespace code
 
 std::vector<std::pair<std::string, std::string>> parse_code_arguments(const std::string& text) {
@@ -124,11 +133,6 @@ Model model_of_code(const CodeModel& code) {
   std::vector<code::Input> inputs;
   for (const std::string& text : code.inputs) inputs.push_back(code::parse_input(text));
   if (inputs.empty()) fail("what forward is given is not told", "--input", "such as --input idx:int64[B,S] --input targets:int64[B,S]");
-  code::BuiltModule built(code);
-  Block block;
-  std::unordered_map<const code::Object*, std::string> known;
-  for (const auto& [path, module] : built.interpreter().torch().all_modules(built.module()))
-    code::add_operator(block, built, path, module, known);
   Model model;
   model.name = code.where + ":" + code.class_name;
   model.model_type = "code";
@@ -137,10 +141,10 @@ Model model_of_code(const CodeModel& code) {
     return std::find(input.sizes.begin(), input.sizes.end(), code::Input::kSequence) != input.sizes.end();
   };
   if (std::none_of(inputs.begin(), inputs.end(), has_sequence)) model.max_positions = 1;
-  model.blocks.push_back(std::move(block));
+  model.blocks.push_back(code::build_class(code)->block());
   model.assumed.push_back(
       "loop: loss = model(inputs), backward, optimizer.step(), zero_grad(); nothing of what forward returns but the loss outlives it");
-  model.source = code::make_source(code, std::move(inputs));
+  model.source = code::make_source({[code](const program::RunOptions&) { return code::build_class(code); }, std::move(inputs)});
   return model;
 }
 

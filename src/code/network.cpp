@@ -5,6 +5,7 @@
 
 #include "code/torch/torch.hpp"
 #include "plimsoll/error.hpp"
+#include "program/frameworks/transformers/training.hpp"
 
 namespace plimsoll::code {
 
@@ -16,82 +17,10 @@ namespace {
 
 bool is_floating(DType type) { return type == DType::fp32 || type == DType::fp64 || type == DType::bf16 || type == DType::fp16; }
 
-/// Parameters of a function of the text, itself aside; null where it is none.
-const std::vector<Parameter>* parameters_of(const Value* function) {
-  const auto* written = function != nullptr ? function->as<FunctionObject>() : nullptr;
-  return written != nullptr ? &written->code.parameters : nullptr;
-}
-
-bool takes(const std::vector<Parameter>& parameters, Symbol name) {
-  return std::any_of(parameters.begin(), parameters.end(),
-                     [&](const Parameter& each) { return each.name == name || each.kind == Parameter::Kind::mapping; });
-}
-
 }  // namespace
 
-BuiltModule::BuiltModule(const CodeModel& code) : interpreter_(code.text, code.where) {
-  interpreter_.run();
-  module_ = made(code);
-}
-
-/// The class called with the arguments, or with the one configuration that they make.
-Value BuiltModule::made(const CodeModel& code) {
-  const Value found = interpreter_.global(code.class_name);
-  auto* type = found.as<ClassObject>();
-  if (type == nullptr || !type->is_module) fail("'" + code.class_name + "' is no class derived from nn.Module", code.where);
-  std::vector<std::pair<std::string, Value>> arguments;
-  for (const auto& [name, text] : code.arguments) arguments.emplace_back(name, interpreter_.literal(text, "--args " + name));
-  const std::vector<Parameter>* parameters = parameters_of(type->find(interpreter_.symbol("__init__")));
-  const bool direct = parameters == nullptr || std::all_of(arguments.begin(), arguments.end(), [&](const auto& argument) {
-                        return takes(*parameters, interpreter_.symbol(argument.first));
-                      });
-  std::size_t required = 0;
-  if (parameters != nullptr)
-    for (const Parameter& each : *parameters)
-      required += each.default_value == nullptr && each.kind <= Parameter::Kind::keyword_only ? 1 : 0;
-  const bool configured = required == 2 && (!direct || arguments.empty());  // self and a configuration
-  CallArguments call;
-  if (configured)
-    call.positional.push_back(configuration(arguments, code.class_name));
-  else
-    for (auto& [name, value] : arguments) call.keywords.emplace_back(interpreter_.symbol(name), std::move(value));
-  return interpreter_.call_from_outside(found, std::move(call));
-}
-
-/// The configuration: of the text's dataclass that has all these fields (the class's name and "Config" first), else attributes alone.
-Value BuiltModule::configuration(const std::vector<std::pair<std::string, Value>>& arguments, const std::string& class_name) {
-  const auto has_all = [&](const ClassObject& type) {
-    return std::all_of(arguments.begin(), arguments.end(), [&](const auto& argument) {
-      return std::any_of(type.fields.begin(), type.fields.end(),
-                         [&](const auto& field) { return interpreter_.names().text(field.name) == argument.first; });
-    });
-  };
-  Value best;
-  int fitting = 0;
-  for (const auto& [name, value] : interpreter_.globals()) {
-    const auto* type = value.as<ClassObject>();
-    if (type == nullptr || !type->is_dataclass) continue;
-    const bool own = type->name == class_name + "Config";
-    if (!own && !has_all(*type)) continue;
-    ++fitting;
-    if (!best.is_bound() || own) best = value;
-    if (own) {
-      fitting = 1;
-      break;
-    }
-  }
-  if (fitting > 1) fail("several dataclasses have these fields: which one configures " + class_name + " is not told", "--args");
-  CallArguments call;
-  for (const auto& [name, value] : arguments) call.keywords.emplace_back(interpreter_.symbol(name), value);
-  if (best.is_bound()) return interpreter_.call_from_outside(best, std::move(call));
-  const Held<ClassObject> plain = interpreter_.native_class("Configuration", {interpreter_.builtin_class("object")});
-  Held<InstanceObject> made(new InstanceObject(interpreter_.heap(), plain));
-  for (auto& [name, value] : call.keywords) made->attributes.set(name, std::move(value));
-  return Value(made);
-}
-
-std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
-  Torch& torch = interpreter_.torch();
+std::unique_ptr<program::Module> BuiltModule::tree(DType type, bool keeps_buffers, Tape& tape) {
+  Torch& torch = interpreter_->torch();
   auto root = std::make_unique<program::Module>();
   const auto typed = [type](DType own) { return is_floating(own) && type != DType::fp32 ? type : own; };
   for (const auto& [path, value] : torch.all_modules(module_)) {
@@ -108,7 +37,7 @@ std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
       if (parameter.is_none()) continue;
       const auto& slot = parameter.as<TensorObject>()->parameter;
       if (slot->name.empty()) {
-        slot->name = interpreter_.names().text(parameter_name);
+        slot->name = interpreter_->names().text(parameter_name);
         slot->type = typed(slot->type);
       }
       module->parameters.push_back(slot);
@@ -117,7 +46,8 @@ std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
       if (buffer.value.is_none()) continue;
       const Tensor& tensor = torch.tensor(buffer.value);
       module->buffers.push_back(
-          {.name = interpreter_.names().text(buffer.name), .sizes = tensor.sizes(), .type = typed(tensor.dtype()), .tensor = {}});
+          {.name = interpreter_->names().text(buffer.name), .sizes = tensor.sizes(),
+           .type = keeps_buffers ? tensor.dtype() : typed(tensor.dtype()), .tensor = {}});
     }
   }
   for (program::Module* module : root->all_modules()) module->label = tape.intern(module->path);
@@ -125,7 +55,7 @@ std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
 }
 
 void BuiltModule::bind(program::Module& root, Tape& tape) {
-  Torch& torch = interpreter_.torch();
+  Torch& torch = interpreter_->torch();
   torch.put_on(tape);
   for (const auto& [path, value] : torch.all_modules(module_)) {
     program::Module* const module = root.find(path);
@@ -143,13 +73,56 @@ void BuiltModule::bind(program::Module& root, Tape& tape) {
 
 namespace {
 
+/// PreTrainedModel.gradient_checkpointing_enable: what modules that ask for it are given.
+class Checkpoints {
+ public:
+  Checkpoints(BuiltModule& built, const program::RunOptions& options) : i_(built.interpreter()), built_(built), options_(options) {}
+
+  void enable() {
+    const Symbol asks = i_.symbol("gradient_checkpointing");
+    for (const auto& [path, module] : i_.torch().all_modules(built_.module())) {
+      if (!i_.attribute_or(module, asks).is_bound()) continue;
+      const bool every = options_.checkpoint_every == 1;
+      if (!every && !is_chosen(path)) continue;
+      i_.set_attribute(module, asks, Value::boolean(true));
+      i_.set_attribute(module, i_.symbol("_gradient_checkpointing_func"), function());
+    }
+  }
+
+ private:
+  /// Of a stack's layers, which are numbered, every k-th.
+  bool is_chosen(const std::string& path) const {
+    const std::string last = path.substr(path.rfind('.') + 1);
+    if (last.empty() || last.find_first_not_of("0123456789") != std::string::npos) return false;
+    return (std::stoll(last) + 1) % options_.checkpoint_every == 0;
+  }
+
+  Value function() {
+    if (made_.is_bound()) return made_;
+    const Value checkpoint = i_.library("torch.utils.checkpoint").attributes.at(i_.symbol("checkpoint"));
+    Held<WrapperObject> partial(new WrapperObject(i_.heap(), WrapperObject::Kind::partial, checkpoint));
+    const bool reentrant = options_.checkpointing == program::RunOptions::Checkpointing::reentrant;
+    partial->arguments.keywords.emplace_back(i_.symbol("use_reentrant"), Value::boolean(reentrant));
+    return made_ = Value(partial);
+  }
+
+  Interpreter& i_;
+  BuiltModule& built_;
+  const program::RunOptions& options_;
+  Value made_;
+};
+
 class CodeNetwork final : public program::Network {
  public:
-  CodeNetwork(const CodeModel& code, const std::vector<Input>& inputs, program::Module& root, Tape& tape)
-      : inputs_(inputs), root_(root), tape_(tape), built_(code) {}
+  CodeNetwork(std::unique_ptr<BuiltModule> built, const std::vector<Input>& inputs, const program::RunOptions& options, program::Module& root,
+              Tape& tape)
+      : inputs_(inputs), options_(options), root_(root), tape_(tape), own_(std::move(built)), built_(*own_) {}
 
   Tensor loss(const Batch& batch) override {
-    if (!bound_) built_.bind(root_, tape_);
+    if (!bound_) {
+      built_.bind(root_, tape_);
+      if (options_.checkpointing != program::RunOptions::Checkpointing::none) Checkpoints(built_, options_).enable();
+    }
     bound_ = true;
     Interpreter& interpreter = built_.interpreter();
     interpreter.start_counting();
@@ -198,29 +171,39 @@ class CodeNetwork final : public program::Network {
   }
 
   const std::vector<Input>& inputs_;
+  const program::RunOptions options_;
   program::Module& root_;
   Tape& tape_;
-  BuiltModule built_;
+  std::unique_ptr<BuiltModule> own_;
+  BuiltModule& built_;
   bool bound_ = false;
 };
 
 class CodeSource final : public program::NetworkSource {
  public:
-  CodeSource(CodeModel code, std::vector<Input> inputs) : code_(std::move(code)), inputs_(std::move(inputs)) {}
+  explicit CodeSource(Recipe recipe) : recipe_(std::move(recipe)), inputs_(recipe_.inputs) {}
 
-  std::unique_ptr<program::Module> modules(DType type, Tape& tape) const override { return BuiltModule(code_).tree(type, tape); }
-
-  std::unique_ptr<program::Network> network(program::Module& root, Tape& tape) const override {
-    return std::make_unique<CodeNetwork>(code_, inputs_, root, tape);
+  std::unique_ptr<program::Module> modules(DType type, Tape& tape) const override {
+    return recipe_.build({})->tree(type, recipe_.of_transformers, tape);
   }
+
+  std::unique_ptr<program::Network> network(const program::RunOptions& options, program::Module& root, Tape& tape) const override {
+    return std::make_unique<CodeNetwork>(recipe_.build(options), inputs_, options, root, tape);
+  }
+
+  bool is_of_transformers() const override { return recipe_.of_transformers; }
 
   Batch batch(const Strategy& strategy, Tape& tape) const override {
     Batch made;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       program::Dims sizes;
       for (const std::int64_t size : inputs_[i].sizes)
-        sizes.push_back(size == Input::kBatch ? strategy.micro_batch : size == Input::kSequence ? strategy.seq_len : size);
-      Tensor tensor = tape.empty(sizes, inputs_[i].type, Category::input);
+        sizes.push_back(size == Input::kBatch      ? strategy.micro_batch
+                        : size == Input::kSequence ? strategy.seq_len
+                        : size == Input::kTarget   ? strategy.tgt_len
+                                                   : size);
+      const DType type = inputs_[i].in_parameter_type ? program::hf_parameter_type(strategy) : inputs_[i].type;
+      Tensor tensor = tape.empty(sizes, type, Category::input);
       if (i == 0)
         made.input_ids = std::move(tensor);
       else if (i == 1)
@@ -232,14 +215,12 @@ class CodeSource final : public program::NetworkSource {
   }
 
  private:
-  CodeModel code_;
-  std::vector<Input> inputs_;
+  const Recipe recipe_;
+  const std::vector<Input>& inputs_;
 };
 
 }  // namespace
 
-std::shared_ptr<const ModelSource> make_source(const CodeModel& code, std::vector<Input> inputs) {
-  return std::make_shared<CodeSource>(code, std::move(inputs));
-}
+std::shared_ptr<const ModelSource> make_source(Recipe recipe) { return std::make_shared<CodeSource>(std::move(recipe)); }
 
 }  // namespace plimsoll::code

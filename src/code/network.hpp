@@ -1,6 +1,7 @@
 // A class of a text as a network of the planner.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,35 +16,45 @@ namespace plimsoll::code {
 struct Input {
   std::string name;
   DType type = DType::int64;
-  std::vector<std::int64_t> sizes;  ///< kBatch, kSequence, or a number
-  static constexpr std::int64_t kBatch = -1, kSequence = -2;
+  std::vector<std::int64_t> sizes;  ///< kBatch, kSequence, kTarget, or a number
+  bool in_parameter_type = false;   ///< floating, as the parameters are
+  static constexpr std::int64_t kBatch = -1, kSequence = -2, kTarget = -3;
 };
 
 /// Throws Error: what is no input, a type or a size that is not known.
 Input parse_input(const std::string& text);
 
-/// A text that has run, and the module that its class made.
+/// Texts that have run, and the module that one of their classes made.
 class BuiltModule {
  public:
-  /// Throws Error: see model_of_code.
-  explicit BuiltModule(const CodeModel& code);
+  BuiltModule(std::unique_ptr<Interpreter> interpreter, Value module) : interpreter_(std::move(interpreter)), module_(std::move(module)) {}
 
-  Interpreter& interpreter() { return interpreter_; }
+  Interpreter& interpreter() { return *interpreter_; }
   const Value& module() const { return module_; }
-  /// What wrappers see of it: the tree of its modules, in `type` where that is not fp32.
-  std::unique_ptr<program::Module> tree(DType type, program::Tape& tape);
+  /// What wrappers see of it: the tree of its modules, in `type` where that is not fp32; buffers stay as they are made where `keeps`.
+  std::unique_ptr<program::Module> tree(DType type, bool keeps_buffers, program::Tape& tape);
   /// Makes its modules those of a tree as `tree` gives it, whose tensors are on the device.
   void bind(program::Module& root, program::Tape& tape);
+  /// Its parameters as a block of a Model, a module's own ones an operator.
+  Block block();
 
  private:
-  Value made(const CodeModel& code);
-  Value configuration(const std::vector<std::pair<std::string, Value>>& arguments, const std::string& class_name);
-
-  Interpreter interpreter_;
+  std::unique_ptr<Interpreter> interpreter_;
   Value module_;
 };
 
+/// How a network comes from texts.
+struct Recipe {
+  /// Reads the texts and makes the module. Throws Error: see model_of_code.
+  std::function<std::unique_ptr<BuiltModule>(const program::RunOptions& options)> build;
+  std::vector<Input> inputs;
+  bool of_transformers = false;
+};
+
 /// The source of a model of code.
-std::shared_ptr<const ModelSource> make_source(const CodeModel& code, std::vector<Input> inputs);
+std::shared_ptr<const ModelSource> make_source(Recipe recipe);
+
+/// A class of one text, made with its arguments.
+std::unique_ptr<BuiltModule> build_class(const CodeModel& code);
 
 }  // namespace plimsoll::code

@@ -147,7 +147,7 @@ class FunctionObject final : public Object {
   std::vector<Value> defaults;          ///< in the order of code.defaults
   std::vector<Held<CellObject>> cells;  ///< in the order of code.captured
   Held<CellObject> class_cell;          ///< the class in whose body it stands
-  Attributes attributes;
+  Attributes attributes;                ///< __wrapped__ among them: what functools.wraps was told
 };
 
 /// Arguments of a native function, bound to the names of its signature; unbound where nothing was given.
@@ -187,7 +187,7 @@ class BoundMethodObject final : public Object {
 /// staticmethod, classmethod, property, functools.partial, super(): what wraps something else.
 class WrapperObject final : public Object {
  public:
-  enum class Kind : std::uint8_t { static_method, class_method, property, cached_property, partial, super, no_grad };
+  enum class Kind : std::uint8_t { static_method, class_method, property, cached_property, class_property, partial, super, no_grad };
   WrapperObject(Heap& heap, Kind kind_in, Value inner_in) : Object(heap), kind(kind_in), inner(std::move(inner_in)) {}
   void clear() override {
     inner = setter = Value();
@@ -220,6 +220,7 @@ class ClassObject final : public Object {
   bool is_module = false;  ///< torch.nn.Module or derived from it
   bool is_exception = false;
   bool is_native = false;
+  bool renames = false;  ///< attributes go by other names where `attribute_map` says so (transformers' configurations)
   /// Of a dataclass: its fields in order.
   struct Field {
     Symbol name;

@@ -275,7 +275,7 @@ Value Interpreter::binary(Operator op, const Value& a, const Value& b) {
     if (found != nullptr) return call(bind(*found, *self, instance->type.get()), std::vector<Value>{*argument});
   }
   if (const auto* library = a.as<NamespaceObject>(); library != nullptr && !library->known)
-    unknown("'" + library->name + "', which is imported from elsewhere,", "its text is not here: one file is read");
+    foreign(*library);
   raise("TypeError", "unsupported operand type(s) for " + std::string(sign_of(op)) + ": '" + type_name(a) + "' and '" + type_name(b) + "'");
 }
 

@@ -549,6 +549,7 @@ ExpressionPtr Parser::replacement(std::string_view text, Place at) {
   std::string_view inner = text.substr(0, end), rest = text.substr(end);
   ExpressionPtr made = make(Expression::Kind::replacement);
   made->place = at;
+  while (!inner.empty() && inner.back() == ' ') inner.remove_suffix(1);  // {width = }
   if (!inner.empty() && inner.back() == '=' && inner.find_first_of("=!<>") == inner.size() - 1) inner.remove_suffix(1);
   const std::string source(inner);
   Parser within(source, where_, names_, at);

@@ -324,7 +324,13 @@ StatementPtr Parser::import() {
   need("from");
   const std::string path = dotted();
   need("import");
-  if (take("*")) wrong("import * is not read: which names it brings cannot be seen");
+  if (take("*")) {
+    Statement::Import item;
+    item.path = path;
+    item.star = true;
+    made->imports.push_back(std::move(item));
+    return made;
+  }
   const bool bracketed = take("(");
   do {
     if (bracketed && token().is(")")) break;

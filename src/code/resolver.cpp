@@ -75,6 +75,7 @@ class Bindings {
 class Scope {
  public:
   Scope(FunctionCode& code, Scope* outer) : code_(code), outer_(outer) {
+    if (outer != nullptr) code.module = outer->code_.module;
     const Bindings bindings(code, bound_, outermost_, nonlocal_);
     for (const Parameter& parameter : code.parameters) (void)slot(parameter.name);
   }
@@ -200,6 +201,9 @@ class Scope {
 
 }  // namespace
 
-void resolve_names(FunctionCode& module) { Scope(module, nullptr).run(); }
+void resolve_names(FunctionCode& module, TextModule& of) {
+  module.module = &of;
+  Scope(module, nullptr).run();
+}
 
 }  // namespace plimsoll::code

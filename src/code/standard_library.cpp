@@ -140,8 +140,15 @@ Value partial(Interpreter& i, Bound& a) {
 void define_functools(Interpreter& i) {
   NamespaceObject& library = i.library("functools");
   library.attributes[i.symbol("partial")] = i.native("functools.partial", "function, *args, **kwargs", partial);
-  library.attributes[i.symbol("wraps")] = i.native("functools.wraps", "function", [](Interpreter& inner, Bound&) {
-    return inner.native("decorator", "function", [](Interpreter&, Bound& given) { return given[0]; });
+  library.attributes[i.symbol("wraps")] = i.native("functools.wraps", "wrapped", [](Interpreter& inner, Bound& a) {
+    return inner.native("decorator", "function", [wrapped = a[0]](Interpreter& again, Bound& given) {
+      if (auto* function = given[0].as<FunctionObject>()) {
+        function->attributes.set(again.symbol("__wrapped__"), wrapped);
+        if (Value name = again.attribute_or(wrapped, again.symbol("__name__")); name.is_bound())
+          function->attributes.set(again.symbol("__name__"), std::move(name));
+      }
+      return given[0];
+    });
   });
   library.attributes[i.symbol("cached_property")] = i.native("functools.cached_property", "function", [](Interpreter& inner, Bound& a) {
     return Value(new WrapperObject(inner.heap(), WrapperObject::Kind::cached_property, a[0]));

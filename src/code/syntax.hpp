@@ -61,6 +61,7 @@ enum class Storage : std::uint8_t {
 struct Expression;
 struct Statement;
 struct FunctionCode;
+struct TextModule;
 using ExpressionPtr = std::unique_ptr<Expression>;
 using StatementPtr = std::unique_ptr<Statement>;
 using Suite = std::vector<StatementPtr>;
@@ -130,6 +131,7 @@ struct FunctionCode {
   enum class Result : std::uint8_t { list, set, dictionary, generator } result = Result::list;  ///< of a comprehension
   Symbol name = 0;
   Place place;
+  TextModule* module = nullptr;  ///< the text in which it stands
   std::vector<Parameter> parameters;
   std::vector<ExpressionPtr> defaults;
   Suite body;                        ///< of a function, a class or a module
@@ -193,7 +195,8 @@ struct Statement {
   /// import path as target, or from path import name as target.
   struct Import {
     std::string path;
-    Symbol name = 0;  ///< 0: the module itself
+    Symbol name = 0;    ///< 0: the module itself
+    bool star = false;  ///< from path import *: no target
     ExpressionPtr target;
   };
   std::vector<Import> imports;
@@ -211,8 +214,8 @@ std::unique_ptr<FunctionCode> parse_module(const std::string& text, const std::s
 /// Parses one expression, as a value on a command line is.
 ExpressionPtr parse_expression(const std::string& text, const std::string& where, Names& names);
 
-/// Tells every name where its value is kept.
-void resolve_names(FunctionCode& module);
+/// Tells every name where its value is kept, and every function which text it is of.
+void resolve_names(FunctionCode& module, TextModule& of);
 
 /// "model.py:12:5"; of line 0 the file alone.
 std::string place_of(const std::string& where, Place place);

@@ -84,7 +84,7 @@ TEST(Mutations, AreModelsOrErrors) {
       const program::NetworkSource& source = *program::network_source(model);
       const auto root = source.modules(DType::fp32, tape);
       program::materialize(*root, tape, program::Arrival::moved);
-      const auto network = source.network(*root, tape);
+      const auto network = source.network({}, *root, tape);
       const program::Batch batch = source.batch(strategy, tape);
       const program::Tensor loss = network->loss(batch);
       tape.backward(loss);

@@ -18,6 +18,7 @@ class TensorObject final : public Object {
   void clear() override { tensor.reset(); }
   program::Tensor tensor;  ///< of a parameter the host's, until it is on the device
   std::shared_ptr<program::Parameter> parameter;
+  enum class Buffer : std::uint8_t { no, persistent, not_persistent } buffer = Buffer::no;  ///< of nn.Buffer: a module registers it
 
   const program::Tensor& current() const { return parameter && parameter->tensor ? parameter->tensor : tensor; }
 };

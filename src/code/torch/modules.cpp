@@ -204,6 +204,11 @@ bool Torch::set_module_attribute(InstanceObject& instance, Symbol name, const Va
       put(state.modules, name, value);
     return true;
   }
+  if (is_tensor(value) && value.as<TensorObject>()->buffer != TensorObject::Buffer::no && find(state.buffers, name) == state.buffers.end()) {
+    instance.attributes.erase(name);
+    state.buffers.push_back({name, value, value.as<TensorObject>()->buffer == TensorObject::Buffer::persistent});
+    return true;
+  }
   if (const auto known = find(state.parameters, name); known != state.parameters.end()) {
     if (!value.is_none())
       i_.raise("TypeError", "cannot assign '" + i_.type_name(value) + "' as parameter '" + i_.names().text(name) +

@@ -48,7 +48,7 @@ constexpr Row kRows[] = {
 }  // namespace
 
 std::unique_ptr<RankSource> rank_source(const Lowering& run) {
-  if (run.model.source) refuse_beside_source(run.strategy);
+  if (const NetworkSource* source = network_source(run.model)) refuse_beside_source(*source, run.strategy);
   const ModelCode code = profile_of(run.strategy).code;
   const auto* row = std::find_if(std::begin(kRows), std::end(kRows), [code](const Row& each) { return each.code == code; });
   if (row == std::end(kRows)) refuse(run.strategy.framework + "'s layers have no lowering yet");

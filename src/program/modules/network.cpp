@@ -121,7 +121,7 @@ bool has_flash_of_its_own(Factory make) { return make == make_falcon || make == 
 }  // namespace
 
 std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
-  if (const NetworkSource* source = network_source(model)) return source->network(root, tape);
+  if (const NetworkSource* source = network_source(model)) return source->network(options, root, tape);
   if (!model.activations_modelled) refuse("a training step of " + model.architecture + " is not modelled");
   std::vector<std::string> known;
   for (const Family& family : kFamilies) {

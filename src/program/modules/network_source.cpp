@@ -7,7 +7,8 @@ namespace plimsoll::program {
 
 const NetworkSource* network_source(const Model& model) { return dynamic_cast<const NetworkSource*>(model.source.get()); }
 
-void refuse_beside_source(const Strategy& s) {
+void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
+  const bool own = !source.is_of_transformers();
   const auto require = [](bool modelled, const std::string& what, const std::string& key, const std::string& instead) {
     if (!modelled) refuse(what + " is not modelled of a model that is read from code", key, instead);
   };
@@ -16,10 +17,11 @@ void refuse_beside_source(const Strategy& s) {
   require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp, "'" + std::string(name_of(s.data_parallel)) + "'",
           "data_parallel", "none or ddp");
   require(s.compile == Strategy::Compile::no, "torch.compile", "compile", "none");
-  require(s.recompute.kind == Recompute::Kind::none || s.recompute.kind == Recompute::Kind::automatic, "recomputation by the framework",
-          "recompute", "none");
-  require(s.attention == AttentionKernel::automatic || s.attention == AttentionKernel::sdpa, "another attention than the code's own",
-          "attention", "leave it out");
+  const bool recomputes = s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic;
+  require(!recomputes || !own, "recomputation by the framework", "recompute", "none");
+  const bool as_it_is = s.attention == AttentionKernel::automatic || s.attention == AttentionKernel::sdpa;
+  require(as_it_is || !own, "another attention than the code's own", "attention", "leave it out");
+  require(as_it_is || s.attention == AttentionKernel::eager, "attention by other kernels than PyTorch's own", "attention", "sdpa or eager");
   require(!s.lora && !s.peft, "an adapter", "lora", "leave it out");
   require(s.base_weights == BaseWeights::as_trained, "quantised weights", "base_weights", "leave it out");
   require(s.low_precision != LowPrecision::fp8, "8-bit linears", "fp8", "leave it out");
@@ -28,7 +30,8 @@ void refuse_beside_source(const Strategy& s) {
 }
 
 Arrival arrival_of(const Model& model, bool prepared_by_accelerate) {
-  return prepared_by_accelerate || model.source ? Arrival::moved : Arrival::empty;
+  const NetworkSource* const source = network_source(model);
+  return prepared_by_accelerate || (source != nullptr && !source->is_of_transformers()) ? Arrival::moved : Arrival::empty;
 }
 
 }  // namespace plimsoll::program

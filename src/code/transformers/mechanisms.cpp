@@ -1,0 +1,181 @@
+#include "code/transformers/mechanisms.hpp"
+
+#include <algorithm>
+
+#include "code/torch/torch.hpp"
+#include "code/transformers/texts.hpp"
+#include "plimsoll/error.hpp"
+#include "program/modules/transformers/causal_lm.hpp"
+
+namespace plimsoll::code {
+
+using program::RunOptions;
+using program::Tensor;
+
+namespace {
+
+// ---- tied weights (PreTrainedModel.get_expanded_tied_weights_keys, tie_weights) ---------------------------------------
+
+constexpr std::size_t kMostPattern = 300;
+
+/// Whether a name begins with what a pattern of _tied_weights_keys means: names, and of regular expressions "\d+", "\.", "(?![0])".
+bool begins_with(std::string_view name, std::string_view pattern) {
+  while (!pattern.empty()) {
+    if (pattern.starts_with("(?![0])")) {
+      if (name.starts_with('0')) return false;
+      pattern.remove_prefix(7);
+    } else if (pattern.starts_with("\\d+")) {
+      const std::size_t digits = std::min(name.find_first_not_of("0123456789"), name.size());
+      if (digits == 0) return false;
+      name.remove_prefix(digits);
+      pattern.remove_prefix(3);
+    } else {
+      if (pattern.starts_with("\\.")) pattern.remove_prefix(1);
+      if (name.empty() || name.front() != pattern.front()) return false;
+      name.remove_prefix(1);
+      pattern.remove_prefix(1);
+    }
+  }
+  return true;
+}
+
+/// A parameter's place below a module.
+struct Slot {
+  std::string path;
+  Value module;
+  Symbol name;
+};
+
+std::vector<Slot> slots_of(Interpreter& i, const Value& model) {
+  std::vector<Slot> slots;
+  for (const auto& [path, module] : i.torch().all_modules(model))
+    for (const auto& item : i.torch().state(module).parameters)
+      if (!item.second.is_none()) slots.push_back({(path.empty() ? "" : path + ".") + i.names().text(item.first), module, item.first});
+  std::sort(slots.begin(), slots.end(), [](const Slot& a, const Slot& b) { return a.path < b.path; });
+  return slots;
+}
+
+Value tie_weights(Interpreter& i, Bound& a) {
+  const auto* keys = a[1].as<DictionaryObject>();
+  if (keys == nullptr) i.unknown("_tied_weights_keys that are a " + i.type_name(a[1]), "a dict of target and source");
+  const std::vector<Slot> slots = slots_of(i, a[0]);
+  const auto matching = [&](const std::string& pattern) {
+    if (pattern.size() > kMostPattern) i.unknown("a pattern of tied weights of so many letters");
+    std::vector<const Slot*> found;
+    for (const Slot& slot : slots)
+      if (slot.path == pattern) return std::vector<const Slot*>{&slot};
+    for (const Slot& slot : slots) {
+      i.step();
+      if (begins_with(slot.path, pattern)) found.push_back(&slot);
+    }
+    return found;
+  };
+  for (const auto& entry : keys->entries()) {
+    if (!entry.key.is_bound()) continue;
+    const std::vector<const Slot*> targets = matching(i.words(entry.key, "names of parameters")),
+                                   sources = matching(i.words(entry.value, "names of parameters"));
+    if (targets.empty() && !sources.empty()) continue;  // already one module, whose parameters have one path
+    if (targets.empty() || sources.empty() || targets.size() % sources.size() != 0)
+      i.raise("ValueError", "There is an issue with your definition of `tie_weights_keys` for " + i.written(entry.key) + ":" +
+                                i.written(entry.value));
+    for (std::size_t at = 0; at < targets.size(); ++at) {
+      const Slot& source = *sources[at % sources.size()];
+      i.set_attribute(targets[at]->module, targets[at]->name, i.torch().module_attribute(*source.module.as<InstanceObject>(), source.name));
+    }
+  }
+  return Value::none();
+}
+
+// ---- masks (masking_utils) ------------------------------------------------------------------------------------------
+
+RunOptions::Attention attention_of(Interpreter& i, const Value& name) {
+  const std::string& words = i.words(name, "attention implementations");
+  if (words == "eager") return RunOptions::Attention::eager;
+  if (words == "sdpa") return RunOptions::Attention::sdpa;
+  i.unknown("the attention implementation '" + words + "'", "sdpa or eager");
+}
+
+/// mask(kind, attention, embeddings, given, positions, width, further functions, may skip): what the interface's attention takes.
+Value mask(Interpreter& i, Bound& a) {
+  const std::string& kind = i.words(a[0], "masks");
+  const Tensor embeddings = i.torch().tensor_of(a[2], "inputs_embeds");
+  const RunOptions::Attention attention = attention_of(i, a[1]);
+  if (a.has(3)) {
+    // A mask of four dimensions is handed on as it is.
+    if (i.torch().tensor_of(a[3], "attention_mask").rank() == 4) return a[3];
+    i.unknown("an attention mask of the batch", "leave it out: all tokens count");
+  }
+  for (const Value& each : i.all_of(a[6]))
+    if (!each.is_none()) i.unknown("a mask with a mask function of the model's own");
+  program::Tape& tape = embeddings.tape();
+  RunOptions options;
+  options.attention = attention;
+  const bool may_skip = i.truth(a[7]);
+  const std::optional<std::int64_t> width = a.has(5) ? std::optional(i.whole(a[5], "windows")) : std::nullopt;
+  Tensor made;
+  if (kind == "bidirectional") {
+    if (!may_skip) i.unknown("a bidirectional mask that must be there");
+    made = width ? program::bidirectional_window_mask(tape, options, embeddings, *width)
+                 : program::bidirectional_mask(tape, options, embeddings);
+  } else {
+    // position_ids without a mask: find_packed_sequence_indices asks the device
+    if (a.has(4)) program::find_packed_sequences(tape);
+    made = kind == "chunked" ? program::chunked_causal_mask(tape, options, embeddings, width.value_or(0))
+           : may_skip        ? program::causal_mask(tape, options, embeddings, width)
+                             : program::materialized_causal_mask(tape, options, embeddings);
+  }
+  return made ? i.torch().wrap(std::move(made)) : Value::none();
+}
+
+// ---- the rest -------------------------------------------------------------------------------------------------------
+
+/// What runs from here on is the loss.
+Value loss_begins(Interpreter& i, Bound&) {
+  program::Tape& tape = i.torch().tape_of(i.text("cuda"));
+  if (&tape != &i.host_tape()) tape.phase(Phase::loss);
+  return Value::none();
+}
+
+Value renames_attributes(Interpreter& i, Bound& a) {
+  auto* type = a[0].as<ClassObject>();
+  if (type == nullptr) i.raise("TypeError", "renames_attributes() asks for a class");
+  type->renames = true;
+  return Value::boolean(true);
+}
+
+Value class_property(Interpreter& i, Bound& a) {
+  return Value(new WrapperObject(i.heap(), WrapperObject::Kind::class_property, a[0]));
+}
+
+Value imported(Interpreter& i, Bound& a) {
+  Value made = i.imported(i.words(a[0], "modules"), i.symbol(i.words(a[1], "names")));
+  if (const auto* library = made.as<NamespaceObject>(); library != nullptr && !library->known)
+    i.raise("ImportError", "cannot import name " + i.written(a[1]) + " from " + i.written(a[0]));
+  return made;
+}
+
+constexpr LibraryRow kRows[] = {
+    {"tie_weights", "model, keys", tie_weights},
+    {"mask", "kind, attention, embeddings, given, positions, width, functions, may_skip", mask},
+    {"loss_begins", "", loss_begins},
+    {"renames_attributes", "type", renames_attributes},
+    {"class_property", "function", class_property},
+    {"imported", "module, name", imported},
+};
+
+}  // namespace
+
+void define_transformers(Interpreter& i) {
+  NamespaceObject& library = i.library("plimsoll");
+  for (const LibraryRow& row : kRows)
+    library.attributes[i.symbol(row.name)] = i.native(std::string("plimsoll.") + row.name, row.signature, row.run);
+  for (const ModuleText& each : transformers_texts()) i.put_over(each.module, each.text);
+  const Value absent = i.native("is_available", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::boolean(false); });
+  i.set_rule([absent](const std::string& path, const std::string& name) {
+    // Packages beside torch are not installed, and there is one kind of device.
+    const bool asks = path.starts_with("transformers.utils") && name.starts_with("is_") && name.ends_with("_available") && name != "is_torch_available";
+    return asks ? absent : Value();
+  });
+}
+
+}  // namespace plimsoll::code

@@ -1,0 +1,217 @@
+// From a configuration and the code of transformers to a Model.
+#include <algorithm>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "code/network.hpp"
+#include "code/torch/torch.hpp"
+#include "code/transformers/mechanisms.hpp"
+#include "plimsoll/code.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+
+namespace code {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kMostDepth = 40;  ///< of a config.json
+
+/// A value of JSON as Python's json.load gives it.
+Value value_of(Interpreter& i, const Json& json, const std::string& where, int depth = 0) {
+  if (depth > kMostDepth) fail("is nested more than " + std::to_string(kMostDepth) + " deep", where);
+  if (json.is_null()) return Value::none();
+  if (json.is_boolean()) return Value::boolean(json.get<bool>());
+  if (json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) fail("has a number that is too large", where);
+  if (json.is_number_integer()) return Value::integer(json.get<std::int64_t>());
+  if (json.is_number()) return Value::real(json.get<double>());
+  if (json.is_string()) return i.text(json.get<std::string>());
+  if (json.is_array()) {
+    std::vector<Value> items;
+    for (const Json& each : json) items.push_back(value_of(i, each, where, depth + 1));
+    return i.list(std::move(items));
+  }
+  Value made(new DictionaryObject(i.heap()));
+  for (const auto& [name, each] : json.items()) made.as<DictionaryObject>()->set(i.text(name), value_of(i, each, where, depth + 1));
+  return made;
+}
+
+Json parsed(const PackageModel& package) {
+  if (package.config.empty()) return Json{{"model_type", package.model_type}};
+  Json json = Json::parse(package.config, nullptr, false);
+  if (json.is_discarded() || !json.is_object()) fail("is no JSON object", package.where, "a config.json");
+  if (!json.contains("model_type") || !json["model_type"].is_string()) fail("has no model_type", package.where, "a config.json of transformers");
+  return json;
+}
+
+/// A table of classes by model type, and what their forward takes.
+struct Task {
+  const char* table;
+  const char* ending;  ///< of the classes' names
+  Model::Task task;
+};
+
+constexpr Task kTasks[] = {
+    {"MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "ForCausalLM", Model::Task::causal_lm},
+    {"MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", "ForConditionalGeneration", Model::Task::seq2seq},
+    {"MODEL_FOR_MASKED_LM_MAPPING_NAMES", "ForMaskedLM", Model::Task::masked_lm},
+    {"MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", "ForConditionalGeneration", Model::Task::causal_lm},
+    {"MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "ForImageClassification", Model::Task::image_classification},
+    {"MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", "ForSequenceClassification", Model::Task::classification},
+};
+
+/// What a configuration and the package's code make.
+class Builder {
+ public:
+  Builder(const PackageModel& package, const program::RunOptions& options) : package_(package) {
+    interpreter_ = std::make_unique<Interpreter>("", package.package, limits());
+    interpreter_->add_package(open_package(package.package));
+    define_transformers(*interpreter_);
+    json_ = parsed(package);
+    make_config(options);
+    find_class();
+  }
+
+  std::unique_ptr<BuiltModule> build() {
+    Interpreter& i = *interpreter_;
+    Value model = i.call_from_outside(i.attribute(class_, i.symbol("_from_config")), {{config_}, {}});
+    return std::make_unique<BuiltModule>(std::move(interpreter_), std::move(model));
+  }
+
+  Model::Task task() const { return task_; }
+  std::string class_name() const { return class_.as<ClassObject>()->name; }
+  std::string model_type() const { return json_["model_type"].get<std::string>(); }
+
+  /// A whole number of the configuration, or of the first of its parts that has it; 0: none has.
+  std::int64_t number(const char* name) {
+    for (const char* part : {"", "text_config", "vision_config", "audio_config", "encoder", "decoder"}) {
+      Value of = *part == '\0' ? config_ : known(config_, part);
+      if (!of.is_bound() || of.is_none()) continue;
+      Value found = known(of, name);
+      if (const auto* several = found.as<SequenceObject>(); several != nullptr && !several->items.empty()) {
+        const Value first = several->items.front();
+        found = first;
+      }
+      if (found.is_bound() && found.is_integer() && !found.is_boolean()) return found.as_integer();
+    }
+    return 0;
+  }
+  bool flag(const char* name) {
+    const Value found = known(config_, name);
+    return found.is_bound() && found.is_boolean() && found.as_integer() != 0;
+  }
+
+ private:
+  static Limits limits() { return {.steps = 20'000'000, .calls = 200, .expressions = 2'000}; }
+
+  Value known(const Value& of, const char* name) {
+    Interpreter& i = *interpreter_;
+    return i.call_from_outside(i.builtin("getattr"), {{of, i.text(name), Value::none()}, {}});
+  }
+
+  void make_config(const program::RunOptions& options) {
+    Interpreter& i = *interpreter_;
+    const Value find = i.imported_or_fail("transformers.models.auto.auto_factory", "config_class");
+    const Value names = i.imported_or_fail("transformers.models.auto.auto_mappings", "CONFIG_MAPPING_NAMES");
+    std::vector<std::string> types;
+    for (const auto& entry : names.as<DictionaryObject>()->entries())
+      if (entry.key.is_bound()) types.push_back(i.words(entry.key, "model types"));
+    if (std::find(types.begin(), types.end(), model_type()) == types.end())
+      fail("has no model type '" + model_type() + "'", package_.package, suggest(model_type(), types));
+    const Value type = i.call_from_outside(find, {{i.text(model_type())}, {}});
+    CallArguments arguments;
+    for (const auto& [name, value] : json_.items())
+      if (!package_.config.empty()) arguments.keywords.emplace_back(i.symbol(name), value_of(i, value, package_.where));
+    config_ = i.call_from_outside(type, std::move(arguments));
+    const bool eager = options.attention == program::RunOptions::Attention::eager;
+    if (eager) i.set_attribute(config_, i.symbol("_attn_implementation"), i.text("eager"));
+    i.set_attribute(config_, i.symbol("use_cache"), Value::boolean(false));  // Trainer's own, and what training needs
+  }
+
+  /// The class that config.json names; else the type's own of the first task it has one for.
+  void find_class() {
+    Interpreter& i = *interpreter_;
+    std::vector<std::string> wanted;
+    if (!package_.class_name.empty()) {
+      wanted.push_back(package_.class_name);
+    } else if (json_.contains("architectures") && json_["architectures"].is_array()) {
+      for (const Json& each : json_["architectures"])
+        if (each.is_string()) wanted.push_back(each.get<std::string>());
+    }
+    const Value named = i.imported_or_fail("transformers.models.auto.auto_factory", "named");
+    for (const std::string& name : wanted) {
+      const auto* const task = std::find_if(std::begin(kTasks), std::end(kTasks), [&](const Task& each) { return name.ends_with(each.ending); });
+      if (task == std::end(kTasks)) {
+        if (package_.class_name.empty()) continue;
+        refuse("what the forward of '" + name + "' takes is not known", package_.package, "a class for a language model or an image's class");
+      }
+      task_ = task->task;
+      if (name.ends_with("ForConditionalGeneration") && !flag("is_encoder_decoder")) task_ = Model::Task::causal_lm;
+      class_ = i.call_from_outside(named, {{i.text(model_type()), i.text(name)}, {}});
+      return;
+    }
+    const Value choose = i.imported_or_fail("transformers.models.auto.auto_factory", "model_class");
+    for (const Task& each : kTasks) {
+      const Value table = i.imported_or_fail("transformers.models.auto.modeling_auto", each.table);
+      if (table.as<DictionaryObject>()->find(i.text(model_type())) == nullptr) continue;
+      class_ = i.call_from_outside(choose, {{config_, table}, {}});
+      task_ = each.task;
+      return;
+    }
+    refuse("model type '" + model_type() + "' has no class for a task that is modelled", package_.where.empty() ? package_.package : package_.where,
+           "language models and image classification");
+  }
+
+  const PackageModel& package_;
+  std::unique_ptr<Interpreter> interpreter_;
+  Json json_;
+  Value config_, class_;
+  Model::Task task_ = Model::Task::causal_lm;
+};
+
+std::vector<Input> inputs_of(Builder& builder) {
+  const std::int64_t batch = Input::kBatch, length = Input::kSequence;
+  const auto tokens = [](const char* name, std::vector<std::int64_t> sizes) { return Input{name, DType::int64, std::move(sizes)}; };
+  switch (builder.task()) {
+    case Model::Task::seq2seq:
+      return {tokens("input_ids", {batch, length}), tokens("labels", {batch, Input::kTarget})};
+    case Model::Task::classification:
+      return {tokens("input_ids", {batch, length}), tokens("labels", {batch})};
+    case Model::Task::image_classification: {
+      const std::int64_t size = builder.number("image_size"), channels = builder.number("num_channels");
+      return {Input{"pixel_values", DType::fp32, {batch, channels > 0 ? channels : 3, size > 0 ? size : 224, size > 0 ? size : 224}, true},
+              tokens("labels", {batch})};
+    }
+    default:
+      return {tokens("input_ids", {batch, length}), tokens("labels", {batch, length})};
+  }
+}
+
+}  // namespace
+}  // namespace code
+
+Model model_of_package(const PackageModel& package) {
+  code::Builder builder(package, {});
+  Model model;
+  model.name = package.where.empty() ? package.model_type : package.where;
+  model.model_type = builder.model_type();
+  model.architecture = builder.class_name();
+  model.task = builder.task();
+  model.vocab_size = builder.number("vocab_size");
+  model.hidden_size = builder.number("hidden_size");
+  model.layers = builder.number("num_hidden_layers");
+  model.heads = builder.number("num_attention_heads");
+  model.max_positions = builder.task() == Model::Task::image_classification ? 1 : builder.number("max_position_embeddings");
+  std::vector<code::Input> inputs = code::inputs_of(builder);
+  if (builder.task() == Model::Task::image_classification && builder.number("image_size") == 0)
+    model.assumed.push_back("images: 224 by 224, which the configuration does not say");
+  model.assumed.push_back("code: " + model.architecture + " as " + package.package + " has it, its weights not initialised, its cache off");
+  model.blocks.push_back(builder.build()->block());
+  model.source = code::make_source({[package](const program::RunOptions& options) { return code::Builder(package, options).build(); },
+                                    std::move(inputs), true});
+  return model;
+}
+
+}  // namespace plimsoll

@@ -1,0 +1,136 @@
+// Models of transformers by the package's own code: their programs are those of the C++ classes, instruction by instruction.
+//
+// The wheel is not shipped: PLIMSOLL_TRANSFORMERS names it, or a folder with the package (pip download --no-deps transformers==5.24.0);
+// without it these tests are skipped.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <map>
+#include <random>
+
+#include "devices.hpp"
+#include "plimsoll/code.hpp"
+#include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/kernel.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll::code {
+namespace {
+
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+/// Instructions as lines: tensors by when they were made, work by what it is, streams by their names. Tensors that die at one point die
+/// together: a frame of Python lets go of its variables from the first on, a block of C++ from the last.
+std::vector<std::string> lines_of(const StepProgram& program) {
+  std::vector<std::string> lines;
+  std::map<TensorId, std::size_t> names;
+  std::size_t born = 0;
+  for (const auto* part : {&program.init, &program.first_step, &program.second_step, &program.step}) {
+    lines.push_back("---");
+    std::size_t first_free = lines.size();
+    for (const Instruction& i : *part) {
+      if (i.kind == InstructionKind::host) continue;  // views, which a C++ class has fewer lines for than Python has temporaries
+      if (i.kind != InstructionKind::free) {
+        std::sort(lines.begin() + static_cast<std::ptrdiff_t>(first_free), lines.end());
+        first_free = lines.size() + 1;
+      }
+      std::string line = std::to_string(static_cast<int>(i.kind)) + " " + program.streams[i.stream] + " ";
+      switch (i.kind) {
+        case InstructionKind::alloc:
+          names[i.id] = born++;
+          line += std::to_string(names[i.id]) + ": " + std::to_string(i.bytes) + " B " + std::string(name_of(i.category));
+          break;
+        case InstructionKind::free:
+        case InstructionKind::record_stream:
+          line += std::to_string(names[i.id]);
+          break;
+        case InstructionKind::kernel:
+          line += describe(program.kernels[i.id]) + " " + std::to_string(hash_of(program.kernels[i.id]));
+          break;
+        case InstructionKind::collective:
+          line += std::string(name_of(program.collectives[i.id].kind)) + " " + std::to_string(program.collectives[i.id].bytes);
+          break;
+        case InstructionKind::copy:
+          line += std::to_string(program.copies[i.id].bytes);
+          break;
+        case InstructionKind::record_event:
+        case InstructionKind::wait_event:
+          break;
+        default:
+          line += std::to_string(i.id) + " " + std::to_string(i.bytes);
+      }
+      lines.push_back(line + "\t" + program.labels[i.label]);
+    }
+  }
+  return lines;
+}
+
+std::string without_label(const std::string& line) { return line.substr(0, line.find('\t')); }
+
+/// The first lines in which two programs differ; empty: they are one.
+std::string difference(const StepProgram& a, const StepProgram& b) {
+  const std::vector<std::string> left = lines_of(a), right = lines_of(b);
+  for (std::size_t i = 0; i < std::max(left.size(), right.size()); ++i) {
+    if (i < left.size() && i < right.size() && without_label(left[i]) == without_label(right[i])) continue;
+    std::string told = "line " + std::to_string(i) + " of " + std::to_string(left.size()) + " and " + std::to_string(right.size()) + "\n";
+    for (std::size_t at = i < 6 ? 0 : i - 6; at < i + 8; ++at) {
+      told += (at < left.size() ? left[at] : std::string("(end)")) + "\n";
+      told += "          | " + (at < right.size() ? right[at] : std::string("(end)")) + "\n";
+    }
+    return told;
+  }
+  return {};
+}
+
+const char* package() { return std::getenv("PLIMSOLL_TRANSFORMERS"); }
+
+StepProgram program_of(const Model& model, const Options& options, const Cluster& cluster) {
+  Strategy said;
+  Options all = options;
+  all.insert(all.end(), {{"framework", "transformers"}});
+  set_options(said, all);
+  const Strategy strategy = resolve(said, model, cluster);
+  return program::rank_source(program::on_cluster(cluster, model, strategy))->rank(0);
+}
+
+/// What the two say of one configuration, under one strategy.
+std::string compared(const std::string& config, const Options& options, const std::string& cluster_name) {
+  const Cluster cluster = parse_cluster(cluster_name);
+  const Model ours = parse_model(config, "config.json", "config.json");
+  const Model theirs = model_of_package({package(), config, "config.json", "", ""});
+  if (ours.parameters() != theirs.parameters())
+    return "parameters: " + std::to_string(ours.parameters()) + " and " + std::to_string(theirs.parameters());
+  return difference(program_of(ours, options, cluster), program_of(theirs, options, cluster));
+}
+
+TEST(Transformers, Llama) {
+  if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  const std::string config = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
+    "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 1000, "max_position_embeddings": 512})";
+  const std::vector<std::pair<Options, const char*>> runs = {
+      {{}, "1xh100-sxm"},
+      {{{"attention", "eager"}}, "1xh100-sxm"},
+      {{{"precision", "fp32"}}, "1xh100-sxm"},
+      {{{"precision", "bf16"}}, "1xh100-sxm"},
+      {{{"precision", "amp-fp16"}}, "1xh100-sxm"},
+      {{{"recompute", "full"}}, "1xh100-sxm"},
+      {{{"recompute", "full"}, {"attention", "eager"}}, "1xh100-sxm"},
+      {{{"data_parallel", "ddp"}}, "4xh100-sxm"},
+      {{{"data_parallel", "ddp"}, {"recompute", "full"}}, "2xh100-sxm"},
+      {{{"grad_accum", "3"}}, "1xh100-sxm"},
+  };
+  for (const auto& [options, cluster] : runs) {
+    Options all = options;
+    all.insert(all.end(), {{"seq_len", "128"}, {"micro_batch", "2"}});
+    std::string name;
+    for (const auto& [key, value] : options) name += key + "=" + value + " ";
+    EXPECT_EQ(compared(config, all, cluster), "") << name;
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::code
