@@ -30,7 +30,7 @@ def request_of(command: str, model: Model, on: str, strategy: Mapping[str, Any],
 
 
 def estimate(model: Model, *, on: str, **strategy: Any) -> Estimate:
-    """Memory, time and a verdict of one training step: `estimate("llama-3.1-8b", on="8xmi300x", fsdp="full", micro_batch=2, seq=8192)`.
+    """Memory, time and a verdict of one training step: `estimate("llama-3.1-8b", on="8xmi300x", fsdp="full", micro_batch=1, seq=8192)`.
 
     `on` is a cluster ("16x8xh100-sxm"); the keys of the strategy are those of `strategy_keys()`, a dict for what has a dot
     (`lora={"r": 16}`). Raises PlimsollError. Other threads run meanwhile.

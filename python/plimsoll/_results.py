@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Mapping, Optional, Union
 
 if TYPE_CHECKING:
+    import matplotlib.axes
     import pandas
 
 
@@ -167,6 +168,20 @@ class Estimate:
                  "device": int(rank.memory.device.expected), "capacity": int(rank.memory.capacity), **{name: int(value) for name, value in rank.memory.categories.items()}} for rank in self.ranks]
         return pandas.DataFrame(rows).set_index("stage")
 
+    def plot(self, axes: "Optional[matplotlib.axes.Axes]" = None) -> "matplotlib.axes.Axes":
+        """What takes the device's memory, a bar per category beside the capacity. Needs matplotlib."""
+        import matplotlib.pyplot
+
+        axes = axes if axes is not None else matplotlib.pyplot.subplots()[1]
+        parts = [(name.replace("_", " "), value.gib) for name, value in self.memory.categories.items() if value >= 2**20]
+        axes.barh([name for name, _ in parts], [value for _, value in parts])
+        axes.axvline(self.memory.capacity.gib, linestyle="--", label=f"capacity, {self.memory.capacity}")
+        axes.invert_yaxis()
+        axes.set_xlabel("GiB per GPU")
+        axes.set_title(f"{self.model}: {self.verdict.replace('_', ' ')}")
+        axes.legend()
+        return axes
+
     def _repr_html_(self) -> str:
         colour = {"fits": "#1a7f43", "tight": "#9a6700"}.get(self.verdict, "#c62f2f")
         whole = max(int(self.memory.capacity), int(self.memory.device.expected))
@@ -222,24 +237,28 @@ class Change:
     verdict: str
     step_time_ratio: Optional[float]
     fewer_bits: bool
+    larger_batch: bool
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """What takes the memory at the peak, and what would lower it most."""
+    """What takes the memory at the peak and the time of the step, and what would lower either most."""
 
     verdict: str
     stage: int
     peak: dict[str, Any]
     alive: list[AliveGroup]
     changes: list[Change]
+    causes: list[str]
+    faster: list[Change]
     raw: dict[str, Any] = field(repr=False, compare=False)
 
     @staticmethod
     def of(answer: dict[str, Any]) -> Explanation:
         alive = [AliveGroup(each["category"], each["module"], each["operation"], each["count"], Bytes(each["bytes"]), Bytes(each["largest_bytes"])) for each in answer["alive"]]
-        changes = [Change(each["flag"], Bytes(each["saved_bytes"]), Bytes(each["device_bytes"]), each["verdict"], each["step_time_ratio"], each["fewer_bits"]) for each in answer["changes"]]
-        return Explanation(answer["verdict"], answer["stage"], answer["peak"], alive, changes, answer)
+        changes, faster = ([Change(each["flag"], Bytes(each["saved_bytes"]), Bytes(each["device_bytes"]), each["verdict"], each["step_time_ratio"], each["fewer_bits"], each["larger_batch"])
+                            for each in answer[name]] for name in ("changes", "faster"))
+        return Explanation(answer["verdict"], answer["stage"], answer["peak"], alive, changes, answer["causes"], faster, answer)
 
     def to_frame(self) -> "pandas.DataFrame":
         """A row per group of tensors alive at the peak, in bytes. Needs pandas."""

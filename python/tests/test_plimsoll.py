@@ -89,6 +89,99 @@ class Estimates(unittest.TestCase):
         self.assertTrue(all(answer == answers[0] for answer in answers))
 
 
+class Axes:
+    """What a plot asks of matplotlib's axes, written down."""
+
+    def __init__(self):
+        self.calls = []
+
+    def __getattr__(self, name):
+        return lambda *values, **named: self.calls.append((name, values, named))
+
+
+class Documents(unittest.TestCase):
+    def test_the_first_example_says_what_comes_out(self):
+        text = (Path(__file__).resolve().parents[2] / "docs" / "python.md").read_text()
+        lines = text.split("```python\n")[1].split("```")[0].splitlines()
+        names = {}
+        exec("\n".join(line for line in lines if line.startswith(("import", "plan ="))), names)  # pylint: disable=exec-used
+        said = [line.split("#") for line in lines if "#" in line and any(character in line for character in "0123456789'")]
+        for expression, comment in said:
+            if comment.strip()[0] in "'0123456789":
+                self.assertEqual(repr(eval(expression, names)), comment.strip().split(", ")[0])  # pylint: disable=eval-used
+        self.assertGreaterEqual(len(said), 3)
+
+
+class Tables(unittest.TestCase):
+    """Each is what the command of its name answers."""
+
+    def test_a_sweep_has_a_row_per_point(self):
+        table = plimsoll.sweep("llama-3.2-1b", on="8xh100-sxm", fsdp="full", micro_batch=[1, 2])
+        self.assertEqual([row["micro_batch"] for row in table], [1, 2])
+        alone = plimsoll.estimate("llama-3.2-1b", on="8xh100-sxm", fsdp="full", micro_batch=2)
+        self.assertEqual(table.rows[1]["device_bytes"], int(alone.memory.device.expected))
+        self.assertEqual(table.rows[1]["step_seconds"], alone.time.step.expected)
+        axes = Axes()
+        self.assertIs(table.plot(axes), axes)
+        (drawn,) = (values for name, values, named in axes.calls if name == "scatter" and named["label"] == "fits")
+        self.assertEqual(drawn[0], [row["device_bytes"] / 2**30 for row in table])
+
+    def test_a_sweep_keeps_what_is_refused_with_its_reason(self):
+        table = plimsoll.sweep("gpt2", on="2xh100-sxm", framework="megatron-core", tp=[1, 2, 5])
+        self.assertEqual(len(table), 3)
+        refused = [row for row in table if row["verdict"] == "refused"]
+        self.assertEqual(len(refused), 1)
+        self.assertTrue(refused[0]["refused"])
+
+    def test_changes_are_added_one_after_the_other(self):
+        table = plimsoll.compare("llama-3.2-1b", on="8xh100-sxm", then=[{"fsdp": "full"}, {"recompute": "full"}])
+        self.assertEqual([row["added"] for row in table], ["", "--fsdp full", "--recompute full"])
+        self.assertLess(table.rows[2]["device_bytes"], table.rows[1]["device_bytes"])
+
+    def test_the_best_plan_is_a_strategy(self):
+        found = plimsoll.search("gpt2", on="2xh100-sxm", global_batch=16, framework="accelerate", micro_batch=[2, 4], top=3)
+        again = plimsoll.estimate("gpt2", on="2xh100-sxm", **found.best["options"])
+        self.assertAlmostEqual(again.time.step.expected, found.best["step_seconds"])
+        self.assertEqual(found.rows, sorted(found.rows, key=lambda row: row["step_seconds"]))
+        self.assertTrue(found.front and sum(found.rejected.values()) >= 0)
+
+    def test_a_campaign_has_days_and_money(self):
+        run = plimsoll.campaign("llama-3.2-1b", on="8xh100-sxm", fsdp="full", tokens="10B", price_per_gpu_hour=2)
+        self.assertAlmostEqual(run.dollars, 2 * run.gpu_hours)
+        self.assertLess(run.days.low, run.days.high)
+        self.assertIn("GiB", str(run.checkpoint))
+
+    def test_a_gate_tells_what_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            case, baseline = Path(folder) / "case.json", Path(folder) / "base.json"
+            for micro_batch in (2, 8):
+                case.write_text(json.dumps({"model": "gpt2", "on": "1xh100-sxm", "micro_batch": micro_batch, "seq_len": 512}))
+                held = plimsoll.gate([case], write_baseline=baseline) if micro_batch == 2 else plimsoll.gate([case], baseline=baseline)
+                self.assertEqual(held.passed, micro_batch == 2, held.text)
+            self.assertIn("reserved memory grew", held.failures[str(case)])
+            with self.assertRaises(plimsoll.BadInput):
+                plimsoll.gate([case], fail_on="nothing")
+
+    def test_fits_is_a_yes_or_a_no(self):
+        self.assertTrue(plimsoll.fits("gpt2", on="1xh100-sxm", micro_batch=1))
+        self.assertFalse(plimsoll.fits("llama-3.1-70b", on="1xh100-sxm", micro_batch=1))
+
+    def test_wrong_options_raise(self):
+        with self.assertRaises(plimsoll.BadInput) as raised:
+            plimsoll.sweep("gpt2", on="1xh100-sxm", micro_bach=[1, 2])
+        self.assertIn("micro-bach", str(raised.exception))
+
+    def test_a_config_may_be_a_dict(self):
+        source = Path(__file__).resolve().parents[2] / "models" / "gpt2" / "config.json"
+        row = plimsoll.sweep(json.loads(source.read_text()), on="1xh100-sxm", micro_batch=[4, 8], seq=1024).rows[1]
+        self.assertEqual(row["device_bytes"], int(plimsoll.estimate("gpt2", on="1xh100-sxm", micro_batch=8, seq=1024).memory.device.expected))
+
+    def test_an_explanation_has_causes(self):
+        why = plimsoll.explain("bert-large-uncased", on="2x8xa100-80gb-sxm", data_parallel="ddp", micro_batch=1)
+        self.assertTrue(any("gradients" in cause for cause in why.causes), why.causes)
+        self.assertTrue(any(change.larger_batch for change in why.faster))
+
+
 class OtherAnswers(unittest.TestCase):
     def test_explanation(self):
         explanation = plimsoll.explain("llama-3.1-8b", **PLAN)
