@@ -50,6 +50,7 @@ struct Command {
 Command estimate_command();
 Command explain_command();
 Command export_command();
+Command fix_command();
 Command gate_command();
 Command models_command();
 Command graph_command();

@@ -12,13 +12,13 @@
 #include "plimsoll/release.hpp"
 
 namespace plimsoll::cli {
-namespace {
-
 std::string flag_of(const StrategyOption& option) {
   std::string flag = "--" + option.key;
   std::replace(flag.begin(), flag.end(), '_', '-');
   return flag;
 }
+
+namespace {
 
 /// Lengths as people say them: 4k is 4096 tokens, 1M is 1024 times as many as 1k.
 std::string spelled_out(const std::string& key, const std::string& value) {
@@ -53,7 +53,7 @@ std::vector<Option> run_options() {
 }
 
 std::vector<Option> code_options() {
-  return {{Option::value, "--code", "FILE:CLASS, an nn.Module of one's own; or transformers' folder or wheel, beside MODEL (docs/code.md)", false, {}},
+  return {{Option::value, "--code", "FILE:CLASS of one's own, or transformers' folder or wheel", false, {}},
           {Option::value, "--args", "NAME=VALUE,…: what the class, or its configuration, is made with", false, kCode, true},
           {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode, true}};
 }

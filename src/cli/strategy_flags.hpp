@@ -27,6 +27,8 @@ std::vector<std::pair<std::string, std::string>> stated_releases(const Arguments
 /// Throws Error where --on is missing.
 const std::string& cluster_name(const Arguments& arguments, const std::string& command);
 
+/// "--micro-batch" of micro_batch.
+std::string flag_of(const StrategyOption& option);
 /// Heading of the options for models of one's own.
 inline constexpr const char* kCode = "A model of one's own (docs/code.md)";
 /// --code, --args and --input.

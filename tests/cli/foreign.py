@@ -81,6 +81,27 @@ def gates(checks, folder):
             checks.check(all({"name", "unit", "value"} <= set(entry) for entry in json.load(file)), "github-action-benchmark's JSON lacks a key")
 
 
+def fixes(checks, folder):
+    """A change stands in the file only after --write, and the file then estimates as was said; comments stay. What the files say already is told."""
+    path = os.path.join(folder, "axolotl.yaml")
+    text = ("# ours\nbase_model: NousResearch/Meta-Llama-3.1-8B\nsequence_len: 8192   # tokens\nmicro_batch_size: 4\ngradient_checkpointing: false  # for speed\nbf16: true\n"
+            "optimizer: adamw_torch\nfsdp_version: 2\nfsdp_config:\n  transformer_layer_cls_to_wrap: LlamaDecoderLayer\n")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    shown = run("fix", "axolotl.yaml", "--on", "8xh100-sxm", folder=folder)
+    checks.check(shown.code == 0 and "gradient_checkpointing: true" in shown.out and "nothing is written" in shown.out, f"fix: exit {shown.code}, {shown.out[:200]} {shown.err[:300]}")
+    with open(path, encoding="utf-8") as file:
+        checks.check(file.read() == text, "fix changed a file without --write")
+    written = run("fix", "axolotl.yaml", "--on", "8xh100-sxm", "--write", folder=folder)
+    with open(path, encoding="utf-8") as file:
+        after = file.read()
+    checks.check(written.code == 0 and "wrote axolotl.yaml" in written.out and "gradient_checkpointing: true  # for speed" in after and after.startswith("# ours\n"), f"fix --write: {after}")
+    checks.check(run("estimate", "--from", "axolotl.yaml", "--on", "8xh100-sxm", folder=folder).code == 0, "what fix wrote does not fit")
+    for words, said in ((("--recompute", "full"), "already"), ((), "which change?"), (("--micro-batch", "banana"), "micro-batch")):
+        wrong = run("fix", "axolotl.yaml", "--on", "8xh100-sxm", *words, folder=folder)
+        checks.check(wrong.code == 2 and said in wrong.err, f"fix {words}: exit {wrong.code}, {wrong.err[:200]}")
+
+
 def fetches(checks, folder):
     """The tarball holds what its pipelines name, and their first steps unpack it where the next one looks; another file is refused by its hash."""
     tarball, bill = os.path.join(folder, "plimsoll-0-static.tar.gz"), os.path.join(folder, "bill.json")
@@ -133,6 +154,7 @@ def main():
         launches(checks, folder)
         writes(checks, folder)
         gates(checks, folder)
+        fixes(checks, folder)
         fetches(checks, folder)
     checks.finish()
 

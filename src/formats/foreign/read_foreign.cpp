@@ -20,8 +20,6 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-enum class Syntax : std::uint8_t { json, yaml, toml, shell };
-
 /// Whether a line of the text, from its start, is "[section]".
 bool has_sections(const std::string& text) {
   for (std::size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size() - 1) + 1) {
@@ -31,6 +29,8 @@ bool has_sections(const std::string& text) {
   }
   return false;
 }
+
+}  // namespace
 
 Syntax syntax_of(const std::string& path, const std::string& text) {
   const std::size_t first = text.find_first_not_of(" \t\n");
@@ -56,6 +56,8 @@ Node parse(Syntax syntax, const std::string& text, const std::string& where) {
   }
 }
 
+namespace {
+
 const Format& recognised(const Node& tree, const std::string& path) {
   if (tree.is_table()) refuse_other_programs(tree, path);
   const Format* best = nullptr;
@@ -71,6 +73,8 @@ const Format& recognised(const Node& tree, const std::string& path) {
 }
 
 }  // namespace
+
+std::string recognised_format(const Node& tree, const std::string& path) { return recognised(tree, path).name; }
 
 void read_file(Reading& reading, const std::string& path, const std::string& format) {
   const std::string text = reading.text_of(path);

@@ -1,0 +1,166 @@
+// A change put into the files that a run came from.
+#include "plimsoll/fix.hpp"
+
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "formats/fix/text_edits.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll {
+namespace {
+
+using formats::Node;
+
+ForeignOptions with(const std::string& name, const std::string& text) {
+  ForeignOptions options;
+  options.on = "8xh100-sxm";
+  options.texts = {{name, text}};
+  return options;
+}
+
+Fix fixed(const std::string& name, const std::string& text, const std::vector<std::pair<std::string, std::string>>& change) {
+  return fix_run({name}, with(name, text), change);
+}
+
+std::string refusal(const std::string& name, const std::string& text, const std::vector<std::pair<std::string, std::string>>& change) {
+  try {
+    fixed(name, text, change);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return {};
+}
+
+const char* const kAxolotl =
+    "# what we train\n"
+    "base_model: NousResearch/Meta-Llama-3.1-8B\n"
+    "sequence_len: 4096   # tokens\n"
+    "micro_batch_size: 4\n"
+    "gradient_checkpointing: false  # for speed\n"
+    "bf16: true\n"
+    "optimizer: adamw_torch\n";
+
+// A value that stands there is replaced on its line; its comment, and all other lines, stay.
+TEST(Fix, OneValueIsOneLine) {
+  const Fix fix = fixed("run.yaml", kAxolotl, {{"micro_batch", "2"}});
+  ASSERT_EQ(fix.files.size(), 1u);
+  std::string expected = kAxolotl;
+  expected.replace(expected.find("micro_batch_size: 4"), 19, "micro_batch_size: 2");
+  EXPECT_EQ(fix.files.front().after, expected);
+  EXPECT_EQ(fix.said, std::vector<std::string>{"run.yaml: micro_batch_size: 2"});
+  EXPECT_LT(fix.after.worst_rank().memory.allocated, fix.before.worst_rank().memory.allocated);
+  EXPECT_EQ(difference_of(fix.files.front()),
+            "--- run.yaml\n+++ run.yaml\n # what we train\n base_model: NousResearch/Meta-Llama-3.1-8B\n sequence_len: 4096   # tokens\n-micro_batch_size: 4\n"
+            "+micro_batch_size: 2\n gradient_checkpointing: false  # for speed\n bf16: true\n optimizer: adamw_torch\n");
+}
+
+TEST(Fix, CommentsStayAndWhatIsMissingIsAdded) {
+  const std::string after = fixed("run.yaml", kAxolotl, {{"recompute", "full"}}).files.front().after;
+  EXPECT_NE(after.find("gradient_checkpointing: true  # for speed\n"), std::string::npos) << after;
+  EXPECT_EQ(after.rfind("# what we train\n", 0), 0u);
+}
+
+// A launch: an option is replaced where it stands, in the middle of its line, or added behind the last one.
+TEST(Fix, ALaunchLineGetsItsOption) {
+  const std::string script =
+      "#!/bin/bash\n# ours\ntorchrun --nproc_per_node 8 train.py \\\n  --model_name_or_path meta-llama/Llama-3.2-1B --per_device_train_batch_size 4 \\\n"
+      "  --bf16 true --max_seq_length 2048\n";
+  const Fix smaller = fixed("run.sh", script, {{"micro_batch", "1"}});
+  EXPECT_NE(smaller.files.front().after.find("--per_device_train_batch_size 1 \\\n"), std::string::npos) << smaller.files.front().after;
+  const Fix again = fixed("run.sh", script, {{"recompute", "full"}});
+  EXPECT_EQ(again.files.front().after.rfind(script.substr(0, script.size() - 1), 0), 0u) << "all that stood there stands";
+  EXPECT_NE(again.files.front().after.find("--max_seq_length 2048 \\\n  --"), std::string::npos) << again.files.front().after;
+}
+
+// DeepSpeed's table within training_arguments.json.
+TEST(Fix, ATableWithinAnothersFile) {
+  const std::string json = "{\n  \"model_name_or_path\": \"meta-llama/Llama-3.2-1B\",\n  \"per_device_train_batch_size\": 2,\n  \"bf16\": true, \"max_seq_length\": 2048,\n"
+                           "  \"deepspeed\": {\"zero_optimization\": {\"stage\": 2}, \"bf16\": {\"enabled\": true}}\n}\n";
+  const Fix fix = fixed("args.json", json, {{"zero_stage", "3"}});
+  EXPECT_NE(fix.files.front().after.find("\"stage\": 3"), std::string::npos) << fix.files.front().after;
+  EXPECT_EQ(fix.files.front().after.find("\"stage\": 2"), std::string::npos);
+}
+
+TEST(Fix, WhatCannotBeSaidIsRefused) {
+  EXPECT_NE(refusal("run.yaml", kAxolotl, {{"recompute", "none"}}).find("these files say --recompute none already"), std::string::npos);
+  EXPECT_NE(refusal("run.sh", "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size 4\n", {{"data_parallel", "fsdp2"}}).find("accelerate"),
+            std::string::npos);
+  EXPECT_NE(refusal("run.sh", "B=4\ntorchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size $B\n", {{"micro_batch", "2"}}).find("not written out"),
+            std::string::npos);
+  EXPECT_NE(refusal("run.yaml", "model_name_or_path:\n  gpt2\nper_device_train_batch_size:\n  8\nmax_length:\n  512\nbf16:\n  true\n", {{"micro_batch", "2"}}).find("is not a line of its own"),
+            std::string::npos);
+}
+
+// Every sample of the formats that are written: a change either stands in the files afterwards, with few lines moved, or is refused by name.
+TEST(Fix, SamplesSayTheChangeOrRefuseIt) {
+  const std::filesystem::path samples = std::filesystem::path(PLIMSOLL_SOURCE_DIR) / "tests/formats/samples";
+  const std::vector<std::vector<std::pair<std::string, std::string>>> changes = {
+      {{"micro_batch", "3"}}, {{"recompute", "full"}}, {{"recompute", "none"}}, {{"seq_len", "1024"}}, {{"grad_accum", "2"}}};
+  int said = 0, refused = 0;
+  for (const char* format : {"axolotl", "llama-factory", "torchtitan", "torchtune", "megatron", "transformers", "trl"})
+    for (const auto& entry : std::filesystem::directory_iterator(samples / format))
+      for (const auto& change : changes) {
+        ForeignOptions options;
+        options.on = "8xh100-sxm";
+        try {
+          const Fix fix = fix_run({entry.path().string()}, options, change);
+          ++said;
+          ASSERT_FALSE(fix.files.empty()) << entry.path();
+          for (const FixedFile& file : fix.files) {
+            const std::string difference = difference_of(file);
+            EXPECT_LT(std::count(difference.begin(), difference.end(), '\n'), 60) << entry.path() << "\n" << difference;
+          }
+        } catch (const Error& error) {
+          EXPECT_NE(error.code(), ErrorCode::internal) << entry.path() << ": " << error.what();
+          ++refused;
+        }
+      }
+  EXPECT_GT(said, 40) << refused << " refused";
+}
+
+// Values are set in texts that nobody formats: flow tables, lists, empty values, sections that are not there.
+TEST(TextEdits, Yaml) {
+  const auto set = [](const std::string& text, const std::string& path, const char* value) {
+    return formats::set_in_yaml(text, formats::parse_yaml_text(text, "a.yaml"), path, Node::scalar(value, ""), "a.yaml");
+  };
+  EXPECT_EQ(set("a: 1 # one\nb: 2\n", "a", "3"), "a: 3 # one\nb: 2\n");
+  EXPECT_EQ(set("a:\n  b: 1\n  c: 2\n\n# end\nd: 4\n", "a.x", "5"), "a:\n  b: 1\n  c: 2\n  x: 5\n\n# end\nd: 4\n");
+  EXPECT_EQ(set("a: 1\n", "b.c", "x y"), "a: 1\nb:\n  c: \"x y\"\n");
+  EXPECT_EQ(set("l:\n- 1\n- 2\n", "z", "true"), "l:\n- 1\n- 2\nz: true\n");
+  EXPECT_THROW(set("a: {b: 1}\n", "a.c", "2"), Error);
+  EXPECT_THROW(set("a: {b: 1}\n", "a.b", "2"), Error);
+  EXPECT_THROW(set("a:\n  - 1\n", "a", "2"), Error);
+}
+
+TEST(TextEdits, TomlAndJson) {
+  const auto toml = [](const std::string& text, const std::string& path, const char* value) {
+    return formats::set_in_toml(text, formats::parse_toml_text(text, "a.toml"), path, Node::scalar(value, ""), "a.toml");
+  };
+  EXPECT_EQ(toml("[a]\nb=1 # x\n", "a.b", "2"), "[a]\nb=2 # x\n");
+  EXPECT_EQ(toml("[a]\nb = 1\n", "a.c", "full"), "[a]\nc = \"full\"\nb = 1\n");
+  EXPECT_EQ(toml("[a]\nb = 1\n", "z.c", "true"), "[a]\nb = 1\n\n[z]\nc = true\n");
+  const auto json = [](const std::string& text, const std::string& path, const char* value) {
+    return formats::set_in_json(text, Node(), path, Node::scalar(value, ""), "a.json");
+  };
+  EXPECT_EQ(json(R"({"a": {"b": 1}, "c": "}"})", "a.b", "2"), R"({"a": {"b": 2}, "c": "}"})");
+  EXPECT_EQ(json("{\n  \"a\": 1\n}", "b", "full"), "{\n  \"b\": \"full\",\n  \"a\": 1\n}");
+  EXPECT_EQ(json("{}", "b", "3"), "{\"b\": 3}");
+  EXPECT_THROW(json(R"({"a": [1]})", "a", "2"), Error);
+}
+
+TEST(TextEdits, Launches) {
+  const auto set = [](const std::string& text, std::size_t line, const std::string& option, const std::string& value) { return formats::set_in_launch(text, line, option, value, "a.sh"); };
+  EXPECT_EQ(set("run --a=1 --b 2\n", 1, "--a", "3"), "run --a=3 --b 2\n");
+  EXPECT_EQ(set("run --ab 1 --a 2\n", 1, "--a", "3"), "run --ab 1 --a 3\n") << "--ab is another option";
+  EXPECT_EQ(set("run --x 1\n", 1, "--a", "3"), "run --x 1 \\\n    --a 3\n");
+  EXPECT_EQ(set("run --a --b 1\n", 1, "--a", "true"), "run --a true --b 1\n");
+  EXPECT_THROW(set("run --a $A\n", 1, "--a", "3"), Error);
+  EXPECT_THROW(set("run --x 1 | tee log\n", 1, "--a", "3"), Error) << "what is added would be tee's";
+  EXPECT_THROW(set("run\n", 7, "--a", "3"), Error);
+}
+
+}  // namespace
+}  // namespace plimsoll
