@@ -195,7 +195,10 @@ void ProgramBuilder::kernel(const EventView& view) {
   std::copy(event.block, event.block + 3, launch.threads);
   launch.arguments = Arguments(view.tail(sizeof event));
   NamedKernel named = classify_kernel(mangled, launch, per_thread_);
-  if (!named.bytes_known) read_pointers(mangled, launch, named);
+  if (flex_ && mangled.rfind("triton_", 0) == 0)
+    named = {{*std::exchange(flex_, std::nullopt)}, true};
+  else if (!named.bytes_known)
+    read_pointers(mangled, launch, named);
   Instruction instruction{InstructionKind::kernel};
   instruction.stream = stream(event.stream, event.header.device);
   instruction.label = known->second;
@@ -346,6 +349,8 @@ void ProgramBuilder::text_mark(const std::string& text, std::int64_t) {
   if (text.compare(0, kActivity.size(), kActivity) == 0) activity_begins(text.substr(kActivity.size()));
   constexpr std::string_view kGrouped = "grouped product ";
   if (text.compare(0, kGrouped.size(), kGrouped) == 0) grouped_ = grouped_product(text.substr(kGrouped.size()));
+  constexpr std::string_view kFlex = "flex attention ";
+  if (text.compare(0, kFlex.size(), kFlex) == 0) flex_ = flex_attention(text.substr(kFlex.size()));
 }
 
 void ProgramBuilder::phase_begins(const std::string& name) {

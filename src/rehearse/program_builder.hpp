@@ -111,6 +111,7 @@ class ProgramBuilder {
   std::map<std::uint32_t, std::vector<Instruction>> graphs_;
   std::vector<std::int64_t> announced_;           ///< members of the next communicator
   std::optional<record::Gemm> grouped_;           ///< shape of the next grouped product, which its kernel does not tell
+  std::optional<Attention> flex_;                 ///< of the next kernel of Triton's, likewise
   std::vector<std::size_t> unlabelled_;           ///< allocations waiting for the kernel that fills them
   std::vector<std::uint32_t> collective_groups_;  ///< per collective: index of groups
   std::uint32_t capturing_ = 0;

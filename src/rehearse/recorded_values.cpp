@@ -229,20 +229,27 @@ std::int64_t signed_bytes(std::uint64_t bytes) {
   return static_cast<std::int64_t>(std::min<std::uint64_t>(bytes, std::uint64_t{1} << 60U));
 }
 
-std::vector<std::int64_t> numbers_in(const std::string& text) {
-  std::vector<std::int64_t> ranks;
+namespace {
+
+/// Those in a text, with blanks between; none where any is larger.
+std::vector<std::int64_t> whole_numbers(const std::string& text, std::int64_t most) {
+  std::vector<std::int64_t> numbers;
   const char* at = text.data();
   const char* end = at + text.size();
   while (at < end) {
-    std::int64_t rank = 0;
-    const auto [next, error] = std::from_chars(at, end, rank);
-    if (error != std::errc() || rank < 0 || rank > kMostRanks) return {};
-    ranks.push_back(rank);
+    std::int64_t number = 0;
+    const auto [next, error] = std::from_chars(at, end, number);
+    if (error != std::errc() || number < 0 || number > most) return {};
+    numbers.push_back(number);
     at = next;
     while (at < end && *at == ' ') ++at;
   }
-  return ranks;
+  return numbers;
 }
+
+}  // namespace
+
+std::vector<std::int64_t> numbers_in(const std::string& text) { return whole_numbers(text, kMostRanks); }
 
 std::optional<record::Gemm> grouped_product(const std::string& text) {
   const std::vector<std::int64_t> numbers = numbers_in(text);
@@ -259,6 +266,26 @@ std::optional<record::Gemm> grouped_product(const std::string& text) {
   product.a = product.b = numbers[4] == 1 ? record::Type::f8_e4m3 : record::Type::bf16;
   product.c = product.d = record::Type::bf16;
   return product;
+}
+
+std::optional<Attention> flex_attention(const std::string& text) {
+  constexpr std::int64_t kMostHeads = 1 << 20, kMostLength = 1 << 26, kMostDim = 1 << 12;
+  const std::vector<std::int64_t> numbers = whole_numbers(text, kMostBytes);
+  if (numbers.size() != 10) return {};
+  const auto within = [&](std::size_t i, std::int64_t most) { return numbers[i] >= 1 && numbers[i] <= most; };
+  for (const std::size_t i : {1, 2, 3})
+    if (!within(i, kMostHeads)) return {};
+  if (!within(4, kMostLength) || !within(5, kMostLength) || !within(6, kMostDim) || !within(7, kMostDim)) return {};
+  Attention a;
+  a.library = AttentionLibrary::flex;
+  a.part = numbers[0] != 0 ? Attention::Part::backward : Attention::Part::forward;
+  a.type = numbers[8] == 4 ? DType::fp32 : DType::bf16;
+  a.batch = numbers[1], a.heads = numbers[2], a.kv_heads = std::min(numbers[3], numbers[2]);
+  a.queries = numbers[4], a.keys = numbers[5], a.head_dim = numbers[6], a.value_dim = numbers[7];
+  const std::int64_t pairs = std::clamp<std::int64_t>(numbers[9], 1, a.queries * a.keys);
+  a.causal = a.queries == a.keys && 2 * pairs == a.queries * a.keys;
+  if (!a.causal && pairs < a.queries * a.keys) a.window = std::max<std::int64_t>(1, pairs / a.queries);
+  return a;
 }
 
 }  // namespace plimsoll::rehearse

@@ -47,4 +47,8 @@ std::vector<std::int64_t> numbers_in(const std::string& text);
 /// whether an operand is transposed. It is taken to be of 16-bit numbers, or of 8-bit ones where an element has one byte.
 std::optional<record::Gemm> grouped_product(const std::string& text);
 
+/// "backward batch heads kv_heads queries keys head_dim value_dim bytes pairs": a kernel of FlexAttention, and the pairs of query and key of a head
+/// that its mask leaves.
+std::optional<Attention> flex_attention(const std::string& text);
+
 }  // namespace plimsoll::rehearse

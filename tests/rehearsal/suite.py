@@ -264,18 +264,20 @@ class Asked(Outcome):
         "FLASH_ATTENTION": {"pytorch_flash::flash_fwd_kernel": 1, "pytorch_flash::flash_bwd_dq_dk_dv": 2.5},
         "EFFICIENT_ATTENTION": {"fmha_cutlassF": 1, "fmha_cutlassB": 2.5},
         "CONVOLUTION": {"cudnn.convolution_forward": 1, "cudnn.convolution_data": 1, "cudnn.convolution_filter": 1},
+        "FLEX_ATTENTION": {r"triton_tem_fused_flex_attention_\d": 1, "triton_tem_fused_flex_attention_backward": 2.5},
     }
 
-    def __init__(self, name, line, **options):
+    def __init__(self, name, line, works=("CUDNN_ATTENTION", "FLASH_ATTENTION", "EFFICIENT_ATTENTION", "CONVOLUTION"), **options):
         super().__init__(name, line, 0, options=("--format", "csv"), **options)
+        self.works = works
 
     def failures(self, run):
         failures = super().failures(run)
         asked = dict(re.findall(r"^(\w+) asks for (\d+)$", run.stderr, re.MULTILINE))
         recorded = re.findall(r"^([^,\n]+),\d+,[^,\n]+,(\d+)$", run.stdout, re.MULTILINE)
-        for work, kernels in self.CLASSES.items():
-            for kernel, times in kernels.items():
-                got, want = sum(int(flops) for name, flops in recorded if name.startswith(kernel)), times * int(asked.get(work, 0))
+        for work in self.works:
+            for kernel, times in self.CLASSES[work].items():
+                got, want = sum(int(flops) for name, flops in recorded if re.match(kernel, name)), times * int(asked.get(work, 0))
                 if got != want or want == 0:
                     failures.append(f"{kernel}: {got} FLOPs, and the program's arguments ask for {want:.0f}")
         return failures
@@ -365,6 +367,7 @@ OUTCOMES = (
     Outcome("values", "BIN/python PROGRAMS/values.py", 0, out=(r"taken as 0\.75",), on="1xh100-sxm"),
     Outcome("values of cuda 12", "BIN/python PROGRAMS/values.py", 0, on="1xh100-sxm", toolkit="cuda12"),
     Asked("work that was asked for", "BIN/python PROGRAMS/asked_work.py", on="1xh100-sxm"),
+    Asked("work that flex was asked for", "BIN/python PROGRAMS/flex.py", works=("FLEX_ATTENTION",), never=("block mask",), on="1xh100-sxm"),
     Asked("work that cuda 12 was asked for", "BIN/python PROGRAMS/asked_work.py", on="1xh100-sxm", toolkit="cuda12"),
     Outcome("unknown loss", "BIN/python PROGRAMS/given_value.py", 0, out=(r"given_value\.py:9: taken as 0\.75",), on="1xh100-sxm"),
     Outcome(

@@ -420,6 +420,34 @@ TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
   EXPECT_EQ(product->batch, 8);
 }
 
+/// FlexAttention says before a launch of its kernel what that does: 4 · pairs · heads · batch · head dimension forward, 2.5 times that backward.
+/// Half of all pairs of a square is a causal mask; what else is left is as many keys a query. What makes no sense says nothing.
+TEST(Recording, FlexAttentionHasTheWorkThatWasTold) {
+  RecordWriter writer;
+  const auto attend = [&](std::string_view told) {
+    writer.mark(record::MarkKind::text, told);
+    record::Kernel launch{};
+    launch.name = writer.name("triton_tem_fused_flex_attention_0");
+    for (int axis = 0; axis < 3; ++axis) launch.grid[axis] = launch.block[axis] = 1;
+    writer.write(record::Kind::kernel, launch);
+  };
+  writer.phase("forward");
+  attend("flex attention 0 2 8 2 4096 4096 128 128 2 8388608");
+  attend("flex attention 1 2 8 2 4096 4096 128 128 2 3670016");
+  attend("flex attention 0 2 8 2 4096 4096 0 128 2 3670016");
+  writer.step_end();
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.program.kernels.size(), 3u);
+  const Attention* const causal = recording.program.kernels[0].attention();
+  ASSERT_NE(causal, nullptr);
+  EXPECT_EQ(causal->library, AttentionLibrary::flex);
+  EXPECT_TRUE(causal->causal);
+  EXPECT_EQ(causal->kv_heads, 2);
+  EXPECT_EQ(recording.program.kernels[0].flops(), 4.0 * 8388608 * 2 * 8 * 128);
+  EXPECT_EQ(recording.program.kernels[1].flops(), 2.5 * 4.0 * 3670016 * 2 * 8 * 128);
+  EXPECT_EQ(recording.program.kernels[2].attention(), nullptr);
+}
+
 /// A kernel of Inductor's: a whole tensor of 1 MiB, a norm's weight in a flat block of which its 256 elements are the least, and its sizes.
 /// 1,048,576 bytes and at most 8 · 256 · 512 of the other. A number as long as a pointer is in no block.
 TEST(Recording, KernelsOfTritonMoveTheTensorsThatTheyAreGiven) {

@@ -21,7 +21,7 @@ def patch_torch(torch):
     note_memory(torch)
     from torch.utils import _device
 
-    from . import host_memory, math_libraries, values
+    from . import flex_attention, host_memory, math_libraries, values
 
     passes.mark_passes(torch)
 
@@ -29,6 +29,7 @@ def patch_torch(torch):
     known = values.patch(torch)
     host_memory.patch(torch)
     math_libraries.patch(torch)
+    flex_attention.patch(torch, known)
     after("torch.distributed.distributed_c10d")(lambda c10d: ranks.exchange_known_values(c10d, known))
 
 
