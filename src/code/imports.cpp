@@ -45,8 +45,6 @@ TextModule* Interpreter::text_module(const std::string& path) {
     if (!is_folder && path.find('.') == std::string::npos) module->package.clear();
     module->where = std::move(where);
     module->text = std::move(text);
-    module->code = parse_module(module->text, module->where, names_);
-    resolve_names(*module->code, *module);
     module->lazy = true;
     module->index(names_);
     module->globals[symbol("__name__")] = this->text(path);
@@ -91,13 +89,15 @@ Value* Interpreter::own_global_of(TextModule& module, Symbol name, bool stars) {
   if (!module.lazy) return found == module.globals.end() ? nullptr : &found->second;
   const auto binders = module.binders.find(name);
   if (binders != module.binders.end()) {
-    const std::vector<const Statement*> statements = std::move(binders->second);
+    const std::vector<std::size_t> pieces = std::move(binders->second);
     module.binders.erase(name);
-    for (const Statement* statement : statements) {
-      if (!module.ran.insert(statement).second) continue;
+    for (const std::size_t at : pieces) {
+      TextModule::Piece& piece = module.pieces[at];
+      if (std::exchange(piece.ran, true)) continue;
       const Depth deeper(*this);
-      Frame frame(*this, *module.code);
-      (void)execute(*statement, frame);
+      const FunctionCode& code = module.parsed(piece, names_);
+      Frame frame(*this, code);
+      (void)execute(code.body, frame);
     }
     found = module.globals.find(name);
   }

@@ -4,7 +4,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "code/objects.hpp"
@@ -15,24 +14,32 @@ namespace plimsoll::code {
 /// One text and its names.
 ///
 /// The text that is asked for runs from its first line to its last, as Python runs it. One of a package (`lazy`) is an index of its
-/// outermost statements by the names that they bind, and a statement runs when one of its names is asked for: what a model does not reach
-/// is never run, and may use what nobody knows.
+/// outermost statements by the names that they bind; a statement is parsed and runs when one of its names is asked for. What a model does
+/// not reach is never run, and may use what nobody knows.
 struct TextModule {
   std::string name;     ///< "transformers.models.llama.modeling_llama"
   std::string package;  ///< what one leading dot of an import means: "transformers.models.llama"
   std::string where;    ///< names the text in messages
   std::string text;
-  std::unique_ptr<FunctionCode> code;
+  std::unique_ptr<FunctionCode> code;  ///< of the whole; null of a lazy one
   std::unordered_map<Symbol, Value> globals;
   TextModule* over = nullptr;  ///< its names come before this text's own
 
+  /// An outermost statement, with its decorators.
+  struct Piece {
+    std::size_t start = 0, end = 0;
+    int line = 1;
+    std::unique_ptr<FunctionCode> code;  ///< null: not parsed yet
+    bool ran = false;
+  };
   bool lazy = false;
-  std::unordered_map<Symbol, std::vector<const Statement*>> binders;  ///< in their order
-  std::unordered_set<const Statement*> ran;
-  std::vector<std::string> stars;  ///< modules of `from … import *`
+  std::vector<Piece> pieces;
+  std::unordered_map<Symbol, std::vector<std::size_t>> binders;  ///< which pieces bind a name, in their order
+  std::vector<std::string> stars;                                ///< modules of `from … import *`
 
-  /// Fills `binders` and `stars`.
+  /// Finds `pieces`, `binders` and `stars`. Throws Error: what is no Python, where it must be parsed to see what it binds.
   void index(Names& names);
+  const FunctionCode& parsed(Piece& piece, Names& names);
 };
 
 /// A text of a package as the value that `import` binds.
