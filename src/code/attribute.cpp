@@ -47,6 +47,10 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
         return Value(made);
       });
     }
+    const std::string& words = names_.text(name);
+    if (wrapper->kind == WrapperObject::Kind::property && (words == "fget" || words == "__get__")) return wrapper->inner;
+    if (wrapper->kind == WrapperObject::Kind::property && (words == "fset" || words == "__set__")) return wrapper->setter;
+    if (words == "__func__") return wrapper->inner;
     return {};
   }
   if (auto* function = of.as<FunctionObject>()) return function_attribute(*function, name);
@@ -80,6 +84,11 @@ Value Interpreter::class_attribute(ClassObject& type, const Value& of, Symbol na
     std::vector<Value> order;
     for (ClassObject* each : type.order) order.emplace_back(static_cast<Object*>(each));
     return tuple(std::move(order));
+  }
+  if (words == "__dataclass_fields__" && type.is_dataclass) {
+    Value made(new DictionaryObject(heap_));
+    for (const auto& field : type.fields) made.as<DictionaryObject>()->set(text(names_.text(field.name)), field.default_value);
+    return made;
   }
   if (words == "__dict__") {
     Value made(new DictionaryObject(heap_));

@@ -222,6 +222,20 @@ Value copied(Interpreter& i, Bound& a) {
 
 enum class Of : std::uint8_t { text, list, dictionary };
 
+/// The members of one that the other has, or those that it has not.
+std::vector<Value> members(Interpreter& i, const Value& of, const Value& other, bool shared) {
+  std::vector<Value> found;
+  for (Value& each : i.all_of(of))
+    if (i.contains(other, each) == shared) found.push_back(std::move(each));
+  return found;
+}
+
+Value set_of(Interpreter& i, std::vector<Value> items) {
+  Value made(new DictionaryObject(i.heap(), true));
+  for (const Value& each : items) made.as<DictionaryObject>()->set(each, Value::none());
+  return made;
+}
+
 struct Method {
   Of of;
   const char *name, *signature;
@@ -277,9 +291,30 @@ constexpr Method kMethods[] = {
     {Of::dictionary, "setdefault", "self, key, default=", dictionary_setdefault},
     {Of::dictionary, "update", "self, other=, **kwargs", dictionary_update},
     {Of::dictionary, "copy", "self", copied},
+    {Of::dictionary, "isdisjoint", "self, other",
+     [](Interpreter& i, Bound& a) { return Value::boolean(members(i, a[0], a[1], true).empty()); }},
+    {Of::dictionary, "issubset", "self, other",
+     [](Interpreter& i, Bound& a) { return Value::boolean(members(i, a[0], a[1], false).empty()); }},
+    {Of::dictionary, "issuperset", "self, other",
+     [](Interpreter& i, Bound& a) { return Value::boolean(members(i, a[1], a[0], false).empty()); }},
+    {Of::dictionary, "difference", "self, other", [](Interpreter& i, Bound& a) { return set_of(i, members(i, a[0], a[1], false)); }},
+    {Of::dictionary, "intersection", "self, other", [](Interpreter& i, Bound& a) { return set_of(i, members(i, a[0], a[1], true)); }},
+    {Of::dictionary, "union", "self, other",
+     [](Interpreter& i, Bound& a) {
+       std::vector<Value> all = i.all_of(a[0]);
+       for (Value& each : i.all_of(a[1])) all.push_back(std::move(each));
+       return set_of(i, std::move(all));
+     }},
+    {Of::dictionary, "discard", "self, value", [](Interpreter&, Bound& a) { return (void)self_dictionary(a).take(a[1]), Value::none(); }},
     {Of::dictionary, "add", "self, value",
      [](Interpreter&, Bound& a) { return self_dictionary(a).set(a[1], Value::none()), Value::none(); }},
 };
+
+bool is_of_sets(std::string_view name) {
+  for (const std::string_view each : {"isdisjoint", "issubset", "issuperset", "difference", "intersection", "union", "discard"})
+    if (name == each) return true;
+  return false;
+}
 
 /// Whether the value has that method.
 bool fits(const Method& method, const Value& of) {
@@ -295,7 +330,7 @@ bool fits(const Method& method, const Value& of) {
       return sequence->is_list() || name == "index" || name == "count";
     case Of::dictionary:
       if (dictionary == nullptr) return false;
-      return dictionary->is_set ? name == "add" || name == "update" || name == "copy" : name != "add";
+      return dictionary->is_set ? name == "add" || name == "update" || name == "copy" || is_of_sets(name) : name != "add" && !is_of_sets(name);
   }
   return false;
 }

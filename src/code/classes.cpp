@@ -166,6 +166,10 @@ Value Interpreter::super_attribute(WrapperObject& super, Symbol name) {
   const Value* found = type->find(name, super.owner);
   if (found == nullptr && (names_.text(name) == "__init__" || names_.text(name) == "__init_subclass__"))
     return native("object." + names_.text(name), "*args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); });
+  if (found == nullptr && names_.text(name) == "__getattribute__" && instance != nullptr)
+    return native("object.__getattribute__", "name", [self = super.inner](Interpreter& i, Bound& a) {
+      return i.attribute(self, i.symbol(i.words(a[0], "attribute names")));
+    });
   if (found == nullptr && names_.text(name) == "__setattr__" && instance != nullptr)  // object's own, behind a class's __setattr__
     return native("object.__setattr__", "name, value", [self = super.inner](Interpreter& i, Bound& a) {
       auto& own = *self.as<InstanceObject>();

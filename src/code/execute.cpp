@@ -107,6 +107,10 @@ void Interpreter::execute_assignment(const Statement& s, Frame& frame) {
     }
     annotations->as<SequenceObject>()->append(text(names_.text(s.targets.front()->name)));
   }
+  // config: LlamaConfig in a class of transformers says which configuration it takes.
+  const bool tells_config = !s.value && frame.names != nullptr && frame.code.module->lazy && s.annotation->kind == Expression::Kind::name &&
+                            s.targets.front()->kind == Expression::Kind::name && names_.text(s.targets.front()->name) == "config";
+  if (tells_config) frame.names->set(symbol("_config_annotation"), evaluate(*s.annotation, frame));
   if (!s.value) return;
   Value value = evaluate(*s.value, frame);
   for (std::size_t i = 0; i + 1 < s.targets.size(); ++i) assign(*s.targets[i], value, frame);

@@ -91,6 +91,11 @@ Value* Interpreter::own_global_of(TextModule& module, Symbol name, bool stars) {
   if (binders != module.binders.end()) {
     const std::vector<std::size_t> pieces = std::move(binders->second);
     module.binders.erase(name);
+    struct Unguarded {  // what another text imports is not what a block that waits for ImportError stands around
+      int& guards;
+      const int before = std::exchange(guards, 0);
+      ~Unguarded() { guards = before; }
+    } const unguarded{import_guards_};
     for (const std::size_t at : pieces) {
       TextModule::Piece& piece = module.pieces[at];
       if (std::exchange(piece.ran, true)) continue;

@@ -2,6 +2,7 @@
 #include "code/library_texts.hpp"
 
 #include "code/library.hpp"
+#include "code/torch/torch.hpp"
 
 namespace plimsoll::code {
 
@@ -270,9 +271,14 @@ Value parameters_of(Interpreter& i, Bound& a) {
     if (wrapped == nullptr) break;
     of = Value(*wrapped);
   }
+  std::vector<Value> rows;
+  if (const auto* native = of.as<NativeObject>()) {
+    for (const NativeObject::Parameter& each : native->parameters)
+      rows.push_back(i.tuple({i.text(i.names().text(each.name)), Value::integer(each.keyword_only ? 3 : 1), Value::boolean(!each.required)}));
+    return i.list(std::move(rows));
+  }
   const auto* function = of.as<FunctionObject>();
   if (function == nullptr) i.unknown("the signature of a " + i.type_name(of));
-  std::vector<Value> rows;
   for (const Parameter& each : function->code.parameters) {
     if (bound && &each == &function->code.parameters.front()) continue;
     const int kind = each.kind == Parameter::Kind::positional_only ? 0
@@ -386,6 +392,19 @@ void define_library_texts(Interpreter& i) {
   copy.attributes[i.symbol("copy")] = i.native("copy.copy", "x", shallow_copy);
   copy.attributes[i.symbol("deepcopy")] =
       i.native("copy.deepcopy", "x, memo=", [](Interpreter& inner, Bound& a) { return Copier(inner).deep(a[0]); });
+  const auto abstract = [&](const char* name, bool (*holds)(const Value&)) {
+    const Held<ClassObject> type = i.native_class(std::string("collections.abc.") + name, {i.builtin_class("object")});
+    type->holds = holds;
+    i.library("collections.abc").attributes[i.symbol(name)] = Value(type);
+  };
+  const auto is_sequence = [](const Value& value) { return value.as<SequenceObject>() != nullptr || value.as<TextObject>() != nullptr; };
+  abstract("Sequence", is_sequence);
+  abstract("MutableSequence", [](const Value& value) { return value.as<SequenceObject>() != nullptr && value.as<SequenceObject>()->is_list(); });
+  abstract("Mapping", [](const Value& value) { return value.as<DictionaryObject>() != nullptr && !value.as<DictionaryObject>()->is_set; });
+  abstract("Iterable", [](const Value& value) {
+    return value.as<SequenceObject>() != nullptr || value.as<TextObject>() != nullptr || value.as<DictionaryObject>() != nullptr ||
+           value.as<RangeObject>() != nullptr || value.as<IteratorObject>() != nullptr || Torch::is_tensor(value);
+  });
   NamespaceObject& dataclasses = i.library("dataclasses");
   dataclasses.attributes[i.symbol("MISSING")] = Value(new TokenObject(i.heap(), TokenObject::Kind::other, "dataclasses.MISSING"));
   dataclasses.attributes[i.symbol("fields")] = i.native("dataclasses.fields", "of", fields);

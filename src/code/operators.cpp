@@ -267,6 +267,14 @@ Value Interpreter::binary(Operator op, const Value& a, const Value& b) {
         if (entry.key.is_bound()) made.as<DictionaryObject>()->set(entry.key, entry.value);
     return made;
   }
+  if (left != nullptr && right != nullptr && left->is_set && right->is_set && (op == Operator::subtract || op == Operator::bit_and)) {
+    Value made(new DictionaryObject(heap_, true));
+    step(static_cast<std::int64_t>(left->size()));
+    for (const auto& entry : left->entries())
+      if (entry.key.is_bound() && (right->find(entry.key) != nullptr) == (op == Operator::bit_and))
+        made.as<DictionaryObject>()->set(entry.key, Value::none());
+    return made;
+  }
   if (op == Operator::bit_or && a.as<ClassObject>() != nullptr) return a;  // a union of types in an annotation
   const auto [forward, backward] = methods_of(op);
   for (const auto& [self, argument, name] : {std::tuple{&a, &b, forward}, std::tuple{&b, &a, backward}}) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "code/torch/torch.hpp"
+#include "code/transformers/experts.hpp"
 #include "code/transformers/texts.hpp"
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
@@ -95,36 +96,44 @@ RunOptions::Attention attention_of(Interpreter& i, const Value& name) {
   i.unknown("the attention implementation '" + words + "'", "sdpa or eager");
 }
 
-/// mask(kind, attention, embeddings, given, positions, width, further functions, may skip): what the interface's attention takes.
+/// mask(kind, attention, embeddings, positions, width, may skip): what the interface's attention takes where nothing is padded.
 Value mask(Interpreter& i, Bound& a) {
   const std::string& kind = i.words(a[0], "masks");
-  const Tensor embeddings = i.torch().tensor_of(a[2], "inputs_embeds");
-  const RunOptions::Attention attention = attention_of(i, a[1]);
-  if (a.has(3)) {
-    // A mask of four dimensions is handed on as it is.
-    if (i.torch().tensor_of(a[3], "attention_mask").rank() == 4) return a[3];
-    i.unknown("an attention mask of the batch", "leave it out: all tokens count");
-  }
-  for (const Value& each : i.all_of(a[6]))
-    if (!each.is_none()) i.unknown("a mask with a mask function of the model's own");
-  program::Tape& tape = embeddings.tape();
   RunOptions options;
-  options.attention = attention;
-  const bool may_skip = i.truth(a[7]);
-  const std::optional<std::int64_t> width = a.has(5) ? std::optional(i.whole(a[5], "windows")) : std::nullopt;
+  options.attention = attention_of(i, a[1]);
+  const Tensor embeddings = i.torch().tensor_of(a[2], "inputs_embeds");
+  if (embeddings.rank() != 3) i.unknown("a mask for embeddings of " + std::to_string(embeddings.rank()) + " dimensions");
+  program::Tape& tape = embeddings.tape();
+  const std::optional<std::int64_t> width = a.has(4) ? std::optional(i.whole(a[4], "windows")) : std::nullopt;
   Tensor made;
   if (kind == "bidirectional") {
-    if (!may_skip) i.unknown("a bidirectional mask that must be there");
     made = width ? program::bidirectional_window_mask(tape, options, embeddings, *width)
                  : program::bidirectional_mask(tape, options, embeddings);
   } else {
-    // position_ids without a mask: find_packed_sequence_indices asks the device
-    if (a.has(4)) program::find_packed_sequences(tape);
-    made = kind == "chunked" ? program::chunked_causal_mask(tape, options, embeddings, width.value_or(0))
-           : may_skip        ? program::causal_mask(tape, options, embeddings, width)
-                             : program::materialized_causal_mask(tape, options, embeddings);
+    if (a.has(3)) program::find_packed_sequences(tape);
+    made = kind == "chunked"     ? program::chunked_causal_mask(tape, options, embeddings, width.value_or(0))
+           : i.truth(a[5]) ? program::causal_mask(tape, options, embeddings, width)
+                                 : program::materialized_causal_mask(tape, options, embeddings);
   }
   return made ? i.torch().wrap(std::move(made)) : Value::none();
+}
+
+Value find_packed(Interpreter& i, Bound& a) {
+  program::find_packed_sequences(i.torch().tensor_of(a[0], "position_ids").tape());
+  return Value::none();
+}
+
+/// tensor.sum() == tensor.numel(), read by the host, which finds padding.
+Value ask_whether_all(Interpreter& i, Bound& a) {
+  const Tensor padding = i.torch().tensor_of(a[0], "a padding mask");
+  program::Tape& tape = padding.tape();
+  const Tensor total = tape.empty({}, DType::int64);
+  {
+    const Tensor counted = program::to(padding, DType::int64);
+    program::in_place(total, {&counted});
+  }
+  const Tensor equal = program::elementwise(tape, {&total}, DType::boolean);
+  return Value::boolean(false);
 }
 
 // ---- the rest -------------------------------------------------------------------------------------------------------
@@ -156,7 +165,9 @@ Value imported(Interpreter& i, Bound& a) {
 
 constexpr LibraryRow kRows[] = {
     {"tie_weights", "model, keys", tie_weights},
-    {"mask", "kind, attention, embeddings, given, positions, width, functions, may_skip", mask},
+    {"mask", "kind, attention, embeddings, positions, width, may_skip", mask},
+    {"find_packed", "position_ids", find_packed},
+    {"ask_whether_all", "tensor", ask_whether_all},
     {"loss_begins", "", loss_begins},
     {"renames_attributes", "type", renames_attributes},
     {"class_property", "function", class_property},
@@ -169,6 +180,7 @@ void define_transformers(Interpreter& i) {
   NamespaceObject& library = i.library("plimsoll");
   for (const LibraryRow& row : kRows)
     library.attributes[i.symbol(row.name)] = i.native(std::string("plimsoll.") + row.name, row.signature, row.run);
+  define_experts(i);
   for (const ModuleText& each : transformers_texts()) i.put_over(each.module, each.text);
   const Value absent = i.native("is_available", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::boolean(false); });
   i.set_rule([absent](const std::string& path, const std::string& name) {

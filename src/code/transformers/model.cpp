@@ -60,6 +60,9 @@ constexpr Task kTasks[] = {
     {"MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", "ForConditionalGeneration", Model::Task::causal_lm},
     {"MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "ForImageClassification", Model::Task::image_classification},
     {"MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", "ForSequenceClassification", Model::Task::classification},
+    {"MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "LMHeadModel", Model::Task::causal_lm},
+    {"MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "ForSpeechSeq2Seq", Model::Task::seq2seq},
+    {"MODEL_FOR_CTC_MAPPING_NAMES", "ForCTC", Model::Task::seq2seq},
 };
 
 /// What a configuration and the package's code make.
@@ -76,7 +79,7 @@ class Builder {
 
   std::unique_ptr<BuiltModule> build() {
     Interpreter& i = *interpreter_;
-    Value model = i.call_from_outside(i.attribute(class_, i.symbol("_from_config")), {{config_}, {}});
+    Value model = i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "made"), {{class_, config_}, {}});
     return std::make_unique<BuiltModule>(std::move(interpreter_), std::move(model));
   }
 
@@ -98,6 +101,12 @@ class Builder {
     }
     return 0;
   }
+  /// The name of what forward takes first: "input_ids".
+  std::string main_input() {
+    const Value name = interpreter_->attribute_or(class_, interpreter_->symbol("main_input_name"));
+    const auto* words = name.as<TextObject>();
+    return words != nullptr ? words->text : std::string("input_ids");
+  }
   bool flag(const char* name) {
     const Value found = known(config_, name);
     return found.is_bound() && found.is_boolean() && found.as_integer() != 0;
@@ -114,7 +123,7 @@ class Builder {
   void make_config(const program::RunOptions& options) {
     Interpreter& i = *interpreter_;
     const Value find = i.imported_or_fail("transformers.models.auto.auto_factory", "config_class");
-    const Value names = i.imported_or_fail("transformers.models.auto.auto_mappings", "CONFIG_MAPPING_NAMES");
+    const Value names = i.imported_or_fail("transformers.models.auto.auto_factory", "CONFIG_MAPPING_NAMES");
     std::vector<std::string> types;
     for (const auto& entry : names.as<DictionaryObject>()->entries())
       if (entry.key.is_bound()) types.push_back(i.words(entry.key, "model types"));
@@ -127,7 +136,7 @@ class Builder {
     config_ = i.call_from_outside(type, std::move(arguments));
     const bool eager = options.attention == program::RunOptions::Attention::eager;
     if (eager) i.set_attribute(config_, i.symbol("_attn_implementation"), i.text("eager"));
-    i.set_attribute(config_, i.symbol("use_cache"), Value::boolean(false));  // Trainer's own, and what training needs
+    (void)i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "without_cache"), {{config_}, {}});
   }
 
   /// The class that config.json names; else the type's own of the first task it has one for.
@@ -153,7 +162,13 @@ class Builder {
       return;
     }
     const Value choose = i.imported_or_fail("transformers.models.auto.auto_factory", "model_class");
-    for (const Task& each : kTasks) {
+    // A language model unless the configuration is made for something else: of two halves, or looking both ways.
+    std::vector<Task> tasks(std::begin(kTasks), std::end(kTasks));
+    const Value decodes = known(config_, "is_decoder");
+    const bool both_ways = decodes.is_bound() && decodes.is_boolean() && decodes.as_integer() == 0;
+    const Model::Task first = flag("is_encoder_decoder") ? Model::Task::seq2seq : both_ways ? Model::Task::masked_lm : Model::Task::causal_lm;
+    std::stable_partition(tasks.begin(), tasks.end(), [&](const Task& each) { return each.task == first; });
+    for (const Task& each : tasks) {
       const Value table = i.imported_or_fail("transformers.models.auto.modeling_auto", each.table);
       if (table.as<DictionaryObject>()->find(i.text(model_type())) == nullptr) continue;
       class_ = i.call_from_outside(choose, {{config_, table}, {}});
@@ -174,6 +189,14 @@ class Builder {
 std::vector<Input> inputs_of(Builder& builder) {
   const std::int64_t batch = Input::kBatch, length = Input::kSequence;
   const auto tokens = [](const char* name, std::vector<std::int64_t> sizes) { return Input{name, DType::int64, std::move(sizes)}; };
+  const std::string main = builder.main_input();
+  if (main == "input_values")  // sound, of as many samples
+    return {Input{main, DType::fp32, {batch, length}, true}, tokens("labels", {batch, Input::kTarget})};
+  if (main == "input_features") {  // spectrograms: whisper's are of twice its positions
+    const std::int64_t bins = builder.number("num_mel_bins"), frames = builder.number("max_source_positions");
+    if (bins == 0 || frames == 0) refuse("the size of the sound that '" + builder.class_name() + "' takes is not known");
+    return {Input{main, DType::fp32, {batch, bins, 2 * frames}, true}, tokens("labels", {batch, Input::kTarget})};
+  }
   switch (builder.task()) {
     case Model::Task::seq2seq:
       return {tokens("input_ids", {batch, length}), tokens("labels", {batch, Input::kTarget})};

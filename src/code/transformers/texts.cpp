@@ -27,7 +27,9 @@ _LOSSES = {
 
 
 def _init_subclass(cls, **kwargs):
-    pass
+    own = cls.__dict__
+    if "config_class" not in own and "_config_annotation" in own:
+        cls.config_class = cls._config_annotation
 
 
 def _init(self, config, *inputs, **kwargs):
@@ -134,11 +136,6 @@ class PeftAdapterMixin:
 constexpr const char* kDistributed = R"py(
 class DistributedMixin:
     pass
-)py";
-
-constexpr const char* kHeterogeneity = R"py(
-class HeterogeneousConfigMixin:
-    is_heterogeneous = False
 )py";
 
 constexpr const char* kGeneration = R"py(
@@ -476,55 +473,100 @@ class _Activations:
 ACT2FN = _Activations()
 )py";
 
+/// Masks without padding, positions or functions of a model's own are the tape's; others are read as upstream's code has them. What they
+/// ask the device for (is there padding, does a new sequence begin) is read and waited for; padding is taken to be there, packing not.
 constexpr const char* kMasks = R"py(
-from plimsoll import mask
+from plimsoll import ask_whether_all, find_packed, mask
+from upstream.transformers.masking_utils import create_bidirectional_mask as bidirectional_as_read
+from upstream.transformers.masking_utils import create_bidirectional_sliding_window_mask as bidirectional_window_as_read
+from upstream.transformers.masking_utils import create_causal_mask as causal_as_read
+from upstream.transformers.masking_utils import create_chunked_causal_mask as chunked_as_read
+from upstream.transformers.masking_utils import create_sliding_window_causal_mask as window_as_read
+from upstream.transformers.masking_utils import eager_mask, sdpa_mask
+
+
+class _MaskFunctions:
+    _global_mapping = {"sdpa": sdpa_mask, "eager": eager_mask}
+
+    def __getitem__(self, name):
+        return self._global_mapping[name]
+
+    def __contains__(self, name):
+        return name in self._global_mapping
+
+
+ALL_MASK_ATTENTION_FUNCTIONS = _MaskFunctions()
+
+
+class PagedAttentionCache:
+    pass
+
+
+class BlockMask:
+    pass
+
+
+def fast_all(tensor):
+    return ask_whether_all(tensor)
+
+
+def find_packed_sequence_indices(position_ids):
+    find_packed(position_ids)
+    return None
+
+
+def _ignore_bidirectional_mask_sdpa(padding_mask, kv_length, local_attention_size=None):
+    if padding_mask is not None:
+        ask_whether_all(padding_mask)
+        return False
+    return local_attention_size is None or kv_length < local_attention_size
+
+
+def _is_plain(inputs_embeds, attention_mask, *functions):
+    return attention_mask is None and all(each is None for each in functions)
 
 
 def create_causal_mask(config, inputs_embeds=None, attention_mask=None, cache=None, position_ids=None, or_mask_function=None,
                        and_mask_function=None, block_sequence_ids=None, layer_idx=None, allow_is_causal_skip=True, **kwargs):
-    if not getattr(config, "is_causal", True):
-        return create_bidirectional_mask(config, inputs_embeds, attention_mask)
-    return mask("causal", config._attn_implementation, inputs_embeds, attention_mask, position_ids, None,
-                [or_mask_function, and_mask_function, block_sequence_ids], allow_is_causal_skip)
+    if getattr(config, "is_causal", True) and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function,
+                                                        block_sequence_ids):
+        return mask("causal", config._attn_implementation, inputs_embeds, position_ids, None, allow_is_causal_skip)
+    return causal_as_read(config, inputs_embeds, attention_mask, cache, position_ids, or_mask_function, and_mask_function,
+                          block_sequence_ids, layer_idx, allow_is_causal_skip)
 
 
 def create_bidirectional_mask(config, inputs_embeds=None, attention_mask=None, encoder_hidden_states=None, or_mask_function=None,
                               and_mask_function=None, cache=None, allow_is_bidirectional_skip=True, **kwargs):
-    return mask("bidirectional", config._attn_implementation, inputs_embeds, attention_mask, None, None,
-                [or_mask_function, and_mask_function], allow_is_bidirectional_skip)
+    if allow_is_bidirectional_skip and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function):
+        return mask("bidirectional", config._attn_implementation, inputs_embeds, None, None, True)
+    return bidirectional_as_read(config, inputs_embeds, attention_mask, encoder_hidden_states, or_mask_function, and_mask_function, cache,
+                                 allow_is_bidirectional_skip)
 
 
 def create_sliding_window_causal_mask(config, inputs_embeds=None, attention_mask=None, cache=None, position_ids=None,
                                       or_mask_function=None, and_mask_function=None, block_sequence_ids=None, layer_idx=None, **kwargs):
-    if not getattr(config, "is_causal", True):
-        return create_bidirectional_sliding_window_mask(config, inputs_embeds, attention_mask)
     window = getattr(config, "sliding_window", None)
-    if window is None:
-        raise ValueError("Could not find a `sliding_window` argument in the config, or it is not set")
-    return mask("causal", config._attn_implementation, inputs_embeds, attention_mask, position_ids, window,
-                [or_mask_function, and_mask_function, block_sequence_ids], True)
+    if window is not None and getattr(config, "is_causal", True) and _is_plain(inputs_embeds, attention_mask, or_mask_function,
+                                                                               and_mask_function, block_sequence_ids):
+        return mask("causal", config._attn_implementation, inputs_embeds, position_ids, window, True)
+    return window_as_read(config, inputs_embeds, attention_mask, cache, position_ids, or_mask_function, and_mask_function,
+                          block_sequence_ids, layer_idx)
 
 
 def create_bidirectional_sliding_window_mask(config, inputs_embeds=None, attention_mask=None, or_mask_function=None,
                                              and_mask_function=None, **kwargs):
     window = getattr(config, "sliding_window", None)
-    if window is None:
-        raise ValueError("Could not find a `sliding_window` argument in the config, or it is not set")
-    return mask("bidirectional", config._attn_implementation, inputs_embeds, attention_mask, None, window,
-                [or_mask_function, and_mask_function], True)
+    if window is not None and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function):
+        return mask("bidirectional", config._attn_implementation, inputs_embeds, None, window, True)
+    return bidirectional_window_as_read(config, inputs_embeds, attention_mask, or_mask_function, and_mask_function)
 
 
 def create_chunked_causal_mask(config, inputs_embeds=None, attention_mask=None, cache=None, position_ids=None,
                                or_mask_function=None, and_mask_function=None, **kwargs):
     chunk = getattr(config, "attention_chunk_size", None)
-    if chunk is None:
-        raise ValueError("Could not find an `attention_chunk_size` argument in the config, or it is not set")
-    return mask("chunked", config._attn_implementation, inputs_embeds, attention_mask, position_ids, chunk,
-                [or_mask_function, and_mask_function], True)
-
-
-def create_recurrent_attention_mask(config, inputs_embeds=None, attention_mask=None, cache=None, **kwargs):
-    return attention_mask
+    if chunk is not None and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function):
+        return mask("chunked", config._attn_implementation, inputs_embeds, position_ids, chunk, True)
+    return chunked_as_read(config, inputs_embeds, attention_mask, cache, position_ids, or_mask_function, and_mask_function)
 
 
 LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING = {
@@ -536,19 +578,24 @@ LAYER_PATTERN_TO_MASK_FUNCTION_MAPPING = {
 
 /// The classes of a model type, by upstream's own tables.
 constexpr const char* kAutoFactory = R"py(
-from transformers.models.auto.auto_mappings import CONFIG_MAPPING_NAMES, SPECIAL_MODEL_TYPE_TO_MODULE_NAME
+from upstream.transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES, model_type_to_module_name
 
 
-def module_of(model_type):
-    if model_type in SPECIAL_MODEL_TYPE_TO_MODULE_NAME:
-        return SPECIAL_MODEL_TYPE_TO_MODULE_NAME[model_type]
-    return model_type.replace("-", "_")
-
-
-def named(model_type, name):
+def named(model_type, name, table=None):
+    """The type's own class; where its module has none of that name, that of another type (exaone is a llama)."""
     from plimsoll import imported
 
-    return imported("transformers.models." + module_of(model_type), name)
+    try:
+        return imported("transformers.models." + model_type_to_module_name(model_type), name)
+    except ImportError:
+        for other, value in (table or CONFIG_MAPPING_NAMES).items():
+            if value != name or other == model_type:
+                continue
+            try:
+                return imported("transformers.models." + model_type_to_module_name(other), name)
+            except ImportError:
+                pass
+        raise
 
 
 def model_class(config, table):
@@ -558,7 +605,24 @@ def model_class(config, table):
     if isinstance(name, (list, tuple)):
         wanted = [each for each in name if each in (getattr(config, "architectures", None) or [])]
         name = wanted[0] if wanted else name[0]
-    return named(config.model_type, name)
+    return named(config.model_type, name, table)
+
+
+def made(model_class, config):
+    """from_config: a class of the text alone is given the text's configuration."""
+    text_config = config.sub_configs.get("text_config")
+    if text_config is not None and getattr(model_class, "config_class", None) is text_config:
+        config = config.get_text_config()
+    return model_class._from_config(config)
+
+
+def without_cache(config):
+    """What Trainer sets, and what a training step needs."""
+    config.use_cache = False
+    for name in config.sub_configs:
+        part = getattr(config, name, None)
+        if part is not None:
+            without_cache(part)
 
 
 def config_class(model_type):
@@ -593,19 +657,13 @@ def auto(name, table):
         def from_config(cls, config, **kwargs):
             from transformers.models.auto import modeling_auto
 
-            return model_class(config, getattr(modeling_auto, table))._from_config(config, **kwargs)
+            return made(model_class(config, getattr(modeling_auto, table)), config)
 
     return Auto
 )py";
 
 constexpr const char* kConfigurationAuto = R"py(
 from transformers.models.auto.auto_factory import CONFIG_MAPPING, AutoConfig
-
-
-def model_type_to_module_name(model_type):
-    from transformers.models.auto.auto_factory import module_of
-
-    return module_of(model_type)
 )py";
 
 constexpr const char* kModelingAuto = R"py(
@@ -664,7 +722,6 @@ const std::vector<ModuleText>& transformers_texts() {
       {"transformers.utils.doc", kDoc},
       {"transformers.integrations.peft", kPeft},
       {"transformers.distributed.mixin", kDistributed},
-      {"transformers.integrations.heterogeneity", kHeterogeneity},
       {"transformers.generation", kGeneration},
       {"transformers.generation.utils", kGeneration},
       {"transformers.configuration_utils", kConfigurationUtils},
