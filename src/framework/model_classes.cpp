@@ -9,7 +9,8 @@ namespace {
 
 const TypesSince& classes_of(Package package) {
   static std::map<Package, TypesSince> all = {{Package::transformers, types_since(Package::transformers, "classes")},
-                                              {Package::torchtitan, types_since(Package::torchtitan, "classes")}};
+                                              {Package::torchtitan, types_since(Package::torchtitan, "classes")},
+                                              {Package::torchtune, types_since(Package::torchtune, "classes")}};
   return all.at(package);
 }
 
@@ -26,6 +27,14 @@ TypesSince types_since(Package package, const char* part) {
   TypesSince since;
   for (const std::string& type : types.keys()) since.emplace(type, Release::parse(types[type].text()).value());
   return since;
+}
+
+void assume_release_with_classes(Package package, Strategy& s, const Model& model) {
+  const TypesSince& classes = classes_of(package);
+  const auto found = classes.find(model.model_type);
+  if (found == classes.end() || s.releases.says(package) || !before(s.releases.of(package), found->second)) return;
+  const Release came = found->second;
+  s.releases.put(package, came.is_dated() ? came.with_numbers_of(release_out_on(package, came.date())) : came, Releases::Origin::assumed, "the main branch that brought " + model.model_type);
 }
 
 void check_classes(Package package, const Strategy& s, const Model& model) {

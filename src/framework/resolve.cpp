@@ -61,6 +61,10 @@ void resolve_framework(Resolver& r) {
   complete_releases(r);
   if (profile.code == ModelCode::transformers) check_classes(Package::transformers, s, r.model);
   if (profile.code == ModelCode::torchtitan) check_classes(Package::torchtitan, s, r.model);
+  if (profile.code == ModelCode::torchtune) {
+    assume_release_with_classes(Package::torchtune, s, r.model);
+    check_classes(Package::torchtune, s, r.model);
+  }
 }
 
 AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {

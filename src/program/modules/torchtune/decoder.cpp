@@ -1,6 +1,7 @@
 #include "program/modules/torchtune/decoder.hpp"
 
 #include <algorithm>
+#include <optional>
 
 #include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
@@ -24,14 +25,19 @@ class Attention {
         query_(module_, "q_proj", "q_proj", {spec.hidden, spec.heads * spec.head_dim, spec.qkv_bias}, context),
         key_(module_, "k_proj", "k_proj", {spec.hidden, spec.kv_heads * spec.head_dim, spec.qkv_bias}, context),
         value_(module_, "v_proj", "v_proj", {spec.hidden, spec.kv_heads * spec.head_dim, spec.qkv_bias}, context),
-        output_(module_, "output_proj", "output_proj", {spec.heads * spec.head_dim, spec.hidden, spec.output_bias}, context) {}
+        output_(module_, "output_proj", "output_proj", {spec.heads * spec.head_dim, spec.hidden, spec.output_bias}, context) {
+    if (spec.qk_norm == AttentionSpec::QkNorm::none) return;
+    query_norm_.emplace(module_, "q_norm", spec.head_dim, false, context);
+    key_norm_.emplace(module_, "k_norm", spec.head_dim, false, context);
+  }
 
   Tensor operator()(const Tensor& input, const TuneBatch& batch) const {
     Tensor x = input;
     ModuleCall call(module_, context_.tape, {&x});
     const std::int64_t count = x.size(0), length = x.size(1);
     Tensor query = query_(x);
-    query = rope_(view(query, {count, length, spec_.heads, spec_.head_dim}), batch.positions);
+    query = view(query, {count, length, spec_.heads, spec_.head_dim});
+    query = rope_(normed(query_norm_, query), batch.positions);
     query = transpose(query, 1, 2);
     Tensor key = key_(x), value = value_(x);
     copy_keys(key, value, batch);
@@ -59,6 +65,12 @@ class Attention {
 
  private:
   std::int64_t group() const { return spec_.heads / spec_.kv_heads; }
+
+  /// Qwen3Attention: heads are normed before they are turned.
+  static Tensor normed(const std::optional<TuneNorm>& norm, const Tensor& x) {
+    if (!norm) return x;
+    return transpose((*norm)(transpose(x, 1, 2)), 1, 2);
+  }
 
   /// [batch, length, kv heads, dim] → one head per query, by a copy where queries share keys.
   Tensor copied(const Tensor& x) const {
@@ -88,7 +100,7 @@ class Attention {
       return;
     }
     if (context_.run.key_copies == Copies::by_head) value = view(value, by_key);
-    key = rope_(key, batch.positions);
+    key = rope_(normed(key_norm_, key), batch.positions);
     if (context_.run.key_copies == Copies::behind_rotation) {
       key = copied(key);
       value = copied(view(value, by_key));
@@ -113,6 +125,7 @@ class Attention {
   AttentionSpec spec_;
   const TuneRope& rope_;
   TuneLinear query_, key_, value_, output_;
+  std::optional<TuneNorm> query_norm_, key_norm_;
 };
 
 /// FeedForward: w2(activation(w1(x)) * w3(x)).
@@ -154,21 +167,23 @@ class FeedForward {
 bool is_gemma(const Model& model) { return model.model_type == "gemma"; }
 
 /// What torchtune has of the family, and whether it is what its builder makes.
-void check_family(const Model& model) {
-  static const std::vector<std::string> families = {"llama", "mistral", "gemma", "phi3", "qwen2"};
+void check_family(const Model& model, const TuneRun& run) {
+  static const std::vector<std::string> families = {"llama", "mistral", "gemma", "phi3", "qwen2", "qwen3"};
   if (std::find(families.begin(), families.end(), model.model_type) == families.end())
     refuse("torchtune's modules of model type '" + model.model_type + "' are not modelled", {}, suggest(model.model_type, families));
+  if (model.model_type == "qwen3" && run.compiled) refuse("compiled layers of torchtune whose heads are normed are not modelled", "compile", "false");
+  using QkNorm = AttentionSpec::QkNorm;
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
     const bool known = block.attention && block.mlp && !block.moe && block.mlp->gated && !block.mlp->bias &&
-                       block.placement == NormPlacement::pre && block.attention->qk_norm == AttentionSpec::QkNorm::none &&
+                       block.placement == NormPlacement::pre && block.attention->qk_norm == (model.model_type == "qwen3" ? QkNorm::per_head : QkNorm::none) &&
                        block.attention->rotary_dim == block.attention->head_dim && block.hidden_dropout == 0;
     if (!known) refuse("layers of this kind are not torchtune's", "model");
   }
 }
 
 TuneRope::Kind rope_of(const Model& model) {
-  if (model.model_type == "qwen2") return TuneRope::Kind::halves;
+  if (model.model_type == "qwen2" || model.model_type == "qwen3") return TuneRope::Kind::halves;
   if (model.model_type == "phi3") return TuneRope::Kind::halves_in_fp32;
   return TuneRope::Kind::neighbours;
 }
@@ -229,7 +244,7 @@ class TuneLayer {
 
 TuneDecoder::TuneDecoder(const Model& model, const TuneRun& run, Tape& tape)
     : tape_(tape), run_(run), scaled_embeddings_(is_gemma(model)), tied_(model.tied_embeddings) {
-  check_family(model);
+  check_family(model, run);
   const TuneContext context{run_, tape_};
   Module& tokens = add_tune_module(root_, "tok_embeddings", tape_);
   tokens.parameters.push_back(std::make_shared<Parameter>(

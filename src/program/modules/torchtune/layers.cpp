@@ -36,6 +36,7 @@ Tensor rms_norm_widened(const Tensor& x, const Tensor& weight) {
     const Tensor normed = multiply(wide, scale);
     weighted = multiply(normed, weight);
   }
+  weighted = contiguous(weighted);  // at::rms_norm's last word, which heads that lie crosswise feel
   return to(weighted, x.dtype());
 }
 
