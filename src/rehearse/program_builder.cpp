@@ -108,7 +108,7 @@ void ProgramBuilder::issue(Instruction instruction, bool captured) {
   }
   part().instructions.push_back(instruction);
   if (instruction.kind != InstructionKind::kernel) return;
-  if (phase_ == Phase::optimizer) part().optimized = part().instructions.size();
+  if (phase_ == Phase::optimizer && !part().stepped) part().optimized = part().instructions.size();
   for (const std::size_t waiting : unlabelled_) part().instructions[waiting].label = instruction.label;
   unlabelled_.clear();
 }
@@ -349,6 +349,10 @@ void ProgramBuilder::text_mark(const std::string& text, std::int64_t) {
   if (text.compare(0, kActivity.size(), kActivity) == 0) activity_begins(text.substr(kActivity.size()));
   constexpr std::string_view kGrouped = "grouped product ";
   if (text.compare(0, kGrouped.size(), kGrouped) == 0) grouped_ = grouped_product(text.substr(kGrouped.size()));
+  if (text == "optimizer stepped") {
+    part().stepped = true;
+    part().optimized = part().instructions.size();
+  }
   constexpr std::string_view kFlex = "flex attention ";
   if (text.compare(0, kFlex.size(), kFlex) == 0) flex_ = flex_attention(text.substr(kFlex.size()));
 }

@@ -30,6 +30,7 @@ class ProgramBuilder {
     RecordedStep totals;
     std::uint32_t first_tensor = 0;  ///< ids given in this part: from here to the next part's
     std::size_t optimized = 0;       ///< behind the optimizer's last kernel
+    bool stepped = false;            ///< the program's helpers said where that is
   };
   struct LiveBlock {
     TensorId id;

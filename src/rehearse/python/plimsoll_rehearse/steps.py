@@ -9,7 +9,7 @@ import sys
 import threading
 import weakref
 
-from . import journal
+from . import device, journal
 
 _wanted = int(os.environ.get("PLIMSOLL_REHEARSE_STEPS", "4"))
 _until_peak = os.environ.get("PLIMSOLL_REHEARSE_UNTIL_PEAK") == "1"
@@ -79,6 +79,7 @@ def optimizer_stepped(optimizer):
     if capturing():
         captured.append(optimizer)
         return
+    device.mark(device.TEXT, 0, "optimizer stepped")  # what comes now is the next step's
     _stepped.add(_numbers.setdefault(optimizer, len(_numbers)))
 
 
