@@ -263,7 +263,10 @@ bool Interpreter::truth(const Value& value) {
   if (const auto* sequence = value.as<SequenceObject>()) return !sequence->items.empty();
   if (const auto* dictionary = value.as<DictionaryObject>()) return dictionary->size() > 0;
   if (const auto* range = value.as<RangeObject>()) return range->size() > 0;
-  if (torch_->is_tensor(value)) unknown("a branch on what a tensor holds", "what the device computes is not followed");
+  if (torch_->is_tensor(value)) {
+    if (const auto known = torch_->known_number(value, true)) return truth(*known);
+    unknown("a branch on what a tensor holds", "what the device computes is not followed");
+  }
   if (auto* instance = value.as<InstanceObject>()) {
     for (const char* name : {"__bool__", "__len__"}) {
       if (instance->type->find(symbol(name)) == nullptr) continue;

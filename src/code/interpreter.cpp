@@ -146,13 +146,19 @@ Value Interpreter::literal(const std::string& text, const std::string& where) {
 
 std::int64_t Interpreter::whole(const Value& value, const char* what) {
   if (value.is_integer()) return value.as_integer();
-  if (torch_->is_tensor(value)) unknown("what a tensor holds as " + std::string(what), "what the device computes is not followed");
+  if (torch_->is_tensor(value)) {
+    if (const auto known = torch_->known_number(value, true); known && known->is_integer()) return known->as_integer();
+    unknown("what a tensor holds as " + std::string(what), "what the device computes is not followed");
+  }
   raise("TypeError", std::string(what) + " must be whole numbers, not '" + type_name(value) + "'");
 }
 
 double Interpreter::number(const Value& value, const char* what) {
   if (value.is_number()) return value.as_real();
-  if (torch_->is_tensor(value)) unknown("what a tensor holds as " + std::string(what), "what the device computes is not followed");
+  if (torch_->is_tensor(value)) {
+    if (const auto known = torch_->known_number(value, true)) return known->as_real();
+    unknown("what a tensor holds as " + std::string(what), "what the device computes is not followed");
+  }
   raise("TypeError", std::string(what) + " must be numbers, not '" + type_name(value) + "'");
 }
 

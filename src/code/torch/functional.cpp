@@ -92,60 +92,16 @@ Value attention(Interpreter& i, Bound& a) {
   return of(i).wrap(program::scaled_dot_product_attention(low_query, low_key, low_value, mask, arguments));
 }
 
-/// What only plain means take.
-void check_reduction(Interpreter& i, const Value& reduction) {
-  if (reduction.is_bound() && i.words(reduction, "reductions") != "mean")
-    i.unknown("a loss with reduction='" + i.words(reduction, "reductions") + "'", "mean");
-}
-
-Value cross_entropy(Interpreter& i, Bound& a) {
-  const Tensor logits = input(i, a), target = of(i).tensor_of(a[1], "target");
-  if (a.has(2)) i.unknown("cross_entropy with weights of classes");
-  check_reduction(i, a[4]);
-  if (a.has(5) && i.number(a[5], "label_smoothing") != 0) i.unknown("cross_entropy with label smoothing");
-  of(i).check_devices({&logits, &target});
-  if (logits.rank() != 2 || target.rank() != 1 || target.dtype() != DType::int64)
-    i.unknown(
-        "cross_entropy of logits of " + std::to_string(logits.rank()) + " dimensions and a target of " + std::to_string(target.rank()),
-        "logits.view(-1, classes), targets.view(-1)");
-  if (logits.size(0) != target.size(0))
-    of(i).wrong_shape("Expected input batch_size (" + std::to_string(logits.size(0)) + ") to match target batch_size (" +
-                      std::to_string(target.size(0)) + ").");
-  return of(i).wrap(program::cross_entropy(logits, target));
-}
-
-Value mse_loss(Interpreter& i, Bound& a) {
-  const Tensor x = input(i, a), target = of(i).tensor_of(a[1], "target");
-  check_reduction(i, a[2]);
-  of(i).check_devices({&x, &target});
-  if (x.sizes() != target.sizes() || target.requires_grad())
-    i.unknown("mse_loss of tensors of several shapes, or with a target that takes a gradient");
-  return of(i).wrap(program::mse_loss(x, target));
-}
-
-Value pad(Interpreter& i, Bound& a) {
-  const Tensor x = input(i, a);
-  const Dims sizes = of(i).sizes_of(a[1], "pad");
-  if (a.has(2) && i.words(a[2], "modes") != "constant") i.unknown("padding with mode '" + i.words(a[2], "modes") + "'", "constant");
-  if (sizes.rank() != 2 || sizes[0] < 0 || sizes[1] < 0) i.unknown("padding of another than the last dimension");
-  return of(i).wrap(program::pad_last(x, sizes[0], sizes[1]));
-}
-
 constexpr LibraryRow kRows[] = {
     {"linear", "input, weight, bias=", linear},
     {"embedding", "input, weight", embedding},
     {"layer_norm", "input, normalized_shape, weight=, bias=, eps=", layer_norm},
     {"rms_norm", "input, normalized_shape, weight=, eps=", rms_norm},
     {"gelu", "input, approximate=", activation<program::gelu>},
-    {"silu", "input, inplace=", activation<program::silu>},
-    {"relu", "input, inplace=", activation<program::relu>},
     {"tanh", "input", activation<program::tanh>},
     {"sigmoid", "input", activation<program::sigmoid>},
     {"dropout", "input, p=, training=, inplace=", dropout},
     {"scaled_dot_product_attention", "query, key, value, attn_mask=, dropout_p=, is_causal=, scale=, enable_gqa=", attention},
-    {"cross_entropy", "input, target, weight=, ignore_index=, reduction=, label_smoothing=, size_average=", cross_entropy},
-    {"mse_loss", "input, target, reduction=", mse_loss},
-    {"pad", "input, pad, mode=, value=", pad},
 };
 
 }  // namespace

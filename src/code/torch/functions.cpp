@@ -55,7 +55,11 @@ Value arange(Interpreter& i, Bound& a) {
   if (!(count >= 0 && count < 0x1p48)) of(i).wrong_shape("upper bound and lower bound inconsistent with step sign");
   const bool whole = a[0].is_integer() && (!a.has(1) || a[1].is_integer()) && (!a.has(2) || a[2].is_integer());
   const DType type = a.has(3) ? of(i).type_of(a[3]) : whole ? DType::int64 : DType::fp32;
-  return of(i).wrap(program::arange(of(i).tape_of(a[4]), static_cast<std::int64_t>(count), type));
+  Value made = of(i).wrap(program::arange(of(i).tape_of(a[4]), static_cast<std::int64_t>(count), type));
+  std::vector<double> values;
+  constexpr double kMost = 1 << 14;
+  for (double at = 0; count <= kMost && at < count; ++at) values.push_back(start + at * step);
+  return of(i).follow(std::move(made), values);
 }
 
 Tensor filled_like(Interpreter& i, const Dims& sizes, DType type, program::Tape& tape, bool zeros, bool kernel) {
@@ -65,19 +69,22 @@ Tensor filled_like(Interpreter& i, const Dims& sizes, DType type, program::Tape&
   return kernel ? program::filled(tape, sizes, type) : tape.empty(sizes, type);
 }
 
-/// torch.zeros(*sizes), torch.ones, torch.empty, torch.randn.
-template <bool kZeros, bool kKernel>
+/// torch.zeros(*sizes), torch.ones, torch.empty, torch.randn. `kNumber`: what it holds; -1: not known.
+template <bool kZeros, bool kKernel, int kNumber = -1>
 Value made(Interpreter& i, Bound& a) {
   const std::vector<Value> given = a.has(0) ? std::vector<Value>{a[0]} : a.rest;
   Tensor tensor =
       filled_like(i, of(i).sizes_of(given, "sizes"), a.has(1) ? of(i).type_of(a[1]) : DType::fp32, of(i).tape_of(a[2]), kZeros, kKernel);
   if (a.has(3)) tensor.set_requires_grad(i.truth(a[3]));
-  return of(i).wrap(std::move(tensor));
+  Value result = of(i).wrap(std::move(tensor));
+  return kNumber < 0 ? result : of(i).follow_filled(std::move(result), kNumber);
 }
 
 Value full(Interpreter& i, Bound& a) {
   const DType own = a[1].is_boolean() ? DType::boolean : a[1].is_integer() ? DType::int64 : DType::fp32;
-  return of(i).wrap(filled_like(i, of(i).sizes_of(a[0], "sizes"), a.has(2) ? of(i).type_of(a[2]) : own, of(i).tape_of(a[3]), false, true));
+  Value made =
+      of(i).wrap(filled_like(i, of(i).sizes_of(a[0], "sizes"), a.has(2) ? of(i).type_of(a[2]) : own, of(i).tape_of(a[3]), false, true));
+  return a[1].is_number() ? of(i).follow_filled(std::move(made), a[1].as_real()) : made;
 }
 
 template <bool kZeros, bool kKernel>
@@ -85,6 +92,15 @@ Value made_like(Interpreter& i, Bound& a) {
   const Tensor x = of(i).tensor_of(a[0], "input");
   return of(i).wrap(
       filled_like(i, x.sizes(), a.has(1) ? of(i).type_of(a[1]) : x.dtype(), a.has(2) ? of(i).tape_of(a[2]) : x.tape(), kZeros, kKernel));
+}
+
+/// Numbers of lists within lists, in order.
+void collect_numbers(Interpreter& i, const Value& value, std::vector<double>& values) {
+  const Interpreter::Depth deeper(i);
+  i.step();
+  if (value.is_number()) values.push_back(value.as_real());
+  if (const auto* sequence = value.as<SequenceObject>())
+    for (const Value& each : sequence->items) collect_numbers(i, each, values);
 }
 
 /// torch.tensor(data): numbers, or lists of them.
@@ -107,7 +123,9 @@ Value tensor(Interpreter& i, Bound& a) {
   program::Tape& tape = of(i).tape_of(a[2]);
   Tensor made = tape.empty(of(i).checked(std::move(sizes)), a.has(1) ? of(i).type_of(a[1]) : type);
   if (&tape != &of(i).host()) tape.copy({Copy::Direction::host_to_device, made.bytes()}, tape.stream);
-  return of(i).wrap(std::move(made));
+  std::vector<double> values;
+  collect_numbers(i, a[0], values);
+  return of(i).follow(of(i).wrap(std::move(made)), values);
 }
 
 Value outer(Interpreter& i, Bound& a) {
@@ -153,8 +171,8 @@ void define_functions(Interpreter& i, Torch&) {
     library.attributes[i.symbol(name)] =
         i.native(std::string("torch.") + name, "*sizes, size=, dtype=, device=, requires_grad=, generator=", run);
   };
-  sized("zeros", made<true, false>);
-  sized("ones", made<false, true>);
+  sized("zeros", made<true, false, 0>);
+  sized("ones", made<false, true, 1>);
   sized("empty", made<false, false>);
   sized("randn", made<false, true>);
   sized("rand", made<false, true>);

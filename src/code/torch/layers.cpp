@@ -117,8 +117,6 @@ Value activation_init(Interpreter& i, Bound& a) {
 }
 
 Value gelu(Interpreter& i, Bound& a) { return functional(i, "gelu", {a[1]}); }
-Value silu(Interpreter& i, Bound& a) { return functional(i, "silu", {a[1]}); }
-Value relu(Interpreter& i, Bound& a) { return functional(i, "relu", {a[1]}); }
 Value tanh(Interpreter& i, Bound& a) { return functional(i, "tanh", {a[1]}); }
 Value sigmoid(Interpreter& i, Bound& a) { return functional(i, "sigmoid", {a[1]}); }
 
@@ -131,21 +129,6 @@ Value softmax_init(Interpreter& i, Bound& a) {
 Value softmax(Interpreter& i, Bound& a) { return i.call(i.attribute(a[1], i.symbol("softmax")), std::vector<Value>{kept(i, a[0], "dim")}); }
 
 Value identity(Interpreter&, Bound& a) { return a[1]; }
-
-Value loss_init(Interpreter& i, Bound& a) {
-  start(a);
-  if (a.has(1)) i.unknown("a loss with weights of classes");
-  keep(i, a[0], "reduction", a[3].is_bound() ? a[3] : i.text("mean"));
-  keep(i, a[0], "label_smoothing", a[4].is_bound() ? a[4] : Value::real(0));
-  return Value::none();
-}
-
-Value cross_entropy(Interpreter& i, Bound& a) {
-  return functional(i, "cross_entropy",
-                    {a[1], a[2], Value::none(), Value::integer(-100), kept(i, a[0], "reduction"), kept(i, a[0], "label_smoothing")});
-}
-
-Value mse_loss(Interpreter& i, Bound& a) { return functional(i, "mse_loss", {a[1], a[2], kept(i, a[0], "reduction")}); }
 
 // ---- containers ------------------------------------------------------------------------------------------------------------
 
@@ -273,14 +256,10 @@ constexpr Layer kLayers[] = {
     {"RMSNorm", "self, normalized_shape, eps=, elementwise_affine=, device=, dtype=", norm_init<false>, "self, input", rms_norm},
     {"Dropout", "self, p=, inplace=", dropout_init, "self, input", dropout},
     {"GELU", "self, approximate=, **kwargs", activation_init, "self, input", gelu},
-    {"SiLU", "self, **kwargs", activation_init, "self, input", silu},
-    {"ReLU", "self, **kwargs", activation_init, "self, input", relu},
     {"Tanh", "self", activation_init, "self, input", tanh},
     {"Sigmoid", "self", activation_init, "self, input", sigmoid},
     {"Softmax", "self, dim", softmax_init, "self, input", softmax},
     {"Identity", "self, *args, **kwargs", activation_init, "self, input", identity},
-    {"CrossEntropyLoss", "self, weight=, ignore_index=, reduction=, label_smoothing=", loss_init, "self, input, target", cross_entropy},
-    {"MSELoss", "self, weight=, size_average=, reduction=, label_smoothing=", loss_init, "self, input, target", mse_loss},
     {"Sequential", "self, *args", sequential_init, "self, input", sequential},
     {"ModuleList", "self, modules=", list_init, nullptr, nullptr},
     {"ModuleDict", "self, modules=", dictionary_init, nullptr, nullptr},

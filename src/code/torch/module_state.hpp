@@ -11,6 +11,12 @@
 
 namespace plimsoll::code {
 
+/// What a tensor holds, where that is known: numbers that the host has made, or small ones that follow from them.
+struct Followed {
+  std::vector<double> values;     ///< in row-major order
+  std::shared_ptr<bool> changed;  ///< shared with views of the same storage: somebody has written into it
+};
+
 /// A tensor, or a parameter, which is a slot whose tensor may change.
 class TensorObject final : public Object {
  public:
@@ -19,6 +25,7 @@ class TensorObject final : public Object {
   program::Tensor tensor;  ///< of a parameter the host's, until it is on the device
   std::shared_ptr<program::Parameter> parameter;
   enum class Buffer : std::uint8_t { no, persistent, not_persistent } buffer = Buffer::no;  ///< of nn.Buffer: a module registers it
+  std::shared_ptr<const Followed> followed;  ///< null: what it holds is not known
 
   const program::Tensor& current() const { return parameter && parameter->tensor ? parameter->tensor : tensor; }
 };

@@ -1,6 +1,7 @@
 // Python's operators on tensors: Tensor.__add__ and its like.
-#include "code/torch/torch.hpp"
-#include "plimsoll/error.hpp"
+#include "code/torch/arguments.hpp"
+#include "code/torch/followed.hpp"
+#include "program/ops/functions.hpp"
 #include "program/ops/pointwise.hpp"
 
 namespace plimsoll::code {
@@ -10,14 +11,54 @@ using program::Tensor;
 
 namespace {
 
-bool is_floating(DType type) { return type == DType::fp32 || type == DType::fp64 || type == DType::bf16 || type == DType::fp16; }
-
 /// A number as an operand: whole numbers with a real operand become fp32, in the same kernel.
 Tensor widened(const char* name, const Tensor& x) { return program::Op(name, {&x}).elementwise({&x}, DType::fp32); }
+
+// ---- at::matmul of unequal ranks (LinearAlgebra.cpp) ----
+
+/// should_fold: the wider tensor as one matrix of rows, with a copy where that spares a factor its gradient of each batch.
+bool folds(const Tensor& a, const Tensor& b) {
+  const bool left_wider = a.rank() > b.rank();
+  const Tensor& wide = left_wider ? a : b;
+  const Tensor& narrow = left_wider ? b : a;
+  if (narrow.rank() != 2) return false;
+  if (narrow.requires_grad()) return true;
+  if (!left_wider) return false;
+  for (int i = 0; i + 2 < wide.rank(); ++i)
+    if (wide.strides()[i] != wide.strides()[i + 1] * wide.size(i + 1)) return false;
+  return true;
+}
+
+Tensor folded_product(const Tensor& a, const Tensor& b) {
+  const bool turned = b.rank() > a.rank();
+  const Tensor wide = turned ? program::transpose(b, b.rank() - 2, b.rank() - 1) : a, narrow = turned ? program::transpose(a, 0, 1) : b;
+  Dims sizes = wide.sizes();
+  sizes[-1] = narrow.size(1);
+  const Tensor product = program::unsafe_view(program::mm(program::reshape(wide, {-1, wide.size(-1)}), narrow), sizes);
+  return turned ? program::contiguous(program::transpose(product, product.rank() - 2, product.rank() - 1)) : product;
+}
+
+/// All batches, the narrower factor expanded to them.
+Tensor batched_product(const Tensor& a, const Tensor& b) {
+  const Tensor& narrow = a.rank() < b.rank() ? a : b;
+  const Tensor& wide = a.rank() < b.rank() ? b : a;
+  Dims sizes;
+  for (int i = 0; i < wide.rank() - 2; ++i) sizes.push_back(wide.size(i));
+  sizes.push_back(narrow.size(-2));
+  sizes.push_back(narrow.size(-1));
+  const Tensor expanded = program::expand(narrow, sizes);
+  return a.rank() < b.rank() ? program::matmul(expanded, b) : program::matmul(a, expanded);
+}
 
 }  // namespace
 
 Value Torch::binary(Operator op, const Value& a, const Value& b) {
+  Value result = binary_result(op, a, b);
+  follow_binary(*this, op, a, b, result);
+  return result;
+}
+
+Value Torch::binary_result(Operator op, const Value& a, const Value& b) {
   if (op == Operator::matrix_multiply) {
     const Tensor left = tensor_of(a, "an operand"), right = tensor_of(b, "an operand");
     return wrap(matmul(left, right));
@@ -34,13 +75,19 @@ Value Torch::binary(Operator op, const Value& a, const Value& b) {
       case Operator::multiply:
         return wrap(program::multiply(left, right));
       case Operator::divide:
-        if (!is_floating(left.dtype()) && !is_floating(right.dtype())) break;
+        if (!is_floating(left.dtype()) && !is_floating(right.dtype()))
+          return wrap(program::Op("div", {&left, &right}).elementwise({&left, &right}, DType::fp32));
         return wrap(program::divide(left, right));
+      case Operator::modulo:
+        if (right.requires_grad()) i_.unknown("a remainder by what takes a gradient");
+        return wrap(program::remainder(left, right));
+      case Operator::floor_divide:
+        return wrap(program::floor_quotient(left, right, program::common_type(left, right)));
       case Operator::bit_and:
       case Operator::bit_or:
       case Operator::bit_xor:
         if (is_floating(left.dtype()) || is_floating(right.dtype())) break;
-        return wrap(program::compare(left, right, left.dtype()));
+        return wrap(program::compare(left, right, program::common_type(left, right)));
       default:
         break;
     }
@@ -67,74 +114,111 @@ Value Torch::binary(Operator op, const Value& a, const Value& b) {
     case Operator::power:
       if (!behind) return wrap(program::raised(x));
       if (widens) return wrap(widened("pow", x));
-      if (number.as_real() == 0.5) return wrap(program::square_root(x));
-      if (number.as_real() == -0.5 && is_floating(x.dtype())) i_.unknown("a tensor to the power of -0.5", "torch.rsqrt");
-      if (number.as_real() != static_cast<double>(static_cast<int>(number.as_real()))) i_.unknown("a tensor to a broken power");
-      return wrap(program::power(x, static_cast<int>(number.as_real())));
+      return wrap(program::power_of(x, number.as_real()));
+    case Operator::modulo:
+      if (!behind) i_.unknown("the remainder of a number by a tensor");
+      return wrap(widens ? widened("remainder", x) : program::remainder(x, {}));
+    case Operator::floor_divide:
+      if (!behind) i_.unknown("a number divided by a tensor and rounded");
+      return wrap(program::floor_quotient(x, {}, number.is_real() && !is_floating(x.dtype()) ? DType::fp32 : x.dtype()));
+    case Operator::bit_and:
+    case Operator::bit_or:
+    case Operator::bit_xor:
+      if (is_floating(x.dtype()) || number.is_real()) break;
+      return wrap(program::compare(x, {}, x.dtype() == DType::boolean && !number.is_boolean() ? DType::int64 : x.dtype()));
     default:
-      i_.unknown("this operator on a tensor and a number");
+      break;
   }
+  i_.unknown("this operator on a tensor and a number");
+}
+
+void Torch::check_changeable(const Tensor& x) {
+  if (x.is_leaf() && x.requires_grad() && grad_enabled())
+    i_.raise("RuntimeError", "a leaf Variable that requires grad is being used in an in-place operation.");
+}
+
+Value Torch::replace(const Value& target, Tensor made) {
+  auto& object = *target.as<TensorObject>();
+  if (object.followed) *object.followed->changed = true;
+  object.tensor = std::move(made);
+  return target;
 }
 
 Value Torch::in_place(Operator op, const Value& target, const Value& other) {
   const Tensor x = tensor(target);
-  if (x.is_leaf() && x.requires_grad() && grad_enabled())
-    i_.raise("RuntimeError", "a leaf Variable that requires grad is being used in an in-place operation.");
-  const auto into = [&](Tensor made) {
-    target.as<TensorObject>()->tensor = std::move(made);
-    return target;
-  };
+  check_changeable(x);
+  const bool whole = !is_floating(x.dtype());
   if (is_tensor(other)) {
     const Tensor y = tensor(other);
     check_devices({&x, &y});
     check_broadcast(x, y);
     if (program::broadcast_sizes({&x, &y}) != x.sizes()) wrong_shape("output with shape does not match the broadcast shape");
-    if (op == Operator::add) return into(program::add_into(x, y));
-    if (op == Operator::divide) return into(program::divide_in_place(x, y));
-  } else if (other.is_number() && op == Operator::divide && is_floating(x.dtype())) {
-    return into(program::divide_scalar_into(x));
+    const bool bits = op == Operator::bit_and || op == Operator::bit_or || op == Operator::bit_xor;
+    if (bits && whole && !is_floating(y.dtype())) {
+      program::in_place(x, {&x, &y});
+      return replace(target, x);
+    }
+    if (op == Operator::add) return replace(target, program::add_into(x, y));
+    if (op == Operator::subtract) return replace(target, program::subtract_in_place(x, y));
+    if (op == Operator::multiply) return replace(target, program::multiply_in_place(x, y));
+    if (op == Operator::divide && !whole) return replace(target, program::divide_in_place(x, y));
+  } else if (other.is_number() && (!whole || (!other.is_real() && op != Operator::divide))) {
+    if (op == Operator::divide) return replace(target, program::divide_scalar_into(x));
+    if (op == Operator::multiply) return replace(target, program::multiply_in_place(x, {}));
+    if (op == Operator::add || op == Operator::subtract) return replace(target, program::subtract_in_place(x, {}));
   }
   i_.unknown("this operator in place on a tensor", "x = x … is");
 }
 
 Value Torch::compared(Operator op, const Value& a, const Value& b) {
+  if (!is_tensor(a) || !is_tensor(b)) {
+    const Value& other = is_tensor(a) ? b : a;
+    if (!other.is_number()) return Value::boolean(op == Operator::not_equal);
+  }
+  Value result;
   if (is_tensor(a) && is_tensor(b)) {
     const Tensor left = tensor(a), right = tensor(b);
     check_devices({&left, &right});
     check_broadcast(left, right);
-    return wrap(program::compare(left, right, DType::boolean));
+    result = wrap(program::compare(left, right, DType::boolean));
+  } else {
+    result = wrap(program::compare(tensor(is_tensor(a) ? a : b), {}, DType::boolean));
   }
-  const Value& other = is_tensor(a) ? b : a;
-  if (!other.is_number()) return Value::boolean(op == Operator::not_equal);
-  const Tensor x = tensor(is_tensor(a) ? a : b);
-  return wrap(program::compare(x, {}, DType::boolean));
+  follow_binary(*this, op, a, b, result);
+  return result;
 }
 
 Value Torch::unary(Operator op, const Value& value) {
   const Tensor x = tensor(value);
   if (op == Operator::positive) return value;
-  if (op == Operator::negative) return wrap(program::negate(x));
-  if (op == Operator::invert && !is_floating(x.dtype())) return wrap(program::compare(x, {}, x.dtype()));
+  if (op == Operator::negative) {
+    Value result = wrap(program::negate(x));
+    follow_binary(*this, Operator::subtract, Value::integer(0), value, result);
+    return result;
+  }
+  if (op == Operator::invert && !is_floating(x.dtype())) {
+    Value result = wrap(program::compare(x, {}, x.dtype()));
+    if (x.dtype() == DType::boolean) follow_binary(*this, Operator::equal, value, Value::integer(0), result);
+    return result;
+  }
   i_.unknown("this operator on a tensor");
 }
 
 /// torch.matmul: a product of two matrices, of batches of them, or, where the second is one matrix, of all rows with it.
-Tensor Torch::matmul(const Tensor& a, const Tensor& b) {
-  check_devices({&a, &b});
-  if (a.rank() < 2 || b.rank() < 2) i_.unknown("a product of vectors");
-  if (a.size(-1) != b.size(-2))
-    wrong_shape("mat1 and mat2 shapes cannot be multiplied (" + std::to_string(a.size(-2)) + "x" + std::to_string(a.size(-1)) + " and " +
-                std::to_string(b.size(-2)) + "x" + std::to_string(b.size(-1)) + ")");
-  if (a.rank() == 2 && b.rank() == 2) return program::mm(a, b);
-  if (a.rank() == b.rank()) {
-    for (int i = 0; i < a.rank() - 2; ++i)
-      if (a.size(i) != b.size(i) && a.size(i) != 1 && b.size(i) != 1)
-        wrong_shape("The size of tensor a (" + std::to_string(a.size(i)) + ") must match the size of tensor b (" +
-                    std::to_string(b.size(i)) + ") at non-singleton dimension " + std::to_string(i));
-    return program::matmul(a, b);
-  }
-  i_.unknown("torch.matmul of " + std::to_string(a.rank()) + " and " + std::to_string(b.rank()) + " dimensions",
-             "F.linear for a matrix of weights");
+Tensor Torch::matmul(const Tensor& a_in, const Tensor& b_in) {
+  check_devices({&a_in, &b_in});
+  if (a_in.rank() < 2 || b_in.rank() < 2) i_.unknown("a product of vectors");
+  if (a_in.size(-1) != b_in.size(-2))
+    wrong_shape("mat1 and mat2 shapes cannot be multiplied (" + std::to_string(a_in.size(-2)) + "x" + std::to_string(a_in.size(-1)) +
+                " and " + std::to_string(b_in.size(-2)) + "x" + std::to_string(b_in.size(-1)) + ")");
+  for (int i = 3; i <= std::min(a_in.rank(), b_in.rank()); ++i)
+    if (a_in.size(-i) != b_in.size(-i) && a_in.size(-i) != 1 && b_in.size(-i) != 1)
+      wrong_shape("The size of tensor a (" + std::to_string(a_in.size(-i)) + ") must match the size of tensor b (" +
+                  std::to_string(b_in.size(-i)) + ") at non-singleton dimension " + std::to_string(std::max(a_in.rank(), b_in.rank()) - i));
+  if (a_in.rank() == 2 && b_in.rank() == 2) return program::mm(a_in, b_in);
+  if (a_in.rank() == b_in.rank()) return program::matmul(a_in, b_in);
+  const Tensor b = program::autocast_low(b_in), a = program::autocast_low(a_in);
+  return folds(a, b) ? folded_product(a, b) : batched_product(a, b);
 }
 
 }  // namespace plimsoll::code

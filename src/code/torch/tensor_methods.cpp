@@ -1,7 +1,7 @@
 // Methods and attributes of tensors; most are functions of torch too.
 #include <algorithm>
 
-#include "code/torch/torch.hpp"
+#include "code/torch/arguments.hpp"
 #include "plimsoll/error.hpp"
 #include "program/ops/pointwise.hpp"
 
@@ -9,13 +9,12 @@ namespace plimsoll::code {
 
 using program::Dims;
 using program::Tensor;
+using In = Torch::In;
 
 namespace {
 
 Torch& of(Interpreter& i) { return i.torch(); }
 const Tensor& self(Interpreter& i, Bound& a) { return i.torch().tensor_of(a[0], "input"); }
-
-bool is_floating(DType type) { return type == DType::fp32 || type == DType::fp64 || type == DType::bf16 || type == DType::fp16; }
 
 // ---- shapes ---------------------------------------------------------------------------------------------------------
 
@@ -108,9 +107,15 @@ Value unsqueeze(Interpreter& i, Bound& a) {
 
 Value squeeze(Interpreter& i, Bound& a) {
   const Tensor x = self(i, a);
-  if (!a.has(1)) i.unknown("squeeze() of all dimensions", "squeeze(dim)");
-  const int dimension = of(i).dimension_of(a[1], x.rank());
-  return x.size(dimension) == 1 ? of(i).wrap(program::squeeze(x, dimension)) : a[0];
+  std::vector<int> dimensions = of(i).dimensions_of(a[1], x.rank());
+  if (!a.has(1))
+    for (int at = 0; at < x.rank(); ++at) dimensions.push_back(at);
+  std::erase_if(dimensions, [&](int dimension) { return x.size(dimension) != 1; });
+  if (dimensions.empty()) return a[0];
+  std::sort(dimensions.rbegin(), dimensions.rend());
+  Tensor made = x;
+  for (const int dimension : dimensions) made = program::squeeze(made, dimension);
+  return of(i).wrap(std::move(made));
 }
 
 Value expanded(Interpreter& i, const Tensor& x, const Dims& sizes) {
@@ -261,7 +266,10 @@ Value type_as(Interpreter& i, Bound& a) {
 template <Tensor (*kFunction)(const Tensor&)>
 Value unary(Interpreter& i, Bound& a) {
   const Tensor x = self(i, a);
-  if (!is_floating(x.dtype())) i.unknown("this function of whole numbers");
+  if (!is_floating(x.dtype())) {  // negation and the absolute stay whole, all else becomes fp32 in the same kernel
+    const bool stays = kFunction == program::negate || kFunction == program::absolute;
+    return of(i).wrap(program::Op("map", {&x}).elementwise({&x}, stays ? x.dtype() : DType::fp32));
+  }
   return of(i).wrap(kFunction(x));
 }
 
@@ -280,61 +288,6 @@ Value changed(Interpreter& i, Bound& a) {
   return of(i).in_place(kOperator, a[0], a[1]);
 }
 
-std::vector<int> dimensions_of(Interpreter& i, const Value& value, int rank) {
-  std::vector<int> dimensions;
-  if (!value.is_bound() || value.is_none()) return dimensions;
-  if (value.is_integer()) return {of(i).dimension_of(value, rank)};
-  for (const Value& each : i.all_of(value)) dimensions.push_back(of(i).dimension_of(each, rank));
-  return dimensions;
-}
-
-Value mean(Interpreter& i, Bound& a) {
-  const Tensor x = self(i, a);
-  if (!is_floating(x.dtype()))
-    of(i).wrong_shape("mean(): could not infer output dtype. Input dtype must be either a floating point or complex dtype.");
-  return of(i).wrap(program::mean(x, dimensions_of(i, a[1], x.rank()), a.has(2) && i.truth(a[2])));
-}
-
-Value sum(Interpreter& i, Bound& a) {
-  const Tensor x = self(i, a);
-  if (!is_floating(x.dtype())) i.unknown("a sum of whole numbers");
-  return of(i).wrap(program::sum(x, dimensions_of(i, a[1], x.rank()), a.has(2) && i.truth(a[2])));
-}
-
-void check_last(Interpreter& i, const Value& dimension, const Tensor& x, const char* what) {
-  if (of(i).dimension_of(dimension, x.rank()) != x.rank() - 1) i.unknown(std::string(what) + " over another than the last dimension");
-}
-
-Value softmax(Interpreter& i, Bound& a) {
-  const Tensor x = self(i, a);
-  check_last(i, a[1], x, "softmax");
-  return of(i).wrap(program::softmax(x, a.has(2) ? of(i).type_of(a[2]) : x.dtype()));
-}
-
-Value log_softmax(Interpreter& i, Bound& a) {
-  const Tensor x = self(i, a);
-  check_last(i, a[1], x, "log_softmax");
-  const bool low = x.dtype() == DType::bf16 || x.dtype() == DType::fp16;
-  const DType own = x.tape().autocast.enabled && low ? DType::fp32 : x.dtype();
-  return of(i).wrap(program::log_softmax(x, a.has(2) ? of(i).type_of(a[2]) : own));
-}
-
-Value masked_fill(Interpreter& i, Bound& a) {
-  const Tensor x = self(i, a), mask = of(i).tensor_of(a[1], "mask");
-  if (mask.dtype() != DType::boolean) of(i).wrong_shape("masked_fill_ only supports boolean masks");
-  if (Torch::is_tensor(a[2])) i.unknown("masked_fill with a tensor's value");
-  of(i).check_devices({&x, &mask});
-  of(i).check_broadcast(x, mask);
-  if (program::broadcast_sizes({&x, &mask}) != x.sizes()) i.unknown("masked_fill with a mask of more dimensions");
-  return of(i).wrap(program::masked_fill(x, mask));
-}
-
-Value clamp(Interpreter& i, Bound& a) {
-  const Tensor x = self(i, a);
-  if (Torch::is_tensor(a[1]) || Torch::is_tensor(a[2])) i.unknown("clamp() to what tensors hold");
-  return of(i).wrap(a.has(1) && a.has(2) ? program::clamp(x) : program::clamp_one_side(x));
-}
-
 Value power(Interpreter& i, Bound& a) { return of(i).binary(Operator::power, a[0], a[1]); }
 Value square(Interpreter& i, Bound& a) { return of(i).binary(Operator::power, a[0], Value::integer(2)); }
 
@@ -350,13 +303,6 @@ Value batched(Interpreter& i, Bound& a) {
   return of(i).wrap(program::bmm(x, y));
 }
 
-Value gather(Interpreter& i, Bound& a) {
-  const Tensor x = self(i, a), indices = of(i).tensor_of(a[2], "index");
-  check_last(i, a[1], x, "gather");
-  if (indices.rank() != x.rank()) of(i).wrong_shape("Index tensor must have the same number of dimensions as input tensor");
-  return of(i).wrap(program::gather_last(x, indices));
-}
-
 Value detach(Interpreter& i, Bound& a) { return of(i).wrap(self(i, a).detach()); }
 Value contiguous(Interpreter& i, Bound& a) { return self(i, a).is_contiguous() ? a[0] : of(i).wrap(program::contiguous(self(i, a))); }
 Value clone(Interpreter& i, Bound& a) { return of(i).wrap(program::clone(self(i, a))); }
@@ -366,29 +312,13 @@ Value require_grad(Interpreter& i, Bound& a) {
   return a[0];
 }
 
-Value read(Interpreter& i, Bound&) { i.unknown("what a tensor holds, read by the host,", "what the device computes is not followed"); }
-
-/// Initialisation on the host: what a tensor holds is not followed, its shape stays.
-Value initialised(Interpreter& i, Bound& a) {
-  if (of(i).is_on_device(self(i, a))) i.unknown("an operator that fills a tensor of the device in place");
-  return a[0];
-}
-
 Value number_of(Interpreter& i, Bound& a) { return Value::integer(self(i, a).elements()); }
 Value rank_of(Interpreter& i, Bound& a) { return Value::integer(self(i, a).rank()); }
 Value is_contiguous(Interpreter& i, Bound& a) { return Value::boolean(self(i, a).is_contiguous()); }
 Value floating(Interpreter& i, Bound& a) { return Value::boolean(is_floating(self(i, a).dtype())); }
 Value element_size(Interpreter& i, Bound& a) { return Value::integer(size_of(self(i, a).dtype())); }
 
-enum class In : std::uint8_t { tensor, torch, both };
-
-struct Row {
-  In in;
-  const char *name, *signature;
-  Value (*run)(Interpreter&, Bound&);
-};
-
-constexpr Row kRows[] = {
+constexpr OperatorRow kRows[] = {
     {In::tensor, "view", "input, *sizes", view},
     {In::tensor, "reshape", "input, *sizes", reshape},
     {In::torch, "reshape", "input, shape", reshape_function},
@@ -429,7 +359,6 @@ constexpr Row kRows[] = {
     {In::both, "add", "input, other", binary<Operator::add>},
     {In::both, "sub", "input, other", binary<Operator::subtract>},
     {In::both, "mul", "input, other", binary<Operator::multiply>},
-    {In::both, "div", "input, other", binary<Operator::divide>},
     {In::tensor, "add_", "input, other", changed<Operator::add>},
     {In::tensor, "div_", "input, other", changed<Operator::divide>},
     {In::both, "eq", "input, other", compared<Operator::equal>},
@@ -452,56 +381,19 @@ constexpr Row kRows[] = {
     {In::both, "relu", "input", unary<program::relu>},
     {In::both, "tril", "input, diagonal=", [](Interpreter& i, Bound& a) { return of(i).wrap(program::triangle(self(i, a))); }},
     {In::both, "triu", "input, diagonal=", [](Interpreter& i, Bound& a) { return of(i).wrap(program::triangle(self(i, a))); }},
-    {In::both, "mean", "input, dim=, keepdim=", mean},
-    {In::both, "sum", "input, dim=, keepdim=", sum},
-    {In::both, "softmax", "input, dim, dtype=", softmax},
-    {In::both, "log_softmax", "input, dim, dtype=", log_softmax},
-    {In::both, "masked_fill", "input, mask, value", masked_fill},
-    {In::both, "clamp", "input, min=, max=", clamp},
     {In::both, "matmul", "input, other", matmul},
     {In::both, "mm", "input, mat2", matmul},
     {In::both, "bmm", "input, mat2", batched},
-    {In::both, "gather", "input, dim, index", gather},
     {In::tensor, "contiguous", "input", contiguous},
     {In::both, "clone", "input", clone},
     {In::both, "detach", "input", detach},
     {In::tensor, "requires_grad_", "input, requires_grad=", require_grad},
-    {In::tensor, "item", "input", read},
-    {In::tensor, "tolist", "input", read},
-    {In::tensor, "numpy", "input", read},
-    {In::tensor, "nonzero", "input", read},
-    {In::tensor, "normal_", "input, mean=, std=", initialised},
-    {In::tensor, "uniform_", "input, a=, b=", initialised},
-    {In::tensor, "zero_", "input", initialised},
-    {In::tensor, "fill_", "input, value", initialised},
-    {In::tensor, "copy_", "input, source", initialised},
-    {In::tensor, "mul_", "input, other", initialised},
 };
-
-/// cos() and sin() take no gradient in the tape's operators.
-template <Tensor (*kFunction)(const Tensor&)>
-Value without_gradient(Interpreter& i, Bound& a) {
-  const Tensor x = self(i, a);
-  if (x.requires_grad()) i.unknown("cos() and sin() of what takes a gradient");
-  return of(i).wrap(kFunction(x));
-}
 
 }  // namespace
 
-void define_tensor_methods(Interpreter& i, Torch& torch) {
-  NamespaceObject& library = i.library("torch");
-  const auto define = [&](In in, const char* name, const char* signature, Native run) {
-    if (in != In::torch) {
-      torch.methods_[i.symbol(name)] = i.method(std::string("Tensor.") + name, signature, run);
-      torch.tensor_class_->attributes.set(i.symbol(name), torch.methods_[i.symbol(name)]);
-    }
-    if (in != In::tensor) library.attributes[i.symbol(name)] = i.native(std::string("torch.") + name, signature, run);
-  };
-  for (const Row& row : kRows) define(row.in, row.name, row.signature, row.run);
-  define(In::both, "cos", "input", without_gradient<program::cosine>);
-  define(In::both, "sin", "input", without_gradient<program::sine>);
-  NamespaceObject& functional = i.library("torch.nn.functional");
-  for (const char* name : {"softmax", "log_softmax"}) functional.attributes[i.symbol(name)] = library.attributes.at(i.symbol(name));
+void define_tensor_methods(Interpreter&, Torch& torch) {
+  for (const OperatorRow& row : kRows) torch.define(row.in, row.name, row.signature, row.run);
 }
 
 Value Torch::tensor_attribute(const Value& of_value, Symbol name) {

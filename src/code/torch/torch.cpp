@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "code/torch/followed.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::code {
@@ -42,12 +43,38 @@ Torch::Torch(Interpreter& interpreter) : i_(interpreter), host_(interpreter.host
   define_tensor_methods(i_, *this);
   define_modules(i_, *this);
   define_layers(i_, *this);
+  define_math(i_, *this);
+  define_choosing(i_, *this);
+  define_placing(i_, *this);
+  define_losses(i_, *this);
+  define_images(i_, *this);
+  define_creation(i_, *this);
+  define_reads(i_, *this);
+  define_more_layers(i_, *this);
   define_contexts(i_, *this);
   define_init(i_, *this);
   define_checkpoint(i_, *this);
 }
 
 Torch::~Torch() = default;
+
+void Torch::define(In in, const char* name, const char* signature, const Native& run_in) {
+  const Native run = with_following(name, run_in);
+  if (in != In::torch) {
+    const Value method = i_.method(std::string("Tensor.") + name, signature, run);
+    methods_[i_.symbol(name)] = method;
+    tensor_class_->attributes.set(i_.symbol(name), method);
+  }
+  if (in != In::tensor) i_.library("torch").attributes[i_.symbol(name)] = i_.native(std::string("torch.") + name, signature, run);
+}
+
+std::vector<int> Torch::dimensions_of(const Value& value, int rank) {
+  std::vector<int> dimensions;
+  if (!value.is_bound() || value.is_none()) return dimensions;
+  if (value.is_integer()) return {dimension_of(value, rank)};
+  for (const Value& each : i_.all_of(value)) dimensions.push_back(dimension_of(each, rank));
+  return dimensions;
+}
 
 program::Tape& Torch::tape_of(const Value& device) {
   if (!device.is_bound() || device.is_none()) return host_;

@@ -1,6 +1,7 @@
 // torch, as model code sees it: names bound to the tape and its operators. No operator is described here; each is one of program/ops.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ struct LibraryRow {
 
 class Torch {
  public:
+  /// Where the name of an operator stands.
+  enum class In : std::uint8_t { tensor, torch, both };
+
   explicit Torch(Interpreter& interpreter);
   ~Torch();
   Torch(const Torch&) = delete;
@@ -61,6 +65,27 @@ class Torch {
   program::Dims checked(std::vector<std::int64_t> sizes);
   void check_rank(int rank);
 
+  /// A method of tensors, a function of torch, or both.
+  void define(In in, const char* name, const char* signature, const Native& run);
+  /// What an operator in place has made takes the place of what its target was.
+  Value replace(const Value& target, program::Tensor made);
+  /// Throws Raised, as PyTorch does, where a leaf would be changed whose gradient is recorded.
+  void check_changeable(const program::Tensor& tensor);
+  /// Dimensions of a dim= argument, one or several; none where it is None or was not given.
+  std::vector<int> dimensions_of(const Value& value, int rank);
+
+  // ---- values that are followed (followed.cpp) ----
+  /// What a tensor of one element holds, where that is known. `reads`: the host asks the device for it.
+  std::optional<Value> known_number(const Value& value, bool reads);
+  /// A tensor whose elements are these, in row-major order; the tensor alone where they are too many to be followed. `view_of`: whose
+  /// storage it has.
+  Value follow(Value tensor, const std::vector<double>& values, const Value& view_of = {});
+  /// A tensor all of whose elements are that number, likewise.
+  Value follow_filled(Value tensor, double value);
+  /// Throws Error (refused): what the tensor holds is not followed. Else its elements.
+  const std::vector<double>& values_of(const Value& tensor, bool reads);
+  bool follows(const Value& tensor) const;
+
   // ---- operators of Python (operators.cpp) ----
   Value binary(Operator op, const Value& a, const Value& b);
   Value in_place(Operator op, const Value& target, const Value& other);
@@ -98,14 +123,21 @@ class Torch {
   Interpreter& interpreter() { return i_; }
 
  private:
-  friend void define_tensor_methods(Interpreter& i, Torch& torch);
   friend void define_modules(Interpreter& i, Torch& torch);
+  Value binary_result(Operator op, const Value& a, const Value& b);
 
   Interpreter& i_;
   program::Tape& host_;
   program::Tape* device_ = nullptr;
   std::unordered_map<Symbol, Value> methods_;  ///< of tensors
   Held<ClassObject> tensor_class_, parameter_class_;
+};
+
+/// A row of operators: where it stands, name, signature, what it does.
+struct OperatorRow {
+  Torch::In in;
+  const char *name, *signature;
+  Value (*run)(Interpreter&, Bound&);
 };
 
 /// Functions of torch and torch.nn.functional (functions.cpp, functional.cpp), methods of tensors, nn.Module and its classes,
@@ -118,5 +150,14 @@ void define_layers(Interpreter& i, Torch& torch);
 void define_contexts(Interpreter& i, Torch& torch);
 void define_init(Interpreter& i, Torch& torch);
 void define_checkpoint(Interpreter& i, Torch& torch);
+void define_math(Interpreter& i, Torch& torch);
+void define_choosing(Interpreter& i, Torch& torch);
+void define_placing(Interpreter& i, Torch& torch);
+void define_losses(Interpreter& i, Torch& torch);
+void define_images(Interpreter& i, Torch& torch);
+void define_creation(Interpreter& i, Torch& torch);
+void define_more_layers(Interpreter& i, Torch& torch);
+/// Reads of what tensors hold: item(), tolist().
+void define_reads(Interpreter& i, Torch& torch);
 
 }  // namespace plimsoll::code

@@ -1,5 +1,7 @@
 /// Convolutions of images: cuDNN's (aten/src/ATen/native/cudnn/ConvShared.cpp), and those of ATen without it
 /// (aten/src/ATen/native/cuda/ConvolutionMM2d.cu, DepthwiseConv2d.cu).
+#include "program/ops/convolution.hpp"
+
 #include "plimsoll/error.hpp"
 #include "program/convolution_workspace.hpp"
 #include "program/ops/ops.hpp"
@@ -9,33 +11,48 @@ namespace plimsoll::program {
 namespace {
 
 struct Unfolding {
-  Unfolding(const Tensor& x, const Tensor& weight, const ConvolutionArguments& arguments)
-      : batch(x.size(0)),
-        channels(x.size(1)),
-        image_places(x.size(2) * x.size(3)),
-        in(weight.size(1)),
-        out(weight.size(0)),
-        kernel(weight.size(2)),
-        height(extent(x.size(2), weight.size(2), arguments)),
-        width(extent(x.size(3), weight.size(3), arguments)),
-        groups(arguments.groups),
-        unfolds(weight.size(2) != 1 || weight.size(3) != 1 || arguments.stride != 1 || arguments.padding != 0),
-        inner(in * weight.size(2) * weight.size(3)) {}
-
-  static std::int64_t extent(std::int64_t size, std::int64_t kernel, const ConvolutionArguments& arguments) {
-    return (size + 2 * arguments.padding - kernel) / arguments.stride + 1;
+  Unfolding(const Tensor& x, const Tensor& weight, const ConvolutionGeometry& geometry)
+      : batch(x.size(0)), channels(x.size(1)), in(weight.size(1)), out(weight.size(0)), groups(geometry.groups), sizes{batch, out} {
+    for (int i = 0; i + 2 < x.rank(); ++i) {
+      const std::int64_t window = weight.size(i + 2);
+      image_places *= x.size(i + 2);
+      kernel *= window;
+      sizes.push_back(convolved_extent(x.size(i + 2), window, geometry.stride[i], geometry.padding[i], geometry.dilation[i]));
+      result_places *= sizes[i + 2];
+      unfolds = unfolds || window != 1 || geometry.stride[i] != 1 || geometry.padding[i] != 0;
+      beside.push_back(i + 2);
+    }
+    inner = in * kernel;
   }
-  std::int64_t places() const { return height * width; }
-  Dims output() const { return {batch, out, height, width}; }
+
+  std::int64_t places() const { return result_places; }
+  const Dims& output() const { return sizes; }
   Convolution pass(Convolution::Pass pass, DType type, bool channels_last) const {
-    return {pass, type, batch, channels, out, groups, image_places, places(), kernel * kernel, channels_last};
+    return {pass, type, batch, channels, out, groups, image_places, places(), kernel, channels_last};
   }
   /// One image's windows as columns.
   Tensor columns(Tape& tape, DType type) const { return tape.empty({inner, places()}, type, Category::workspace); }
 
-  std::int64_t batch, channels, image_places, in, out, kernel, height, width, groups;
-  bool unfolds;  ///< a window of one place that moves by one needs no columns
-  std::int64_t inner;
+  /// A bias as the result sees it.
+  Tensor by_channel(const Tensor& bias) const {
+    Dims shape{1, out}, strides{0, 1};
+    for (int i = 2; i < sizes.rank(); ++i) {
+      shape.push_back(1);
+      strides.push_back(0);
+    }
+    return bias.tape().view(bias, shape, strides);
+  }
+  /// Dimensions over which a bias's gradient is summed.
+  std::vector<int> summed() const {
+    std::vector<int> dimensions{0};
+    dimensions.insert(dimensions.end(), beside.begin(), beside.end());
+    return dimensions;
+  }
+
+  std::int64_t batch, channels, in, out, groups, image_places = 1, kernel = 1, result_places = 1, inner = 1;
+  bool unfolds = false;  ///< a window of one place that moves by one needs no columns
+  Dims sizes;
+  std::vector<int> beside;  ///< dimensions of places
 };
 
 /// im2col, or col2im: a kernel that copies windows, an element of the columns each.
@@ -78,7 +95,7 @@ Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor&
   {
     const Tensor columns = c.unfolds ? c.columns(op.tape(), x.dtype()) : Tensor();
     if (bias) {  // the products are added to it
-      const Tensor channels = op.tape().view(bias, {1, c.out, 1, 1}, {0, 1, 0, 0});
+      const Tensor channels = c.by_channel(bias);
       in_place(y, {&channels});
     }
     for (std::int64_t image = 0; image < c.batch; ++image) {
@@ -92,7 +109,7 @@ Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor&
     const Tensor grad = contiguous(b.grad());
     Tensor columns;
     if (b.needs(0)) input_gradient(b, c, input, columns);
-    if (b.needs(2)) b.give(2, sum(grad, {0, 2, 3}, false));
+    if (b.needs(2)) b.give(2, sum(grad, c.summed(), false));
     if (b.needs(1)) weight_gradient(b, c, input, columns);
   });
 }
@@ -110,7 +127,7 @@ void passes_backward(BackwardCall& b, const Unfolding& c, Pass run) {
   };
   if (b.needs(0)) gradient_of(0, Convolution::Pass::input_gradient);
   if (b.needs(1)) gradient_of(1, Convolution::Pass::weight_gradient);
-  if (b.needs(2)) b.give(2, sum(grad, {0, 2, 3}, false));
+  if (b.needs(2)) b.give(2, sum(grad, c.summed(), false));
 }
 
 void run_by_channel(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type) { tape.kernel({c.pass(pass, type, false)}); }
@@ -144,8 +161,8 @@ void unpack(Tape& tape, const ChannelsLastCopy& copy, DType type) {
 void run_library(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type) {
   const bool forward = pass == Convolution::Pass::forward, weight_gradient = pass == Convolution::Pass::weight_gradient;
   const ConvolutionCopies copies =
-      convolution_copies({c.batch, c.channels, c.image_places, c.in, c.kernel * c.kernel, c.out, c.places(), c.groups, size_of(type)},
-                         weight_gradient, tape.device.units);
+      convolution_copies({c.batch, c.channels, c.image_places, c.in, c.kernel, c.out, c.places(), c.groups, size_of(type)}, weight_gradient,
+                         tape.device.units);
   const Tensor workspace = tape.empty({copies.bytes()}, DType::uint8, Category::workspace);
   pack(tape, forward || weight_gradient ? copies.image : copies.result, type);
   pack(tape, weight_gradient ? copies.result : copies.filter, type);
@@ -163,7 +180,7 @@ Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& 
   Tensor y = op.output(c.output(), x.dtype());
   run_library(op.tape(), c, Convolution::Pass::forward, x.dtype());
   if (bias) {  // output.add_(reshape_bias(dim, bias))
-    const Tensor channels = op.tape().view(bias, {1, c.out, 1, 1}, {0, 1, 0, 0});
+    const Tensor channels = c.by_channel(bias);
     in_place(y, {&y, &channels});
   }
   return op.done(y, [c](BackwardCall& b) { passes_backward(b, c, run_library); });
@@ -171,16 +188,23 @@ Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& 
 
 }  // namespace
 
-Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, const ConvolutionArguments& arguments) {
+Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionArguments& arguments) {
+  const std::int64_t stride = arguments.stride, padding = arguments.padding;
+  return convolution(x, weight, bias, {{stride, stride}, {padding, padding}, {1, 1}, arguments.groups});
+}
+
+Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, const ConvolutionGeometry& geometry) {
   const Tensor bias = bias_in ? autocast_low(bias_in) : Tensor();
   const Tensor weight = autocast_low(weight_in), x = autocast_low(x_in);
   const Tensor packed = contiguous(x);
-  const Unfolding c(packed, weight, arguments);
-  const bool by_channel = arguments.groups == x.size(1) && weight.size(0) % x.size(1) == 0 && arguments.groups > 1;
+  const Unfolding c(packed, weight, geometry);
+  const bool by_channel = geometry.groups == x.size(1) && weight.size(0) % x.size(1) == 0 && geometry.groups > 1;
   if (by_channel) return depthwise_convolution(packed, weight, bias, c);  // use_cudnn_depthwise: not for contiguous images
   if (x.tape().cudnn) return library_convolution(packed, weight, bias, c);
-  if (arguments.groups == 1) return unfolded_convolution(packed, weight, bias, c);
-  refuse("convolutions in groups of several channels are not modelled without cuDNN", {}, "groups 1, or as many as input channels");
+  const bool plain = geometry.dilation == Dims{1, 1} || geometry.dilation == Dims{1};
+  if (geometry.groups == 1 && plain) return unfolded_convolution(packed, weight, bias, c);
+  refuse("convolutions in groups of several channels, of volumes or of windows with gaps are not modelled without cuDNN", {},
+         "groups 1, or as many as input channels");
 }
 
 }  // namespace plimsoll::program

@@ -1,0 +1,311 @@
+// What small tensors hold, followed on the host: positions, schedules, grids. Numbers that the host made (arange, linspace, torch.tensor of
+// numbers) and what follows from them by arithmetic, comparisons, sums and views; all else is not known.
+#include "code/torch/followed.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <string_view>
+
+#include "code/torch/arguments.hpp"
+
+namespace plimsoll::code {
+
+using program::Dims;
+using program::Tensor;
+using Numbers = std::vector<double>;
+
+namespace {
+
+constexpr std::int64_t kMostFollowed = 1 << 14;
+
+double typed(double value, DType type) {
+  if (type == DType::boolean) return value != 0 ? 1 : 0;
+  if (type == DType::fp32) return static_cast<double>(static_cast<float>(value));
+  return is_floating(type) ? value : std::trunc(value);
+}
+
+/// Elements of a tensor of these sizes, broadcast from one of `own` sizes.
+Numbers broadcast(const Numbers& values, const Dims& own, const Dims& sizes) {
+  Numbers made;
+  const std::int64_t count = sizes.product();
+  made.reserve(static_cast<std::size_t>(count));
+  for (std::int64_t at = 0; at < count; ++at) {
+    std::int64_t rest = at, from = 0, stride = 1;
+    for (int i = 1; i <= sizes.rank(); ++i) {
+      const std::int64_t index = rest % sizes[-i];
+      rest /= sizes[-i];
+      if (i > own.rank()) continue;
+      if (own[-i] != 1) from += index * stride;
+      stride *= own[-i];
+    }
+    made.push_back(values[static_cast<std::size_t>(from)]);
+  }
+  return made;
+}
+
+double computed(Operator op, double a, double b, bool whole) {
+  switch (op) {
+    case Operator::add:
+      return a + b;
+    case Operator::subtract:
+      return a - b;
+    case Operator::multiply:
+      return a * b;
+    case Operator::divide:
+      return a / b;
+    case Operator::floor_divide:
+      return std::floor(a / b);
+    case Operator::modulo:
+      return a - std::floor(a / b) * b;
+    case Operator::power:
+      return std::pow(a, b);
+    case Operator::equal:
+      return a == b ? 1 : 0;
+    case Operator::not_equal:
+      return a != b ? 1 : 0;
+    case Operator::less:
+      return a < b ? 1 : 0;
+    case Operator::greater:
+      return a > b ? 1 : 0;
+    case Operator::less_equal:
+      return a <= b ? 1 : 0;
+    case Operator::greater_equal:
+      return a >= b ? 1 : 0;
+    case Operator::bit_and:
+      return whole ? static_cast<double>(static_cast<std::int64_t>(a) & static_cast<std::int64_t>(b)) : 0;
+    case Operator::bit_or:
+      return whole ? static_cast<double>(static_cast<std::int64_t>(a) | static_cast<std::int64_t>(b)) : 0;
+    default:
+      return std::nan("");
+  }
+}
+
+bool is_followed_operator(Operator op) { return !std::isnan(computed(op, 1, 1, true)); }
+
+}  // namespace
+
+bool Torch::follows(const Value& value) const {
+  const auto* object = value.as<TensorObject>();
+  return object != nullptr && object->followed && !*object->followed->changed;
+}
+
+Value Torch::follow(Value tensor_value, const Numbers& values, const Value& view_of) {
+  auto* object = tensor_value.as<TensorObject>();
+  const Tensor& x = object->current();
+  if (static_cast<std::int64_t>(values.size()) > kMostFollowed || static_cast<std::int64_t>(values.size()) != x.elements())
+    return tensor_value;
+  constexpr std::int64_t kPerStep = 8;
+  i_.step(static_cast<std::int64_t>(values.size()) / kPerStep + 1);
+  auto followed = std::make_shared<Followed>();
+  followed->changed = view_of.is_bound() ? view_of.as<TensorObject>()->followed->changed : std::make_shared<bool>(false);
+  followed->values.reserve(values.size());
+  for (const double each : values) {
+    if (std::isnan(each) || std::abs(each) > 0x1p52) return tensor_value;
+    followed->values.push_back(typed(each, x.dtype()));
+  }
+  object->followed = std::move(followed);
+  return tensor_value;
+}
+
+Value Torch::follow_filled(Value tensor_value, double value) {
+  const std::int64_t count = tensor(tensor_value).elements();
+  return count > kMostFollowed ? tensor_value : follow(std::move(tensor_value), Numbers(static_cast<std::size_t>(count), value));
+}
+
+const Numbers& Torch::values_of(const Value& value, bool reads) {
+  if (!follows(value)) i_.unknown("what a tensor holds, read by the host,", "what the device computes is not followed");
+  const Tensor& x = tensor(value);
+  if (reads && is_on_device(x)) {
+    x.tape().copy({.direction = Copy::Direction::device_to_host, .bytes = x.bytes()}, x.tape().stream);
+    x.tape().read_back();
+  }
+  return value.as<TensorObject>()->followed->values;
+}
+
+namespace {
+
+Value number_of(double value, DType type) {
+  if (type == DType::boolean) return Value::boolean(value != 0);
+  return is_floating(type) ? Value::real(value) : Value::integer(static_cast<std::int64_t>(value));
+}
+
+Value nested(Interpreter& i, const Numbers& values, const Dims& sizes, DType type, int dimension, std::int64_t& at) {
+  if (dimension == sizes.rank()) return number_of(values[static_cast<std::size_t>(at++)], type);
+  std::vector<Value> items;
+  for (std::int64_t index = 0; index < sizes[dimension]; ++index) items.push_back(nested(i, values, sizes, type, dimension + 1, at));
+  return i.list(std::move(items));
+}
+
+Value to_list(Interpreter& i, Bound& a) {
+  const Numbers& values = torch_of(i).values_of(a[0], true);
+  const Tensor& x = input_of(i, a);
+  i.step(static_cast<std::int64_t>(values.size()));
+  std::int64_t at = 0;
+  return nested(i, values, x.sizes(), x.dtype(), 0, at);
+}
+
+Value item(Interpreter& i, Bound& a) {
+  const Tensor& x = input_of(i, a);
+  if (x.elements() != 1)
+    i.raise("RuntimeError", "a Tensor with " + std::to_string(x.elements()) + " elements cannot be converted to Scalar");
+  return number_of(torch_of(i).values_of(a[0], true).front(), x.dtype());
+}
+
+Value unknown_read(Interpreter& i, Bound&) {
+  i.unknown("what a tensor holds, read by the host,", "what the device computes is not followed");
+}
+
+}  // namespace
+
+std::optional<Value> Torch::known_number(const Value& value, bool reads) {
+  if (!follows(value) || tensor(value).elements() != 1) return std::nullopt;
+  return number_of(values_of(value, reads).front(), tensor(value).dtype());
+}
+
+void define_reads(Interpreter&, Torch& torch) {
+  torch.define(Torch::In::tensor, "item", "input", item);
+  torch.define(Torch::In::tensor, "tolist", "input", to_list);
+  torch.define(Torch::In::tensor, "numpy", "input", unknown_read);
+  torch.define(Torch::In::both, "nonzero", "input, *, as_tuple=", unknown_read);
+}
+
+// ---- what follows from what is followed ------------------------------------------------------------------------------
+
+void follow_binary(Torch& torch, Operator op, const Value& a, const Value& b, const Value& result) {
+  if (!is_followed_operator(op)) return;
+  const auto known = [&](const Value& side) { return side.is_number() || torch.follows(side); };
+  if (!known(a) || !known(b)) return;
+  const Tensor& made = torch.tensor(result);
+  if (made.elements() > kMostFollowed) return;
+  const auto spread = [&](const Value& side) {
+    return side.is_number() ? Numbers(static_cast<std::size_t>(made.elements()), side.as_real())
+                            : broadcast(torch.values_of(side, false), torch.tensor(side).sizes(), made.sizes());
+  };
+  const Numbers left = spread(a), right = spread(b);
+  Numbers values;
+  for (std::size_t at = 0; at < left.size(); ++at) values.push_back(computed(op, left[at], right[at], !is_floating(made.dtype())));
+  (void)torch.follow(result, values);
+}
+
+namespace {
+
+using Rule = std::function<std::optional<Numbers>(Interpreter&, const Bound&, const Numbers&, const Tensor& x, const Tensor& made)>;
+
+std::optional<Numbers> same(Interpreter&, const Bound&, const Numbers& values, const Tensor&, const Tensor&) { return values; }
+
+/// One function of each element.
+Rule each(double (*function)(double)) {
+  return [function](Interpreter&, const Bound&, const Numbers& values, const Tensor&, const Tensor&) {
+    Numbers made;
+    for (const double value : values) made.push_back(function(value));
+    return std::optional<Numbers>(std::move(made));
+  };
+}
+
+/// A reduction over all elements, or over one dimension.
+Rule folded(double start, double (*function)(double, double)) {
+  return [=](Interpreter& i, const Bound& a, const Numbers& values, const Tensor& x, const Tensor&) -> std::optional<Numbers> {
+    if (!a.has(1)) {
+      double sum = start;
+      for (const double value : values) sum = function(sum, value);
+      return Numbers{sum};
+    }
+    if (!a[1].is_integer()) return std::nullopt;
+    const int dimension = i.torch().dimension_of(a[1], x.rank());
+    std::int64_t inner = 1;
+    for (int at = dimension + 1; at < x.rank(); ++at) inner *= x.size(at);
+    const std::int64_t size = x.size(dimension), outer = x.elements() / (size * inner);
+    Numbers made;
+    for (std::int64_t o = 0; o < outer; ++o)
+      for (std::int64_t n = 0; n < inner; ++n) {
+        double sum = start;
+        for (std::int64_t at = 0; at < size; ++at) sum = function(sum, values[static_cast<std::size_t>((o * size + at) * inner + n)]);
+        made.push_back(sum);
+      }
+    return made;
+  };
+}
+
+std::optional<Numbers> running(Interpreter& i, const Bound& a, const Numbers& values, const Tensor& x, const Tensor&) {
+  const int dimension = i.torch().dimension_of(a[1], x.rank());
+  std::int64_t inner = 1;
+  for (int at = dimension + 1; at < x.rank(); ++at) inner *= x.size(at);
+  Numbers made = values;
+  for (std::int64_t at = 0; at < x.elements(); ++at)
+    if (at / inner % x.size(dimension) != 0) made[static_cast<std::size_t>(at)] += made[static_cast<std::size_t>(at - inner)];
+  return made;
+}
+
+std::optional<Numbers> expanded(Interpreter&, const Bound&, const Numbers& values, const Tensor& x, const Tensor& made) {
+  return made.elements() > kMostFollowed ? std::nullopt : std::optional<Numbers>(broadcast(values, x.sizes(), made.sizes()));
+}
+
+struct Named {
+  const char* name;
+  Rule rule;
+  bool is_view = false;
+};
+
+const std::vector<Named>& rules() {
+  static const std::vector<Named> kRules{
+      {"view", same, true},
+      {"reshape", same, true},
+      {"flatten", same, true},
+      {"unsqueeze", same, true},
+      {"squeeze", same, true},
+      {"contiguous", same},
+      {"clone", same},
+      {"detach", same, true},
+      {"expand", expanded, true},
+      {"expand_as", expanded, true},
+      {"to", same},
+      {"long", same},
+      {"int", same},
+      {"float", same},
+      {"double", same},
+      {"bool", same},
+      {"cpu", same},
+      {"cuda", same},
+      {"type_as", same},
+      {"floor", each([](double v) { return std::floor(v); })},
+      {"ceil", each([](double v) { return std::ceil(v); })},
+      {"round", each([](double v) { return std::nearbyint(v); })},
+      {"abs", each([](double v) { return std::abs(v); })},
+      {"neg", each([](double v) { return -v; })},
+      {"exp", each([](double v) { return std::exp(v); })},
+      {"log", each([](double v) { return std::log(v); })},
+      {"sqrt", each([](double v) { return std::sqrt(v); })},
+      {"sum", folded(0, [](double a, double b) { return a + b; })},
+      {"prod", folded(1, [](double a, double b) { return a * b; })},
+      {"amax", folded(-HUGE_VAL, [](double a, double b) { return std::max(a, b); })},
+      {"amin", folded(HUGE_VAL, [](double a, double b) { return std::min(a, b); })},
+      {"any", folded(0, [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; })},
+      {"all", folded(1, [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; })},
+      {"cumsum", running},
+  };
+  return kRules;
+}
+
+}  // namespace
+
+Native with_following(std::string_view name, const Native& run) {
+  const std::string_view wanted = name == "max" ? "amax" : name == "min" ? "amin" : name;
+  const bool extreme = wanted != name;  // of all elements alone: with a dimension it is a pair
+  const auto& all = rules();
+  const auto found = std::find_if(all.begin(), all.end(), [&](const Named& each) { return wanted == each.name; });
+  if (found == all.end()) return run;
+  return [run, rule = &*found, extreme](Interpreter& i, Bound& a) {
+    const Value given = a[0];
+    Value result = run(i, a);
+    Torch& torch = i.torch();
+    if (result.same(given) || !Torch::is_tensor(result) || !torch.follows(given)) return result;
+    if (extreme && a.has(1)) return result;  // max(dim) and max(other)
+    const Tensor x = torch.tensor(given), made = torch.tensor(result);
+    const std::optional<Numbers> values = rule->rule(i, a, torch.values_of(given, false), x, made);
+    if (!values) return result;
+    return torch.follow(std::move(result), *values, rule->is_view ? given : Value());
+  };
+}
+
+}  // namespace plimsoll::code

@@ -1,0 +1,15 @@
+// Numbers that follow from what is followed (followed.cpp).
+#pragma once
+
+#include <string_view>
+
+#include "code/torch/torch.hpp"
+
+namespace plimsoll::code {
+
+/// An operator of torch, whose result is followed where its input is and a rule is known.
+Native with_following(std::string_view name, const Native& run);
+/// The result of a Python operator on two tensors or numbers, likewise.
+void follow_binary(Torch& torch, Operator op, const Value& a, const Value& b, const Value& result);
+
+}  // namespace plimsoll::code

@@ -1,0 +1,317 @@
+// Classes of torch.nn whose forward is a function of torch.nn.functional on what their __init__ was given: convolutions, norms of channels,
+// pools, activations, losses; and lists of parameters.
+#include <cctype>
+#include <utility>
+
+#include "code/torch/arguments.hpp"
+
+namespace plimsoll::code {
+
+using program::Dims;
+using program::Tensor;
+
+namespace {
+
+ModuleState& start(Bound& a) {
+  auto* instance = a[0].as<InstanceObject>();
+  if (!instance->module) instance->module = std::make_unique<ModuleState>();
+  return *instance->module;
+}
+
+void keep(Interpreter& i, const Value& self, const char* name, Value value) {
+  self.as<InstanceObject>()->attributes.set(i.symbol(name), std::move(value));
+}
+Value kept(Interpreter& i, const Value& self, const char* name) { return i.attribute(self, i.symbol(name)); }
+Value or_else(const Value& value, Value otherwise) { return value.is_bound() ? value : std::move(otherwise); }
+
+Value functional(Interpreter& i, const char* name, std::vector<Value> arguments) {
+  return i.call(i.library("torch.nn.functional").attributes.at(i.symbol(name)), std::move(arguments));
+}
+
+Tensor host_tensor(Interpreter& i, std::vector<std::int64_t> sizes, const Value& type, DType otherwise) {
+  for (const std::int64_t size : sizes)
+    if (size < 0) torch_of(i).wrong_shape("Trying to create tensor with negative dimension " + std::to_string(size));
+  return torch_of(i).host().empty(torch_of(i).checked(std::move(sizes)),
+                                  type.is_bound() && !type.is_none() ? torch_of(i).type_of(type) : otherwise);
+}
+
+void add_parameter(Interpreter& i, ModuleState& state, const char* name, bool exists, std::vector<std::int64_t> sizes, const Value& type) {
+  state.parameters.emplace_back(i.symbol(name),
+                                exists ? torch_of(i).make_parameter(host_tensor(i, std::move(sizes), type, DType::fp32)) : Value::none());
+}
+
+// ---- convolutions ---------------------------------------------------------------------------------------------------------
+
+/// A number for each dimension of the window, as a tuple.
+Value tuple_of(Interpreter& i, const Value& value, int count, std::int64_t otherwise) {
+  if (!value.is_bound()) return i.tuple(std::vector<Value>(static_cast<std::size_t>(count), Value::integer(otherwise)));
+  if (value.is_integer()) return i.tuple(std::vector<Value>(static_cast<std::size_t>(count), value));
+  if (value.as<TextObject>() != nullptr) return value;
+  return i.tuple(i.all_of(value));
+}
+
+template <int kDimensions>
+Value convolution_init(Interpreter& i, Bound& a) {
+  ModuleState& state = start(a);
+  const std::int64_t in = i.whole(a[1], "in_channels"), out = i.whole(a[2], "out_channels"),
+                     groups = a.has(7) ? i.whole(a[7], "groups") : 1;
+  if (groups <= 0) i.raise("ValueError", "groups must be a positive integer");
+  if (in % groups != 0) i.raise("ValueError", "in_channels must be divisible by groups");
+  if (out % groups != 0) i.raise("ValueError", "out_channels must be divisible by groups");
+  if (a.has(9) && i.words(a[9], "modes") != "zeros") i.unknown("a convolution with padding_mode='" + i.words(a[9], "modes") + "'", "zeros");
+  const Value window = tuple_of(i, a[3], kDimensions, 1);
+  keep(i, a[0], "in_channels", a[1]);
+  keep(i, a[0], "out_channels", a[2]);
+  keep(i, a[0], "kernel_size", window);
+  keep(i, a[0], "stride", tuple_of(i, a[4], kDimensions, 1));
+  keep(i, a[0], "padding", tuple_of(i, a[5], kDimensions, 0));
+  keep(i, a[0], "dilation", tuple_of(i, a[6], kDimensions, 1));
+  keep(i, a[0], "groups", Value::integer(groups));
+  std::vector<std::int64_t> sizes{out, in / groups};
+  for (const Value& each : i.all_of(window)) sizes.push_back(i.whole(each, "kernel_size"));
+  add_parameter(i, state, "weight", true, std::move(sizes), a[11]);
+  add_parameter(i, state, "bias", flag(i, a, 8, true), {out}, a[11]);
+  return Value::none();
+}
+
+template <int kDimensions>
+Value convolution(Interpreter& i, Bound& a) {
+  constexpr const char* kNames[] = {"conv1d", "conv2d", "conv3d"};
+  return functional(i, kNames[kDimensions - 1],
+                    {a[1], kept(i, a[0], "weight"), kept(i, a[0], "bias"), kept(i, a[0], "stride"), kept(i, a[0], "padding"),
+                     kept(i, a[0], "dilation"), kept(i, a[0], "groups")});
+}
+
+// ---- norms ------------------------------------------------------------------------------------------------------------------
+
+Value group_norm_init(Interpreter& i, Bound& a) {
+  ModuleState& state = start(a);
+  const std::int64_t groups = i.whole(a[1], "num_groups"), channels = i.whole(a[2], "num_channels");
+  if (groups < 1 || channels % groups != 0) i.raise("ValueError", "num_channels must be divisible by num_groups");
+  keep(i, a[0], "num_groups", a[1]);
+  keep(i, a[0], "num_channels", a[2]);
+  keep(i, a[0], "eps", or_else(a[3], Value::real(1e-5)));
+  const bool affine = flag(i, a, 4, true);
+  add_parameter(i, state, "weight", affine, {channels}, a[6]);
+  add_parameter(i, state, "bias", affine, {channels}, a[6]);
+  return Value::none();
+}
+
+Value group_norm(Interpreter& i, Bound& a) {
+  return functional(i, "group_norm",
+                    {a[1], kept(i, a[0], "num_groups"), kept(i, a[0], "weight"), kept(i, a[0], "bias"), kept(i, a[0], "eps")});
+}
+
+Value batch_norm_init(Interpreter& i, Bound& a) {
+  ModuleState& state = start(a);
+  const std::int64_t channels = i.whole(a[1], "num_features");
+  keep(i, a[0], "num_features", a[1]);
+  keep(i, a[0], "eps", or_else(a[2], Value::real(1e-5)));
+  keep(i, a[0], "momentum", or_else(a[3], Value::real(0.1)));
+  if (!flag(i, a, 4, true) || !flag(i, a, 5, true)) i.unknown("a batch norm without weights, or that does not track statistics");
+  add_parameter(i, state, "weight", true, {channels}, a[7]);
+  add_parameter(i, state, "bias", true, {channels}, a[7]);
+  for (const char* name : {"running_mean", "running_var"})
+    state.buffers.push_back({i.symbol(name), torch_of(i).wrap(host_tensor(i, {channels}, a[7], DType::fp32)), true});
+  state.buffers.push_back({i.symbol("num_batches_tracked"), torch_of(i).wrap(host_tensor(i, {}, {}, DType::int64)), true});
+  return Value::none();
+}
+
+/// In training it counts its batches (num_batches_tracked.add_(1)).
+Value batch_norm(Interpreter& i, Bound& a) {
+  const Value training = kept(i, a[0], "training");
+  if (i.truth(training)) {
+    const Value counted = kept(i, a[0], "num_batches_tracked");
+    (void)torch_of(i).in_place(Operator::add, counted, Value::integer(1));
+  }
+  return functional(
+      i, "batch_norm",
+      {a[1], kept(i, a[0], "running_mean"), kept(i, a[0], "running_var"), kept(i, a[0], "weight"), kept(i, a[0], "bias"), training});
+}
+
+// ---- all that calls one function with what it was given --------------------------------------------------------------------------
+
+/// A class of torch.nn: its arguments, kept by their names, are those of the function behind its inputs, in order.
+struct Forwarded {
+  const char *name, *signature, *function;
+  int inputs = 1;
+};
+
+constexpr Forwarded kForwarded[] = {
+    {"Softplus", "beta=, threshold=", "softplus"},
+    {"LogSigmoid", "", "logsigmoid"},
+    {"Mish", "inplace=", "mish"},
+    {"LeakyReLU", "negative_slope=, inplace=", "leaky_relu"},
+    {"ELU", "alpha=, inplace=", "elu"},
+    {"Hardtanh", "min_val=, max_val=, inplace=", "hardtanh"},
+    {"ReLU6", "inplace=", "relu6"},
+    {"ReLU", "inplace=", "relu"},
+    {"SiLU", "inplace=", "silu"},
+    {"Hardswish", "inplace=", "hardswish"},
+    {"Hardsigmoid", "inplace=", "hardsigmoid"},
+    {"GLU", "dim=", "glu"},
+    {"LogSoftmax", "dim=", "log_softmax"},
+    {"AvgPool2d", "kernel_size, stride=, padding=, ceil_mode=, count_include_pad=", "avg_pool2d"},
+    {"AdaptiveAvgPool2d", "output_size", "adaptive_avg_pool2d"},
+    {"Upsample", "size=, scale_factor=, mode=, align_corners=, recompute_scale_factor=", "interpolate"},
+    {"PixelShuffle", "upscale_factor", "pixel_shuffle"},
+    {"PixelUnshuffle", "downscale_factor", "pixel_unshuffle"},
+    {"Unfold", "kernel_size, dilation=, padding=, stride=", "unfold"},
+    {"NLLLoss", "weight=, ignore_index=, reduction=", "nll_loss", 2},
+    {"BCEWithLogitsLoss", "weight=, reduction=, pos_weight=", "binary_cross_entropy_with_logits", 2},
+    {"L1Loss", "reduction=", "l1_loss", 2},
+    {"SmoothL1Loss", "reduction=, beta=", "smooth_l1_loss", 2},
+    {"HuberLoss", "reduction=, delta=", "huber_loss", 2},
+    {"KLDivLoss", "reduction=, log_target=", "kl_div", 2},
+    {"MSELoss", "reduction=", "mse_loss", 2},
+    {"CrossEntropyLoss", "weight=, ignore_index=, reduction=, label_smoothing=", "cross_entropy", 2},
+};
+
+/// Names of a signature, without marks.
+std::vector<std::string> names_in(std::string_view signature) {
+  std::vector<std::string> names;
+  std::string name;
+  for (const char c : std::string(signature) + ",") {
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_') name += c;
+    if (c == ',' && !name.empty()) names.push_back(std::exchange(name, {}));
+  }
+  return names;
+}
+
+void define_forwarded(Interpreter& i, const Forwarded& layer) {
+  NamespaceObject& library = i.library("torch.nn");
+  const std::string name = std::string("torch.nn.") + layer.name;
+  const Held<ClassObject> type = i.native_class(name, {library.attributes.at(i.symbol("Module")).as<ClassObject>()});
+  const std::vector<std::string> names = names_in(layer.signature);
+  type->attributes.set(
+      i.symbol("__init__"),
+      i.method(name, *layer.signature == '\0' ? "self" : std::string("self, ") + layer.signature, [names](Interpreter& inner, Bound& a) {
+        start(a);
+        for (std::size_t at = 0; at < names.size(); ++at)
+          keep(inner, a[0], names[at].c_str(), a[at + 1].is_bound() ? a[at + 1] : Value::none());
+        return Value::none();
+      }));
+  const bool pair = layer.inputs == 2;
+  type->attributes.set(i.symbol("forward"), i.method(name + ".forward", pair ? "self, input, target" : "self, input",
+                                                     [names, function = layer.function, pair](Interpreter& inner, Bound& a) {
+                                                       CallArguments arguments{{a[1]}, {}};
+                                                       if (pair) arguments.positional.push_back(a[2]);
+                                                       for (const std::string& each : names) {
+                                                         Value value = kept(inner, a[0], each.c_str());
+                                                         if (!value.is_none())
+                                                           arguments.keywords.emplace_back(inner.symbol(each), std::move(value));
+                                                       }
+                                                       return inner.call(
+                                                           inner.library("torch.nn.functional").attributes.at(inner.symbol(function)),
+                                                           std::move(arguments));
+                                                     }));
+  library.attributes[i.symbol(layer.name)] = Value(type);
+}
+
+// ---- with more of their own --------------------------------------------------------------------------------------------------
+
+Value max_pool_init(Interpreter& i, Bound& a) {
+  start(a);
+  if (flag(i, a, 5)) i.unknown("a pool that returns its indices");
+  keep(i, a[0], "kernel_size", a[1]);
+  keep(i, a[0], "stride", a.has(2) ? a[2] : a[1]);
+  keep(i, a[0], "padding", or_else(a[3], Value::integer(0)));
+  keep(i, a[0], "dilation", or_else(a[4], Value::integer(1)));
+  keep(i, a[0], "ceil_mode", or_else(a[6], Value::boolean(false)));
+  return Value::none();
+}
+
+Value max_pool(Interpreter& i, Bound& a) {
+  return functional(i, "max_pool2d",
+                    {a[1], kept(i, a[0], "kernel_size"), kept(i, a[0], "stride"), kept(i, a[0], "padding"), kept(i, a[0], "dilation"),
+                     kept(i, a[0], "ceil_mode")});
+}
+
+Value flatten_init(Interpreter& i, Bound& a) {
+  start(a);
+  keep(i, a[0], "start_dim", or_else(a[1], Value::integer(1)));
+  keep(i, a[0], "end_dim", or_else(a[2], Value::integer(-1)));
+  return Value::none();
+}
+
+Value flatten(Interpreter& i, Bound& a) {
+  return i.call(i.attribute(a[1], i.symbol("flatten")), std::vector<Value>{kept(i, a[0], "start_dim"), kept(i, a[0], "end_dim")});
+}
+
+Value parameters_init(Interpreter& i, Bound& a) {
+  ModuleState& state = start(a);
+  if (a.has(1))
+    for (const Value& each : i.all_of(a[1])) {
+      if (!Torch::is_tensor(each)) i.unknown("a list of parameters that holds a " + i.type_name(each));
+      const bool parameter = each.as<TensorObject>()->parameter != nullptr;
+      state.parameters.emplace_back(i.symbol(std::to_string(state.parameters.size())),
+                                    parameter ? each : torch_of(i).make_parameter(torch_of(i).tensor(each)));
+    }
+  return Value::none();
+}
+
+std::vector<Value> parameters_of(Interpreter& i, const Value& self) {
+  std::vector<Value> values;
+  for (const auto& item : torch_of(i).state(self).parameters) values.push_back(item.second);
+  return values;
+}
+
+Value parameter_at(Interpreter& i, Bound& a) { return i.item(i.list(parameters_of(i, a[0])), a[1]); }
+Value parameter_count(Interpreter& i, Bound& a) { return Value::integer(static_cast<std::int64_t>(parameters_of(i, a[0]).size())); }
+Value parameter_walk(Interpreter& i, Bound& a) { return Value(i.iterate(i.list(parameters_of(i, a[0])))); }
+
+Value parameter_append(Interpreter& i, Bound& a) {
+  ModuleState& state = torch_of(i).state(a[0]);
+  if (!Torch::is_tensor(a[1]) || !a[1].as<TensorObject>()->parameter) i.unknown("a list of parameters that holds a " + i.type_name(a[1]));
+  state.parameters.emplace_back(i.symbol(std::to_string(state.parameters.size())), a[1]);
+  return a[0];
+}
+
+struct Method {
+  const char *type, *name, *signature;
+  Value (*run)(Interpreter&, Bound&);
+};
+
+constexpr const char* kConvolution =
+    "self, in_channels, out_channels, kernel_size, stride=, padding=, dilation=, groups=, bias=, padding_mode=, device=, dtype=";
+constexpr const char* kBatchNorm = "self, num_features, eps=, momentum=, affine=, track_running_stats=, device=, dtype=";
+
+constexpr Method kMethods[] = {
+    {"Conv1d", "__init__", kConvolution, convolution_init<1>},
+    {"Conv1d", "forward", "self, input", convolution<1>},
+    {"Conv2d", "__init__", kConvolution, convolution_init<2>},
+    {"Conv2d", "forward", "self, input", convolution<2>},
+    {"Conv3d", "__init__", kConvolution, convolution_init<3>},
+    {"Conv3d", "forward", "self, input", convolution<3>},
+    {"GroupNorm", "__init__", "self, num_groups, num_channels, eps=, affine=, device=, dtype=", group_norm_init},
+    {"GroupNorm", "forward", "self, input", group_norm},
+    {"BatchNorm1d", "__init__", kBatchNorm, batch_norm_init},
+    {"BatchNorm1d", "forward", "self, input", batch_norm},
+    {"BatchNorm2d", "__init__", kBatchNorm, batch_norm_init},
+    {"BatchNorm2d", "forward", "self, input", batch_norm},
+    {"MaxPool2d", "__init__", "self, kernel_size, stride=, padding=, dilation=, return_indices=, ceil_mode=", max_pool_init},
+    {"MaxPool2d", "forward", "self, input", max_pool},
+    {"Flatten", "__init__", "self, start_dim=, end_dim=", flatten_init},
+    {"Flatten", "forward", "self, input", flatten},
+    {"ParameterList", "__init__", "self, values=", parameters_init},
+    {"ParameterList", "__getitem__", "self, index", parameter_at},
+    {"ParameterList", "__len__", "self", parameter_count},
+    {"ParameterList", "__iter__", "self", parameter_walk},
+    {"ParameterList", "append", "self, value", parameter_append},
+};
+
+}  // namespace
+
+void define_more_layers(Interpreter& i, Torch&) {
+  for (const Forwarded& layer : kForwarded) define_forwarded(i, layer);
+  NamespaceObject& library = i.library("torch.nn");
+  auto* module = library.attributes.at(i.symbol("Module")).as<ClassObject>();
+  for (const Method& method : kMethods) {
+    Value& known = library.attributes[i.symbol(method.type)];
+    const std::string name = std::string("torch.nn.") + method.type;
+    if (!known.is_bound()) known = Value(i.native_class(name, {module}));
+    known.as<ClassObject>()->attributes.set(i.symbol(method.name), i.method(name + "." + method.name, method.signature, method.run));
+  }
+}
+
+}  // namespace plimsoll::code
