@@ -34,7 +34,7 @@ std::string line(const char* what, const std::string& value) { return wrapped(fm
 std::string price_of(const CampaignReport& report) {
   const GpuPrice& price = *report.price;
   std::string text = fmt::format("{} at ${:.4g} per GPU-hour", money(report.dollars), price.dollars_per_gpu_hour);
-  if (!price.provider.empty()) text += fmt::format(" ({}, {}, {})", price.provider, price.kind, price.date);
+  if (!price.provider.empty()) text += fmt::format(" ({}, {}, {})", printable(price.provider), price.kind, price.date);
   return text;
 }
 

@@ -2,12 +2,11 @@
 #include "plimsoll/offers.hpp"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
-#include "hardware/read_values.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/power_limit.hpp"
+#include "plimsoll/price_list.hpp"
 
 namespace plimsoll {
 namespace {
@@ -23,24 +22,9 @@ double per_device(const Report& report) {
 /// The "16" of "16,384xh100", which is one machine.
 bool is_count(const std::string& piece) { return !piece.empty() && piece.find_first_not_of("0123456789 ") == std::string::npos; }
 
-/// A node of every device with a price.
-std::vector<std::string> priced_nodes() {
-  const JsonDocument document = hardware::shipped_document("hardware/prices.json");
-  std::set<std::string> devices;
-  for (const JsonValue& row : document.root()["prices"].elements()) devices.insert(hardware::device_value(row["device"]));
-  std::vector<std::string> nodes;
-  for (const std::string& device : devices) nodes.push_back(std::to_string(parse_cluster("1x" + device).node.gpus_per_host) + "x" + device);
-  return nodes;
-}
-
 }  // namespace
 
-std::optional<GpuPrice> reckoned_price(const std::string& device) {
-  std::optional<GpuPrice> reckoned;
-  for (const GpuPrice& price : prices_of(device))
-    if (!reckoned || (reckoned->kind != "on-demand" && price.kind == "on-demand")) reckoned = price;
-  return reckoned;
-}
+std::optional<GpuPrice> reckoned_price(const std::string& device) { return reckoned_price(shipped_prices(), device); }
 
 double MachineOffer::rate() const { return report ? per_device(*report) * static_cast<double>(report->gpus) : 0; }
 
@@ -70,7 +54,7 @@ std::vector<MachineOffer> offers_on(const std::string& machines, const std::func
 }
 
 std::vector<std::string> machines_of(const std::string& on) {
-  if (on == "any") return priced_nodes();
+  if (on == "any") return priced_nodes(shipped_prices());
   if (on.find('/') != std::string::npos || on.find(',') == std::string::npos) return {on};
   std::vector<std::string> machines;
   for (std::size_t from = 0; from <= on.size();) {

@@ -1,6 +1,8 @@
 // campaign: a whole run, in days, money, energy, checkpoints and failures.
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
+#include "plimsoll/power_limit.hpp"
+#include "price_options.hpp"
 #include "strategy_flags.hpp"
 
 namespace plimsoll::cli {
@@ -23,10 +25,21 @@ CampaignRequest request_of(const Arguments& arguments) {
   return request;
 }
 
+/// The price of the user's own list, where there is one.
+std::optional<GpuPrice> price_said(const Arguments& arguments, const Cluster& cluster) {
+  if (!arguments.has(kPrices)) return std::nullopt;
+  if (arguments.has("--price-per-gpu-hour")) fail("the price is said twice", kPrices, "leave --price-per-gpu-hour or --prices out");
+  return reckoned_price(prices_said(arguments), std::string(board_of(cluster.accelerator.name)));
+}
+
 int run_campaign(const Arguments& arguments) {
-  const CampaignRequest request = request_of(arguments);
-  const CampaignReport report = campaign(load_model(arguments["MODEL"]), cluster_of(arguments, "campaign"), strategy_of(arguments), request);
-  print_to(arguments, arguments.has("--json") ? to_json(report) : to_text(report));
+  CampaignRequest request = request_of(arguments);
+  const Cluster cluster = cluster_of(arguments, "campaign");
+  const std::optional<GpuPrice> price = price_said(arguments, cluster);
+  if (price) request.dollars_per_gpu_hour = price->dollars_per_gpu_hour;
+  CampaignReport report = campaign(load_model(arguments["MODEL"]), cluster, strategy_of(arguments), request);
+  if (price) report.price = price;  // and who asks it
+  print_to(arguments, arguments.has("--json") ? to_json(report) : to_text(report) + (report.price ? age_note(*report.price, "note: ") : ""));
   return report.step.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
 }
 
@@ -45,6 +58,7 @@ Command campaign_command() {
                           {Option::value, "--epochs", "times through --dataset-tokens, instead", false, {}},
                           {Option::value, "--dataset-tokens", "tokens of an epoch", false, {}},
                           {Option::value, "--price-per-gpu-hour", "dollars; else the cheapest on-demand price in hardware/prices.json", false, {}},
+                          prices_option(),
                           {Option::value, "--storage-bandwidth", "what the file system writes, all ranks together: '100 GB/s'", false, {}},
                           {Option::value, "--gpu-hours-between-failures", "of one GPU; else as in Llama 3's run", false, {}},
                           {Option::value, "--restart-seconds", "from a failure to the next step, 600 unless told", false, {}},

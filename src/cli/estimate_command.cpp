@@ -4,6 +4,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
+#include "price_options.hpp"
 #include "report_flags.hpp"
 #include "strategy_flags.hpp"
 
@@ -66,6 +67,7 @@ int run_estimate(const Arguments& arguments) {
     fail("a view is printed as its own calculator prints it", "--view", "leave --format and --json out");
   if (arguments.has("--view")) return print_to(arguments, other_view(arguments)), kFits;
   if (names_machines(arguments)) return estimate_machines(arguments, format);
+  if (arguments.has(kPrices)) fail("one machine has no price beside another's", kPrices, "name several machines behind --on, or any");
   if (arguments.has("--all")) return estimate_all(arguments, format);
   const Run run = run_of(arguments, "estimate");
   if (arguments.has("--against")) return print_to(arguments, against(arguments, run)), kFits;
@@ -106,6 +108,7 @@ Command estimate_command() {
                   {}};
   for (Option& flag : report_flags()) command.options.push_back(std::move(flag));
   command.options.push_back({Option::value, "--fail-on", "tight: exit 1 also where little is left", false, {}});
+  command.options.push_back(prices_option());
   command.options.push_back({Option::value, "--view", "what accelerate's or deepspeed's calculator says", false, {}, true});
   command.options.push_back({Option::value, "--against", "a record of `plimsoll rehearse`, side by side", false, {}});
   command.options.front().required = false;  // --from may say it

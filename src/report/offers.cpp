@@ -77,7 +77,7 @@ std::vector<std::string> row_of(const MachineOffer& each) {
 
 std::string price_line(const MachineOffer& each) {
   return fmt::format("{}: {:.2f} $ an hour and GPU, {}, {} ({})", printable(each.on), each.price->dollars_per_gpu_hour,
-                     each.price->provider, each.price->kind, each.price->date);
+                     printable(each.price->provider), each.price->kind, each.price->date);
 }
 
 }  // namespace
@@ -91,7 +91,7 @@ std::string to_text(const std::vector<MachineOffer>& offers, const TextStyle& st
   text += "\n" + columns(rows);
   for (const MachineOffer& each : offers)
     if (!each.report) text += wrapped("  ", fmt::format("{}: {}", printable(each.on), printable(each.refusal)), style.width);
-  text += "\nlist prices, without contracts, taxes and storage (hardware/prices.json)\n";
+  text += "\nlist prices, without contracts, taxes and storage (hardware/prices.json, or --prices)\n";
   for (const MachineOffer& each : offers)
     if (each.report) text += wrapped("  ", each.price ? price_line(each) : printable(each.on) + ": no price is listed", style.width);
   return text;

@@ -55,7 +55,7 @@ TEST(Offers, OnDemandIsReckonedWithWhereThereIsOne) {
       if (other.kind == "on-demand") EXPECT_LE(price->dollars_per_gpu_hour, other.dollars_per_gpu_hour);
     }
   }
-  EXPECT_FALSE(reckoned_price("rtx2080ti"));
+  EXPECT_FALSE(reckoned_price("mi250x"));
 }
 
 TEST(Offers, TheAnswerNamesTheFastestAndTheCheapestThatFit) {
