@@ -97,7 +97,10 @@ TEST(Hardware, DevicesThatPeopleOwnAreFoundByTheirNames) {
       {"Tesla V100-SXM2-32GB", "v100-sxm2"}, {"Tesla V100-SXM2-16GB", "v100-sxm2-16gb"}, {"Tesla T4", "t4"}, {"L4 24 GB", "l4"},
       {"H100 SXM", "h100-sxm"}, {"NVIDIA H100 80GB HBM3", "h100-sxm"}, {"H100-SXM5-80GB", "h100-sxm"}, {"A100 40GB", "a100-40gb"},
       {"NVIDIA A100-SXM4-40GB", "a100-40gb"}, {"B200-SXM-180GB", "b200"}, {"AMD Instinct MI300X OAM 192GB", "mi300x"},
-      {"RTX-6000-Ada-48GB", "rtx6000-ada"}, {"NVIDIA RTX 6000 Ada Generation", "rtx6000-ada"}};
+      {"RTX-6000-Ada-48GB", "rtx6000-ada"}, {"NVIDIA RTX 6000 Ada Generation", "rtx6000-ada"},
+      {"NVIDIA A100-PCIE-40GB", "a100-40gb-pcie"}, {"Tesla V100-PCIE-32GB", "v100-pcie-32gb"}, {"NVIDIA GeForce RTX 3060", "rtx3060"},
+      {"RTX 3060 12GB", "rtx3060"}, {"3060", "rtx3060"}, {"NVIDIA GeForce RTX 4070 Ti", "rtx4070ti"}, {"4070ti", "rtx4070ti"},
+      {"NVIDIA GB10", "gb10"}, {"DGX-Spark", "gb10"}};
   for (const auto& [said, name] : names) EXPECT_EQ(load_accelerator(said).name, name) << said;
   const Cluster two = parse_cluster("2x4090");
   EXPECT_EQ(two.accelerator.name, "rtx4090");
@@ -106,7 +109,7 @@ TEST(Hardware, DevicesThatPeopleOwnAreFoundByTheirNames) {
 
 // A memory that the device does not have, or a board that is not here, is no other device.
 TEST(Hardware, AnotherMemoryIsAnotherDevice) {
-  for (const char* name : {"H100 SXM 40GB", "A100-PCIE-40GB", "RTX 6000", "L40S 24GB", "NVIDIA", "Tesla P100", "80GB"})
+  for (const char* name : {"H100 SXM 40GB", "A100-PCIE-24GB", "RTX 6000", "L40S 24GB", "NVIDIA", "Tesla P100", "80GB"})
     EXPECT_THROW(load_accelerator(name), Error) << name;
 }
 
@@ -115,7 +118,8 @@ TEST(Hardware, AnotherMemoryIsAnotherDevice) {
 TEST(Hardware, PeaksOfBoardsAreTheirUnitsTimesTheirClock) {
   const std::vector<std::pair<const char*, double>> boards = {{"rtx2080ti", 512}, {"rtx3080", 512}, {"rtx3090", 512},  {"a10g", 512},
                                                               {"rtx4080", 512},   {"rtx4090", 512}, {"rtx5080", 512},  {"rtx5090", 512},
-                                                              {"a40", 1024},      {"rtxa5000", 1024}, {"rtxa6000", 1024}, {"rtxpro6000", 1024}};
+                                                              {"a40", 1024},      {"rtxa5000", 1024}, {"rtxa6000", 1024}, {"rtxpro6000", 1024},
+                                                              {"rtx3060", 512},   {"rtx4070ti", 512}, {"gb10", 1024}};
   for (const auto& [name, operations] : boards) {
     const Accelerator board = load_accelerator(name);
     const double peak = board.compute_units * operations * board.clock.value.value;
