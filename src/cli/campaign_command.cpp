@@ -57,7 +57,7 @@ Command campaign_command() {
                          {{Option::value, "--tokens", "of the whole run: 300B, 15T", false, {}},
                           {Option::value, "--epochs", "times through --dataset-tokens, instead", false, {}},
                           {Option::value, "--dataset-tokens", "tokens of an epoch", false, {}},
-                          {Option::value, "--price-per-gpu-hour", "dollars; else the cheapest on-demand price in hardware/prices.json", false, {}},
+                          {Option::value, "--price-per-gpu-hour", "dollars; else the cheapest on-demand price in hardware/prices.json, or --prices", false, {}},
                           prices_option(),
                           {Option::value, "--storage-bandwidth", "what the file system writes, all ranks together: '100 GB/s'", false, {}},
                           {Option::value, "--gpu-hours-between-failures", "of one GPU; else as in Llama 3's run", false, {}},

@@ -28,7 +28,7 @@ std::time_t now() {
 
 }  // namespace
 
-Option prices_option() { return {Option::value, kPrices, "a file of your own prices (docs/campaign.md)", false, {}}; }
+Option prices_option() { return {Option::value, kPrices, "a file of your own prices (docs/campaign.md)", false, {}, true}; }
 
 PriceList prices_said(const Arguments& arguments) { return arguments.has(kPrices) ? read_prices(arguments[kPrices]) : shipped_prices(); }
 

@@ -1,4 +1,5 @@
 """What a person meets first: names as they are found elsewhere, a verdict that fits a terminal, the way out of a run that does not fit."""
+import datetime
 import json
 import os
 import shlex
@@ -163,6 +164,30 @@ def machines(checks):
     checks.check("mi300x" in wrong.out + wrong.err, f"a wrong name in a list: {wrong.err}")
 
 
+def prices(checks):
+    """A user's own prices: reckoned with, told with their age in texts alone, and wrong ones told by file and pointer."""
+    row = {"device": "h100-sxm", "dollars_per_gpu_hour": 1.95, "kind": "reserved", "provider": "our contract", "date": "2024-12", "source": "order 4711"}
+    with tempfile.TemporaryDirectory() as folder:
+        def listed(name, **changes):
+            path = os.path.join(folder, name)
+            with open(path, "w") as file:
+                json.dump({"schema": "plimsoll/prices/1", "prices": [{**row, **changes}]}, file)
+            return path
+        own = listed("own.json")
+        campaign = ["campaign", "gpt2", "--on", "8xh100-sxm", "--micro-batch", "8", "--seq", "1024", "--tokens", "1B"]
+        for day, age in (("2026-11-28", "price of 2024-12, 23 months old"), ("2025-01-31", None)):
+            os.environ["SOURCE_DATE_EPOCH"] = str(int(datetime.datetime.fromisoformat(day + "T12:00:00+00:00").timestamp()))
+            texts = [run(*campaign, "--prices", own).out, run("estimate", *GPT2, "--on", "8xh100-sxm,8xmi300x", "--prices", own).out]
+            checks.check(all("our contract" in text and ((age or "months old") in text) == bool(age) for text in texts), f"on {day}: {texts}")
+            answer = run(*campaign, "--prices", own, "--json").out
+            checks.check(json.loads(answer)["price"]["date"] == "2024-12" and "months old" not in answer, f"JSON on {day}: {answer}")
+        del os.environ["SOURCE_DATE_EPOCH"]
+        wrong = run(*campaign, "--prices", listed("wrong.json", kind="on demand"))
+        checks.check(wrong.code == 2 and "wrong.json#/prices/0/kind" in wrong.err and "'on-demand'" in wrong.err, f"a wrong kind: {wrong.err}")
+        checks.check(run(*campaign, "--prices", own, "--price-per-gpu-hour", "2").code == 2, "a price is said twice")
+        checks.check(run("estimate", *GPT2, "--on", "8xh100-sxm", "--prices", own).code == 2, "one machine has prices")
+
+
 def said_twice(checks):
     """The last value of an option counts, and that there was another is said; a command that is suggested says each option once."""
     found, only = run("estimate", *GPT2, "--seq", "256"), run("estimate", *GPT2[:-1], "256")
@@ -186,6 +211,6 @@ def adapters(checks):
 
 
 checks = Checks()
-for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, first_screen, lengths, machines, said_twice, old_devices, adapters):
+for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, first_screen, lengths, machines, prices, said_twice, old_devices, adapters):
     each(checks)
 checks.finish()
