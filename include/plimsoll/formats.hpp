@@ -112,6 +112,14 @@ std::vector<std::string> foreign_formats();
 /// The table of a format's keys as Markdown, as docs/formats has it. Throws Error: unknown format.
 std::string foreign_key_table(const std::string& format);
 
+/// How long a run that is started goes on, and what it leaves.
+struct RunLength {
+  std::int64_t steps = 100;
+  std::int64_t save_every = 0;  ///< steps between two checkpoints; 0: what the program does by itself
+  std::int64_t seconds = 0;     ///< the job's limit; 0: none is said
+  std::string name = "plan";    ///< the job's
+};
+
 /// What is to be started by another program.
 struct ExportPlan {
   std::string model_name;  ///< as `load_model` took it
@@ -119,6 +127,7 @@ struct ExportPlan {
   Cluster cluster;
   Strategy strategy;     ///< as it was said
   bool predict = false;  ///< tell in the files' comments what `estimate` says of what they run
+  RunLength length = {};
 };
 
 /// A folder that starts a plan.

@@ -240,6 +240,30 @@ TEST(Export, ConversionsSayWhatHasNoEqual) {
   EXPECT_THROW((void)export_run(plan, "tochtitan"), Error);
 }
 
+// A campaign's steps, checkpoints and limit reach the program's own files and the job.
+TEST(Export, HowLongTheRunIsReachesTheFiles) {
+  ExportPlan plan{"llama-3.1-8b", load_model("llama-3.1-8b"), parse_cluster("8xh100-sxm"), strategy_of({{"framework", "megatron-lm"}, {"tp", "8"}, {"seq_len", "2048"}})};
+  plan.length = {1234, 500, 90061, "llama"};
+  const auto text_of = [](const ExportedRun& run, const std::string& name) {
+    for (const NamedText& file : run.files)
+      if (file.name == name) return file.text;
+    return std::string();
+  };
+  const ExportedRun megatron = export_run(plan, "sbatch");
+  for (const char* said : {"--train-iters 1234", "--save-interval 500", "--save checkpoints"})
+    EXPECT_NE(text_of(megatron, "run.sh").find(said), std::string::npos) << said << "\n" << text_of(megatron, "run.sh");
+  for (const char* said : {"#SBATCH --job-name=llama\n", "#SBATCH --time=1-01:01:01\n", "#SBATCH --output=%x-%j.out\n"})
+    EXPECT_NE(text_of(megatron, "job.sbatch").find(said), std::string::npos) << said << "\n" << text_of(megatron, "job.sbatch");
+  plan.strategy = strategy_of({{"framework", "accelerate"}, {"fsdp", "full"}, {"seq_len", "2048"}});
+  const ExportedRun trainer = export_run(plan, "axolotl");
+  for (const char* said : {"max_steps: 1234\n", "save_steps: 500\n", "save_strategy: \"steps\"\n"})
+    EXPECT_NE(text_of(trainer, "axolotl.yaml").find(said), std::string::npos) << said;
+  plan.strategy = strategy_of({{"framework", "torchtune"}, {"fsdp", "full"}, {"seq_len", "2048"}});
+  const ExportedRun tune = export_run(plan, "torchtune");
+  EXPECT_NE(text_of(tune, "recipe.yaml").find("max_steps_per_epoch: 1234"), std::string::npos);
+  EXPECT_TRUE(std::any_of(tune.no_equal.begin(), tune.no_equal.end(), [](const std::string& line) { return line.rfind("save-every: 500", 0) == 0; }));
+}
+
 // A case that grew beyond what is allowed fails, one that shrank does not.
 TEST(Gate, GrowthBeyondTheAllowedFails) {
   const Folder folder;

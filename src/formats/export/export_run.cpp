@@ -66,6 +66,12 @@ std::vector<std::string> comments_of(const ExportPlan& plan, const Strategy& res
   return lines;
 }
 
+/// Whether the target's files say how often it saves; a loop of one's own saves nothing.
+bool saves(const Target& target) {
+  const std::string_view name = target.name;
+  return name == "accelerate" || name == "axolotl" || name == "llama-factory" || name == "megatron";
+}
+
 /// What the target runs: the same strategy, where need be under another framework. Throws Error where that one has no equal for it at all.
 Strategy said_for(const ExportPlan& plan, const Target& target, const Strategy& resolved, std::vector<std::string>& changes) {
   Strategy said = plan.strategy;
@@ -85,7 +91,7 @@ ExportPlan named(const ExportPlan& plan) {
     Model known = load_model(name);
     const bool same = known.model_type == plan.model.model_type && known.layers == plan.model.layers && known.hidden_size == plan.model.hidden_size &&
                       known.vocab_size == plan.model.vocab_size && known.parameters() == plan.model.parameters();
-    if (same) return {name, std::move(known), plan.cluster, plan.strategy, plan.predict};
+    if (same) return {name, std::move(known), plan.cluster, plan.strategy, plan.predict, plan.length};
   }
   return plan;
 }
@@ -122,6 +128,7 @@ ExportedRun export_run(const ExportPlan& said, const std::string& to) {
     out.predicted = predicted;
   }
   out.no_equal = changes;
+  if (plan.length.save_every > 0 && !saves(target)) out.no_equal.push_back(fmt::format("save-every: {} steps; {} is told of checkpoints by hand", plan.length.save_every, target.name));
   for (const std::string& line : differences(resolved, said_back)) out.no_equal.push_back(line);
   return out;
 }

@@ -126,7 +126,7 @@ def plan() -> Trainer.Config:
     if (!table) continue;
     const bool steps = std::string_view(section) == "training";
     text += fmt::format("        {}=configs.{}(\n", section, call) + python_arguments(*table, margin) +
-            (steps ? margin + "steps=100,\n" + margin + "disable_cuda_graphs=True,\n" : "") + "        ),\n";
+            (steps ? margin + fmt::format("steps={},\n", w.plan.length.steps) + margin + "disable_cuda_graphs=True,\n" : "") + "        ),\n";
   }
   return text + "    )\n";
 }
@@ -237,7 +237,7 @@ void write_torchtune(const Writing& w) {
            text_node(w.s.loss == LossKernel::chunked ? "torchtune.modules.loss.CEWithChunkedOutputLoss" : "torch.nn.CrossEntropyLoss"));
   if (w.s.loss == LossKernel::chunked) tree.set("loss.num_output_chunks", number_node(w.s.loss_chunks));
   tree.set("epochs", plain_node("1"));
-  tree.set("max_steps_per_epoch", plain_node("100"));
+  tree.set("max_steps_per_epoch", number_node(w.plan.length.steps));
   tree.set("clip_grad_norm", *w.s.clip_grad_norm ? plain_node("1.0") : Node{});
   tree.set("compile", plain_node(w.s.compile == Strategy::Compile::blocks ? "true" : "false"));
   tree.set("enable_activation_offloading", plain_node(w.s.offload.activations ? "true" : "false"));
@@ -384,8 +384,12 @@ void write_megatron(const Writing& w) {
   add_megatron_model(w, flags);
   add_megatron_ranks(w, flags);
   add_megatron_training(w, flags);
-  for (const auto& [name, value] : {std::pair{"lr", "1e-4"}, {"min_lr", "1e-5"}, {"train_iters", "100"}})
-    flags.set(name, plain_node(value));
+  for (const auto& [name, value] : {std::pair{"lr", "1e-4"}, {"min_lr", "1e-5"}}) flags.set(name, plain_node(value));
+  flags.set("train_iters", number_node(w.plan.length.steps));
+  if (w.plan.length.save_every > 0 && !alone) {
+    flags.set("save", text_node("checkpoints"));
+    flags.set("save_interval", number_node(w.plan.length.save_every));
+  }
   if (!alone)
     for (const auto& [name, value] : {std::pair{"mock_data", "true"}, {"split", "99,1,0"}, {"log_interval", "1"}, {"eval_iters", "0"}})
       flags.set(name, plain_node(value));

@@ -5,8 +5,19 @@
 
 namespace plimsoll::formats {
 
+namespace {
+
+/// Slurm's days-hours:minutes:seconds.
+std::string slurm_time(std::int64_t seconds) {
+  return fmt::format("{}-{:02}:{:02}:{:02}", seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+}
+
+}  // namespace
+
 void write_sbatch(const Writing& w) {
-  w.file("job.sbatch", "#!/bin/bash\n" +
+  const RunLength& length = w.plan.length;
+  w.file("job.sbatch", "#!/bin/bash\n" + fmt::format("#SBATCH --job-name={}\n#SBATCH --output=%x-%j.out\n", length.name) +
+                           (length.seconds > 0 ? "#SBATCH --time=" + slurm_time(length.seconds) + "\n" : std::string()) +
                            fmt::format("#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:{}\n#SBATCH --exclusive\n",
                                        w.nodes(), w.per_node()) +
                            w.head() +
@@ -44,7 +55,7 @@ void write_pytorchjob(const Writing& w) {
 )",
                        kind, count, w.plan.cluster.accelerator.is_amd() ? "amd.com/gpu" : "nvidia.com/gpu", w.per_node());
   };
-  std::string text = w.head() + "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: plan\nspec:\n  nprocPerNode: \"" +
+  std::string text = w.head() + "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: " + w.plan.length.name + "\nspec:\n  nprocPerNode: \"" +
                      std::to_string(w.per_node()) + "\"\n  pytorchReplicaSpecs:\n";
   text += replica("Master", 1);
   if (w.nodes() > 1) text += replica("Worker", w.nodes() - 1);

@@ -114,7 +114,7 @@ Node arguments_node(const Writing& w) {
     tree.set("lora_target_modules", names_node(w.value("lora.target_modules")));
     if (!w.s.lora->modules_to_save.empty()) tree.set("lora_modules_to_save", names_node(w.value("lora.modules_to_save")));
   }
-  tree.set("max_steps", plain_node("100"));
+  add_length(w, tree);
   tree.set("report_to", text_node("none"));
   return tree;
 }
@@ -141,6 +141,13 @@ Node accelerate_node(const Writing& w) {
 }
 
 }  // namespace
+
+void add_length(const Writing& w, Node& tree) {
+  tree.set("max_steps", number_node(w.plan.length.steps));
+  if (w.plan.length.save_every == 0) return;
+  tree.set("save_strategy", text_node("steps"));
+  tree.set("save_steps", number_node(w.plan.length.save_every));
+}
 
 void write_trainer(const Writing& w, bool with_accelerate) {
   if (is_deepspeed(w)) w.file("ds_config.json", json_of(deepspeed_node(w)));
@@ -209,7 +216,7 @@ void write_axolotl(const Writing& w) {
   sets.members.emplace_back("", std::move(data));
   tree.set("pretraining_dataset", std::move(sets));
   tree.set("learning_rate", plain_node("1e-5"));
-  tree.set("max_steps", plain_node("100"));
+  add_length(w, tree);
   tree.set("output_dir", text_node("output"));
   w.file("axolotl.yaml", w.head() + yaml_of(tree));
   write_script(w, torchrun_of(w) + " -m axolotl.cli.train axolotl.yaml");
@@ -252,7 +259,7 @@ void write_llama_factory(const Writing& w) {
   tree.set("dataset", text_node("c4_demo"));
   tree.set("template", text_node("default"));
   tree.set("output_dir", text_node("output"));
-  tree.set("max_steps", plain_node("100"));
+  add_length(w, tree);
   w.file("llama_factory.yaml", w.head() + yaml_of(tree));
   write_script(w, torchrun_of(w) + " -m llamafactory.launcher llama_factory.yaml");
   w.out.reads = {"llama-factory:llama_factory.yaml"};

@@ -43,6 +43,9 @@ std::string environment_of(const Writing& w);
 /// "#!/bin/bash", the predicted, the environment and a command.
 void write_script(const Writing& w, const std::string& command);
 
+/// How many steps a Trainer makes, and how often it saves.
+void add_length(const Writing& w, Node& tree);
+
 /// Each writes the files that start the plan with its program; the script's last command is the launch.
 void write_trainer(const Writing& w, bool with_accelerate);
 void write_torchtitan(const Writing& w);
