@@ -8,6 +8,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/formats.hpp"
 #include "plimsoll/plimsoll.hpp"
+#include "plimsoll/recorded_device.hpp"
 #include "plimsoll/rehearse.hpp"
 #include "rehearsed_program.hpp"
 #include "rehearsed_variants.hpp"
@@ -109,9 +110,51 @@ std::string known_so_far(const Rehearsed& rehearsed) {
                      most->parameters > 0 ? fmt::format(", for a {} of {} parameters", most->model, most->parameters) : std::string());
 }
 
+int print_rehearsal(const Arguments& arguments, const Rehearsal& rehearsal, const std::string& before) {
+  write_views(arguments, rehearsal);
+  const std::size_t launches = arguments.has("--verbose") ? 1000 : 15;
+  const auto document = [&] {
+    Document made = document_of(rehearsal);
+    made.command = command_line("rehearse", arguments, rehearse_command().options);
+    return made;
+  };
+  print_to(arguments, report_in(format_of(arguments), arguments,
+                                {[&](const TextStyle& style) { return before + to_text(rehearsal, launches, style); },
+                                 [&] { return to_json(rehearsal.report); },
+                                 document,
+                                 {}}));
+  return rehearsal.report.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
+}
+
+/// Records that were kept, on a machine that the program did not run on.
+int price_records(const Arguments& arguments) {
+  if (arguments.has("COMMAND")) fail("nothing runs where records are priced", "--price", "leave the command out, or --price");
+  const Cluster cluster = parse_cluster(cluster_name(arguments, "rehearse"));
+  std::vector<Recording> recordings;
+  std::vector<std::string> notes;
+  for (const std::string& path : arguments.all("--price")) {
+    const RecordedDevice device = recorded_device(path);
+    for (std::string& note : may_differ(device, cluster, path))
+      if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.push_back(std::move(note));
+    for (Recording& each : read_devices(path)) {
+      if (each.out_of_memory || each.steps.empty())
+        fail(each.out_of_memory ? "the recorded program ran out of memory" : "the recorded program finished no step", path, "rehearse it again");
+      if (each.world > cluster.gpus())
+        fail(fmt::format("a world of {} does not fit on the {} GPUs of {}", each.world, cluster.gpus(), cluster.name), path);
+      recordings.push_back(std::move(each));
+    }
+    notes.push_back(fmt::format("priced from a record made on {}: the program did not run again", device.name));
+  }
+  Rehearsal rehearsal = rehearsal_of(std::move(recordings), cluster);
+  notes.erase(std::unique(notes.begin(), notes.end()), notes.end());
+  rehearsal.report.notes.insert(rehearsal.report.notes.begin(), notes.rbegin(), notes.rend());
+  return print_rehearsal(arguments, rehearsal, {});
+}
+
 int run_rehearse(const Arguments& arguments) {
+  if (arguments.has("--price")) return price_records(arguments);
   if (asks_for_variants(arguments)) return run_variants(arguments, rehearse_command().options, wanted_of);
-  const std::string format = format_of(arguments);
+  format_of(arguments);  // refused before anything runs
   const Rehearse wanted = wanted_of(arguments);
   Rehearsed rehearsed = rehearse(wanted);
   const Failure failure = rehearsed.failure;
@@ -119,21 +162,10 @@ int run_rehearse(const Arguments& arguments) {
   Rehearsal rehearsal = rehearsal_of(std::move(rehearsed.recordings), wanted.cluster);
   const std::string unfinished = failure.where.empty() ? failure.what : failure.what + " at " + failure.where;
   if (!failure.what.empty()) rehearsal.report.notes.insert(rehearsal.report.notes.begin(), "not to the end: " + unfinished);
-  write_views(arguments, rehearsal);
   const std::string before = failure.what.empty() ? "" : "not to the end: " + unfinished + "\nwhat was seen until then:\n\n";
-  const std::size_t launches = arguments.has("--verbose") ? 1000 : 15;
-  const auto document = [&] {
-    Document made = document_of(rehearsal);
-    made.command = command_line("rehearse", arguments, rehearse_command().options);
-    return made;
-  };
-  print_to(arguments, report_in(format, arguments,
-                                {[&](const TextStyle& style) { return before + to_text(rehearsal, launches, style); },
-                                 [&] { return to_json(rehearsal.report); },
-                                 document,
-                                 {}}));
+  const int code = print_rehearsal(arguments, rehearsal, before);
   if (!failure.what.empty()) fail(failure.what, failure.where, failure.advice);
-  return rehearsal.report.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
+  return code;
 }
 
 }  // namespace
@@ -146,10 +178,12 @@ Command rehearse_command() {
       "  plimsoll rehearse --on 8xh100-sxm -- torchrun --nproc-per-node 8 train.py\n"
       "  plimsoll rehearse --on 1xh100-sxm --vary bs=1,2,4,8 --vary ac=true,false -- python train.py --batch {bs} --checkpointing {ac}\n"
       "  plimsoll rehearse --on 1xh100-sxm --largest bs -- python train.py --batch {bs}\n"
+      "  plimsoll rehearse --on 8xh200-sxm --price run.record.rank0 run.record.rank7\n"
       "  plimsoll rehearse --on 1xh100-sxm --trace step.json --memory-viz peak.pickle -- python train.py",
       {{Option::value, "--on", "8xmi300x, 16x8xh100-sxm, a shipped cluster or a file; several with commas between", false, {}},
        {Option::value_list, "--vary", "KEY=VALUE,VALUE,…: rehearse with each for {KEY} in the command; may be given many times", false, {}},
        {Option::value, "--largest", "KEY: the largest number for {KEY} with which it fits", false, {}},
+       {Option::words, "--price", "records that --record kept, priced on another machine: nothing runs", false, {}},
        {Option::words, "--from", "a script that starts the program (Slurm's too), and files that describe the machines", false, {}},
        {Option::value, "--rank", "the rank to stand for; else the first, the middle and the last", false, {}},
        {Option::value, "--world", "ranks in all; else what the launcher's line says, or 1", false, {}},

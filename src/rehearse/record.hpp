@@ -299,6 +299,9 @@ struct Segment {
 static_assert(sizeof(Segment) == 40);
 
 /// What the program's framework says about where it is (plimsoll_rehearse_mark).
+/// A text mark of the device's own, once, where the program asked how much memory is free.
+inline constexpr char kAskedForMemory[] = "asked for memory";
+
 enum class MarkKind : std::uint8_t { step_begin = 1, step_end, phase_begin, phase_end, text, warning };
 
 struct Mark {

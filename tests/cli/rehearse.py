@@ -131,6 +131,8 @@ def main():
     refused(checks, "unknown accelerator", "--on", "8xmi300x,8xmi300y", "--", PYTHON, "train.py")
     refused(checks, "every setting failed", "--on", "8xmi300x", "--vary", "code=3,4", "--", "bash", "-c", "exit {code}")
     processes(checks)
+    refused(checks, "/nowhere/at.all", "--on", "1xh100-sxm", "--price", "/nowhere/at.all")
+    refused(checks, "nothing runs where records are priced", "--on", "1xh100-sxm", "--price", "/nowhere/at.all", "--", "true")
     help_ = run("rehearse", "--help")
     checks.check(help_.code == 0 and "--until-peak" in help_.out and "torchrun" in help_.out, "rehearse --help")
     interrupted(checks)

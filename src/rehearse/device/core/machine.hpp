@@ -82,6 +82,7 @@ class PLIMSOLL_DEVICE_CORE Machine {
   Totals totals;
   std::uint64_t memory_bytes;
   std::uint32_t lag;
+  bool asked_for_memory = false;  ///< the program knows how much is free
   std::vector<Device> devices;
 
   Machine();

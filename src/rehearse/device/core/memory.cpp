@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
+#include <utility>
 
 #include "settings.hpp"
 
@@ -335,7 +336,14 @@ Status unregister_host(void* address) {
 
 void memory_info(std::uint64_t* free_bytes, std::uint64_t* total_bytes) {
   const auto held = lock();
-  const Machine& m = machine();
+  Machine& m = machine();
+  if (!std::exchange(m.asked_for_memory, true)) {
+    record::Mark event{};
+    event.kind = record::MarkKind::text;
+    event.text = m.recorder.intern(record::kAskedForMemory);
+    event.host_ns = m.recorder.host_ns();
+    m.write(record::Kind::mark, thread_state().device, event);
+  }
   const std::uint64_t used = m.devices[static_cast<std::size_t>(thread_state().device)].used;
   *total_bytes = m.memory_bytes;
   *free_bytes = used < m.memory_bytes ? m.memory_bytes - used : 0;
