@@ -281,6 +281,7 @@ constexpr Function kFunctions[] = {
     {"all", "iterable", all_or_any<true>},
     {"any", "iterable", all_or_any<false>},
     {"abs", "x", absolute},
+    {"pow", "base, exp", [](Interpreter& i, Bound& a) { return i.binary(Operator::power, a[0], a[1]); }},
     {"round", "number, ndigits=", rounded},
     {"getattr", "of, name, default=", get_attribute},
     {"hasattr", "of, name", has_attribute},

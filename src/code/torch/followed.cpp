@@ -170,6 +170,23 @@ void define_reads(Interpreter&, Torch& torch) {
   torch.define(Torch::In::both, "nonzero", "input, *, as_tuple=", unknown_read);
 }
 
+/// The tensors' elements behind each other in one dimension.
+void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension, const Value& result) {
+  if (!std::all_of(parts.begin(), parts.end(), [&](const Value& part) { return torch.follows(part); })) return;
+  const Tensor& made = torch.tensor(result);
+  if (made.elements() > kMostFollowed) return;
+  std::int64_t outer = 1;
+  for (int at = 0; at < dimension; ++at) outer *= made.size(at);
+  Numbers values;
+  for (std::int64_t o = 0; o < outer; ++o)
+    for (const Value& part : parts) {
+      const Numbers& own = torch.values_of(part, false);
+      const auto width = static_cast<std::ptrdiff_t>(own.size()) / outer;
+      values.insert(values.end(), own.begin() + o * width, own.begin() + (o + 1) * width);
+    }
+  (void)torch.follow(result, values);
+}
+
 // ---- what follows from what is followed ------------------------------------------------------------------------------
 
 void follow_binary(Torch& torch, Operator op, const Value& a, const Value& b, const Value& result) {
@@ -241,6 +258,53 @@ std::optional<Numbers> expanded(Interpreter&, const Bound&, const Numbers& value
   return made.elements() > kMostFollowed ? std::nullopt : std::optional<Numbers>(broadcast(values, x.sizes(), made.sizes()));
 }
 
+/// Elements [start, start + count) of a dimension.
+Numbers part_of(const Numbers& values, const Dims& sizes, int dimension, std::int64_t start, std::int64_t count) {
+  std::int64_t inner = 1, outer = 1;
+  for (int at = dimension + 1; at < sizes.rank(); ++at) inner *= sizes[at];
+  for (int at = 0; at < dimension; ++at) outer *= sizes[at];
+  Numbers made;
+  for (std::int64_t o = 0; o < outer; ++o) {
+    const auto first = static_cast<std::ptrdiff_t>((o * sizes[dimension] + start) * inner);
+    made.insert(made.end(), values.begin() + first, values.begin() + first + static_cast<std::ptrdiff_t>(count * inner));
+  }
+  return made;
+}
+
+/// split(), chunk(): parts that lie one behind the other in the dimension that the argument names.
+void follow_parts(Torch& torch, const Bound& a, const Value& given, const Value& result) {
+  const auto* parts = result.as<SequenceObject>();
+  if (parts == nullptr || !torch.follows(given)) return;
+  const Dims sizes = torch.tensor(given).sizes();
+  const int dimension = a.has(2) ? torch.dimension_of(a[2], sizes.rank()) : 0;
+  const Numbers& values = torch.values_of(given, false);
+  std::int64_t start = 0;
+  for (const Value& part : parts->items) {
+    const std::int64_t count = torch.tensor(part).size(dimension);
+    (void)torch.follow(part, part_of(values, sizes, dimension, start, count), given);
+    start += count;
+  }
+}
+
+/// transpose(): elements in the order of the dimensions of the result.
+std::optional<Numbers> transposed(Interpreter& i, const Bound& a, const Numbers& values, const Tensor& x, const Tensor& made) {
+  const int rank = x.rank(), first = a.values.size() > 2 ? i.torch().dimension_of(a[1], rank) : 0,
+            second = a.values.size() > 2 ? i.torch().dimension_of(a[2], rank) : 1;
+  if (rank < 2) return std::nullopt;
+  Dims strides = program::contiguous_strides(x.sizes());
+  std::swap(strides[first], strides[second]);
+  Numbers result;
+  for (std::int64_t at = 0; at < made.elements(); ++at) {
+    std::int64_t rest = at, from = 0;
+    for (int dimension = rank - 1; dimension >= 0; --dimension) {
+      from += rest % made.size(dimension) * strides[dimension];
+      rest /= made.size(dimension);
+    }
+    result.push_back(values[static_cast<std::size_t>(from)]);
+  }
+  return result;
+}
+
 struct Named {
   const char* name;
   Rule rule;
@@ -257,6 +321,8 @@ const std::vector<Named>& rules() {
       {"contiguous", same},
       {"clone", same},
       {"detach", same, true},
+      {"transpose", transposed, true},
+      {"t", transposed, true},
       {"expand", expanded, true},
       {"expand_as", expanded, true},
       {"to", same},
@@ -290,6 +356,13 @@ const std::vector<Named>& rules() {
 }  // namespace
 
 Native with_following(std::string_view name, const Native& run) {
+  if (name == "split" || name == "chunk")
+    return [run](Interpreter& i, Bound& a) {
+      const Value given = a[0];
+      Value result = run(i, a);
+      follow_parts(i.torch(), a, given, result);
+      return result;
+    };
   const std::string_view wanted = name == "max" ? "amax" : name == "min" ? "amin" : name;
   const bool extreme = wanted != name;  // of all elements alone: with a dimension it is a pair
   const auto& all = rules();

@@ -9,6 +9,8 @@ namespace plimsoll::code {
 
 /// An operator of torch, whose result is followed where its input is and a rule is known.
 Native with_following(std::string_view name, const Native& run);
+/// cat() and stack() of these in that dimension of the result, likewise.
+void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension, const Value& result);
 /// The result of a Python operator on two tensors or numbers, likewise.
 void follow_binary(Torch& torch, Operator op, const Value& a, const Value& b, const Value& result);
 

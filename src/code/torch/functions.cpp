@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "code/torch/torch.hpp"
+#include "code/torch/followed.hpp"
 #include "plimsoll/error.hpp"
 #include "program/ops/pointwise.hpp"
 
@@ -34,7 +34,9 @@ Value cat(Interpreter& i, Bound& a) {
         of(i).wrong_shape("Sizes of tensors must match except in dimension " + std::to_string(dimension) + ". Expected size " +
                           std::to_string(tensors.front().size(at)) + " but got size " + std::to_string(each.size(at)));
   }
-  return of(i).wrap(program::cat(tensors, dimension));
+  Value result = of(i).wrap(program::cat(tensors, dimension));
+  follow_joined(of(i), i.all_of(a[0]), dimension, result);
+  return result;
 }
 
 Value stack(Interpreter& i, Bound& a) {
@@ -42,7 +44,10 @@ Value stack(Interpreter& i, Bound& a) {
   of(i).check_rank(tensors.front().rank() + 1);
   for (const Tensor& each : tensors)
     if (each.sizes() != tensors.front().sizes()) of(i).wrong_shape("stack expects each tensor to be equal size");
-  return of(i).wrap(program::stack(tensors, a.has(1) ? of(i).dimension_of(a[1], tensors.front().rank() + 1) : 0));
+  const int dimension = a.has(1) ? of(i).dimension_of(a[1], tensors.front().rank() + 1) : 0;
+  Value result = of(i).wrap(program::stack(tensors, dimension));
+  follow_joined(of(i), i.all_of(a[0]), dimension, result);
+  return result;
 }
 
 /// The count of torch.arange's numbers and whether they are whole.

@@ -85,7 +85,11 @@ Value batch_norm(Interpreter& i, Bound& a) {
   torch_of(i).check_devices({&x, &mean, &variance, &weight, &bias});
   if (!weight || !bias) i.unknown("batch_norm without weight and bias");
   if (x.rank() < 2 || x.size(1) != weight.size(0)) torch_of(i).wrong_shape("running_mean should contain as many elements as channels");
-  if (flag(i, a, 5)) return torch_of(i).wrap(program::batch_norm(x, weight, bias));
+  if (flag(i, a, 5)) {
+    Tensor y = program::batch_norm(x, weight, bias);
+    if (mean && variance && !x.tape().cudnn) program::in_place(mean, {&mean, &variance});  // ATen's kernel that moves both averages on
+    return torch_of(i).wrap(std::move(y));
+  }
   return torch_of(i).wrap(program::batch_norm_by(x, weight, bias, mean, variance));
 }
 

@@ -178,9 +178,8 @@ Value Torch::indexed(const Value& of, const Value& key) {
     const auto numbers = indexed_numbers(i_, values_of(of, false), tensor(of).sizes(), key);
     return numbers ? follow(std::move(result), *numbers, of) : result;
   }
-  const bool rows = indices.size() == 1 && keys.first() == 0 && indices.front().rank() == 1;
-  if (rows) return wrap(x.requires_grad() ? program::index_rows(x, indices.front()) : program::table_rows(x, indices.front()));
-  int rank = x.rank() - static_cast<int>(indices.size()), widest = 0;
+  const int rank = x.rank() - static_cast<int>(indices.size());
+  int widest = 0;
   for (const Tensor& each : indices) {
     check_broadcast(indices.front(), each);
     widest = std::max(widest, each.rank());

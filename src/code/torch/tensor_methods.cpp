@@ -58,14 +58,10 @@ Value view(Interpreter& i, Bound& a) {
 
 Value reshape(Interpreter& i, Bound& a) {
   const Tensor x = self(i, a);
+  if (a.values.size() > 1 && a.has(1)) a.rest = {a[1]};
   const Dims sizes = of(i).sizes_of(a.rest, "sizes");
   check_elements(i, x, sizes);
   return of(i).wrap(program::reshape(x, sizes));
-}
-
-Value reshape_function(Interpreter& i, Bound& a) {
-  a.rest = {a[1]};
-  return reshape(i, a);
 }
 
 Value transpose(Interpreter& i, Bound& a) {
@@ -320,8 +316,8 @@ Value element_size(Interpreter& i, Bound& a) { return Value::integer(size_of(sel
 
 constexpr OperatorRow kRows[] = {
     {In::tensor, "view", "input, *sizes", view},
-    {In::tensor, "reshape", "input, *sizes", reshape},
-    {In::torch, "reshape", "input, shape", reshape_function},
+    {In::tensor, "reshape", "input, *sizes, shape=", reshape},
+    {In::torch, "reshape", "input, shape", reshape},
     {In::both, "transpose", "input, dim0, dim1", transpose},
     {In::both, "swapaxes", "input, axis0, axis1", transpose},
     {In::tensor, "permute", "input, *dims", permute},

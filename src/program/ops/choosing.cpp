@@ -250,7 +250,7 @@ Tensor running_sum(const Tensor& x, int dimension, DType type) {
 Tensor softmax_over(const Tensor& x_in, int dimension, DType type, bool logarithm) {
   if (dimension == x_in.rank() - 1) return logarithm ? log_softmax(x_in, type) : softmax(x_in, type);
   const bool low = x_in.dtype() == DType::bf16 || x_in.dtype() == DType::fp16;
-  const DType own = x_in.tape().autocast.enabled && low && type == x_in.dtype() ? DType::fp32 : type;
+  const DType own = !logarithm && x_in.tape().autocast.enabled && low && type == x_in.dtype() ? DType::fp32 : type;
   const Tensor x = x_in.dtype() == DType::fp16 ? x_in : to(x_in, own);
   Op op(logarithm ? "log_softmax" : "softmax", {&x});
   Tensor y = op.output(x.sizes(), own);

@@ -287,8 +287,9 @@ Tensor indexed_by(const Tensor& x, int first, const std::vector<Tensor>& indices
   gather(Gather::Function::index, y.elements(), {&y, &indices.front()}, {&y});
   return op.done(y, [before = x.sizes(), n = places.product(), rows, count](BackwardCall& b) {  // index_put_ into zeros, accumulating
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    const Tensor values = contiguous(b.grad());
     sort_indices(b.tape, n, rows, count);
-    gather(Gather::Function::scatter, b.grad().elements(), {&b.grad()}, {&b.grad()});
+    gather(Gather::Function::scatter, values.elements(), {&values}, {&values});
     b.give(0, std::move(gradient));
   });
 }

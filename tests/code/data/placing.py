@@ -60,11 +60,6 @@ def indexed(net, x):
     return (x @ x.transpose(1, 2) + bias.sum(0)) @ x + x[:, places]
 
 
-def scattered_mask(net, x):
-    mask = torch.ones(x.shape[0], x.shape[1], dtype=torch.bool, device=x.device)
-    return x.masked_scatter(mask.unsqueeze(-1).expand_as(x), net.second(x))
-
-
 def windows(net, x):
     return x.unfold(1, 4, 4).mean(-1).repeat_interleave(4, dim=1) + x
 
@@ -88,7 +83,7 @@ def grids(net, x):
 
 
 GROUPS = {function.__name__: function for function in (
-    turned, repeated, stepped, assigned, assigned_mask, padded, padded_by_itself, gathered, scattered, indexed, scattered_mask, windows,
+    turned, repeated, stepped, assigned, assigned_mask, padded, padded_by_itself, gathered, scattered, indexed, windows,
     contracted, multiplied, grids)}
 
 
