@@ -91,6 +91,7 @@ Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor&
   Op op("conv2d", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
+  const Tensor packed_input = contiguous(x.detach());
   Tensor y = op.output(c.output(), x.dtype());
   {
     const Tensor columns = c.unfolds ? c.columns(op.tape(), x.dtype()) : Tensor();
@@ -105,7 +106,7 @@ Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor&
     }
   }
   return op.done(y, [c](BackwardCall& b) {  // slow_conv2d_backward: input, bias, weight
-    const Tensor& input = b.saved(0);
+    const Tensor input = contiguous(b.saved(0));
     const Tensor grad = contiguous(b.grad());
     Tensor columns;
     if (b.needs(0)) input_gradient(b, c, input, columns);
@@ -119,7 +120,7 @@ using Pass = void (*)(Tape& tape, const Unfolding& c, Convolution::Pass pass, DT
 
 /// The gradients of the image, the weight and, a sum of the result's, the bias.
 void passes_backward(BackwardCall& b, const Unfolding& c, Pass run) {
-  const Tensor grad = contiguous(b.grad());
+  const Tensor grad = contiguous(b.grad()), input = contiguous(b.saved(0));
   const auto gradient_of = [&](std::size_t saved, Convolution::Pass pass) {
     Tensor gradient = b.tape.empty(b.saved(saved).sizes(), grad.dtype());
     run(b.tape, c, pass, grad.dtype());
@@ -136,6 +137,7 @@ Tensor depthwise_convolution(const Tensor& x, const Tensor& weight, const Tensor
   Op op("conv_depthwise2d", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
+  const Tensor packed_input = contiguous(x.detach());
   Tensor y = op.output(c.output(), x.dtype());
   run_by_channel(op.tape(), c, Convolution::Pass::forward, x.dtype());
   return op.done(y, [c](BackwardCall& b) { passes_backward(b, c, run_by_channel); });
@@ -177,6 +179,7 @@ Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& 
   Op op("cudnn_convolution", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
+  const Tensor packed_input = contiguous(x.detach());
   Tensor y = op.output(c.output(), x.dtype());
   run_library(op.tape(), c, Convolution::Pass::forward, x.dtype());
   if (bias) {  // output.add_(reshape_bias(dim, bias))
@@ -196,13 +199,12 @@ Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, co
 Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, const ConvolutionGeometry& geometry) {
   const Tensor bias = bias_in ? autocast_low(bias_in) : Tensor();
   const Tensor weight = autocast_low(weight_in), x = autocast_low(x_in);
-  const Tensor packed = contiguous(x);
-  const Unfolding c(packed, weight, geometry);
+  const Unfolding c(x, weight, geometry);
   const bool by_channel = geometry.groups == x.size(1) && weight.size(0) % x.size(1) == 0 && geometry.groups > 1;
-  if (by_channel) return depthwise_convolution(packed, weight, bias, c);  // use_cudnn_depthwise: not for contiguous images
-  if (x.tape().cudnn) return library_convolution(packed, weight, bias, c);
+  if (by_channel) return depthwise_convolution(x, weight, bias, c);  // use_cudnn_depthwise: not for contiguous images
+  if (x.tape().cudnn) return library_convolution(x, weight, bias, c);
   const bool plain = geometry.dilation == Dims{1, 1} || geometry.dilation == Dims{1};
-  if (geometry.groups == 1 && plain) return unfolded_convolution(packed, weight, bias, c);
+  if (geometry.groups == 1 && plain) return unfolded_convolution(x, weight, bias, c);
   refuse("convolutions in groups of several channels, of volumes or of windows with gaps are not modelled without cuDNN", {},
          "groups 1, or as many as input channels");
 }

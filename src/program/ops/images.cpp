@@ -5,15 +5,51 @@
 
 namespace plimsoll::program {
 
+namespace {
+
+Dims channels_last_strides(const Dims& sizes) {
+  Dims strides = sizes;
+  std::int64_t stride = 1;
+  for (const int dimension : {1, 3, 2, 0}) {
+    strides[dimension] = stride;
+    stride *= sizes[dimension];
+  }
+  return strides;
+}
+
+/// suggest_memory_format: whether an image's channels are neighbours in memory, which most operators of images leave so.
+bool has_channels_last(const Tensor& x) {
+  return x.rank() == 4 && !x.is_contiguous() && x.strides() == channels_last_strides(x.sizes());
+}
+
+Tensor empty_image(Tape& tape, const Dims& sizes, DType type, bool channels_last) {
+  Tensor made = tape.empty(sizes, type);
+  if (channels_last) made.impl()->strides = channels_last_strides(sizes);
+  return made;
+}
+
+/// x.contiguous(memory_format=…).
+Tensor in_format(const Tensor& x, bool channels_last) {
+  if (!channels_last) return contiguous(x);
+  if (x.is_contiguous() ? x.size(1) == 1 : x.strides() == channels_last_strides(x.sizes())) return x;
+  Tensor made = empty_image(x.tape(), x.sizes(), x.dtype(), true);
+  in_place(made, {&x});
+  return made;
+}
+
+}  // namespace
+
 Tensor group_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, std::int64_t groups) {
   const Tensor bias = bias_in ? autocast_fp32(bias_in) : Tensor(), weight = weight_in ? autocast_fp32(weight_in) : Tensor();
-  const Tensor x = contiguous(autocast_fp32(x_in));
+  const Tensor own = autocast_fp32(x_in);
+  const bool last = has_channels_last(own);
+  const Tensor x = last ? own : contiguous(own);
   Op op("group_norm", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
   Tape& tape = op.tape();
   const std::int64_t batch = x.size(0), channels = x.size(1), rows = batch * groups, columns = x.elements() / rows;
-  Tensor y = op.output(x.sizes(), x.dtype());
+  Tensor y = empty_image(tape, x.sizes(), x.dtype(), last);
   const Tensor mean = op.output({batch, groups}, x.dtype()), rstd = op.output({batch, groups}, x.dtype());
   row_wise(RowWise::Function::group_norm, rows, columns, {&x}, {&mean, &rstd});  // RowwiseMomentsCUDAKernel
   const DType wide = DType::fp32;
@@ -27,11 +63,11 @@ Tensor group_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bia
   }
   op.save_output(mean);
   op.save_output(rstd);
-  return op.done(y, [rows, columns, batch, channels, groups](BackwardCall& b) {  // GroupNormBackwardKernelImplInternal
+  return op.done(y, [rows, columns, batch, channels, groups, last](BackwardCall& b) {  // GroupNormBackwardKernelImplInternal
     const Tensor input = b.saved(0), scale = b.saved(1), means = b.saved(2);
-    const Tensor grad = contiguous(b.grad());
+    const Tensor grad = in_format(b.grad(), last);
     Tensor gradient, weight_gradient, bias_gradient;
-    if (b.needs(0)) gradient = b.tape.empty(input.sizes(), input.dtype());
+    if (b.needs(0)) gradient = empty_image(b.tape, input.sizes(), input.dtype(), last);
     if (b.needs(1)) weight_gradient = b.tape.empty({channels}, scale.dtype());
     if (b.needs(2)) bias_gradient = b.tape.empty({channels}, scale.dtype());
     {
@@ -91,24 +127,26 @@ Dims with_places(const Tensor& x, const Dims& places) {
 }  // namespace
 
 Tensor pooled(const Tensor& x_in, const Dims& places, Pooling kind) {
-  const Tensor x = contiguous(x_in);
+  const bool last = has_channels_last(x_in);
+  const Tensor x = last ? x_in : contiguous(x_in);
   const bool with_indices = kind == Pooling::maximum || kind == Pooling::adaptive_maximum;
   Op op(with_indices ? "max_pool" : "avg_pool", {&x});
   op.save(x);
-  Tensor y = op.output(with_places(x, places), x.dtype());
+  Tensor y = empty_image(op.tape(), with_places(x, places), x.dtype(), last);
   Tensor indices;
   if (with_indices) {
-    indices = op.output(y.sizes(), DType::int64);
+    indices = empty_image(op.tape(), y.sizes(), DType::int64, last);
     pointwise(Pointwise::Form::fused, {&x}, {&y, &indices});
     op.save_output(indices);
   } else {
     pointwise(Pointwise::Form::fused, {&x}, {&y});
   }
   const bool zeroed = kind != Pooling::average;
-  return op.done(y, [zeroed](BackwardCall& b) {
+  return op.done(y, [zeroed, last](BackwardCall& b) {
     const Tensor input = b.saved(0);
-    const Tensor grad = contiguous(b.grad());
+    const Tensor grad = in_format(b.grad(), last);
     Tensor gradient = zeroed ? zeros(b.tape, input.sizes(), input.dtype()) : b.tape.empty(input.sizes(), input.dtype());
+    if (last) gradient.impl()->strides = channels_last_strides(input.sizes());
     pointwise(Pointwise::Form::fused, {&grad}, {&gradient});
     b.give(0, std::move(gradient));
   });
@@ -117,13 +155,15 @@ Tensor pooled(const Tensor& x_in, const Dims& places, Pooling kind) {
 Tensor resized(const Tensor& x_in, const Dims& places, const char* name) {
   const Tensor x = autocast_fp32(x_in);
   Op op(name, {&x});
-  Tensor y = op.output(with_places(x, places), x.dtype());
-  const Tensor packed_input = contiguous(x.detach());
+  const bool last = has_channels_last(x);
+  Tensor y = empty_image(op.tape(), with_places(x, places), x.dtype(), last);
+  const Tensor packed_input = last ? x.detach() : contiguous(x.detach());
   pointwise(Pointwise::Form::fused, {&packed_input}, {&y});
   const bool adds = std::string_view(name) != "upsample_nearest";
-  return op.done(y, [before = x.sizes(), adds](BackwardCall& b) {
-    const Tensor grad = contiguous(b.grad());
+  return op.done(y, [before = x.sizes(), adds, last](BackwardCall& b) {
+    const Tensor grad = in_format(b.grad(), last);
     Tensor gradient = adds ? zeros(b.tape, before, grad.dtype()) : b.tape.empty(before, grad.dtype());
+    if (last) gradient.impl()->strides = channels_last_strides(before);
     pointwise(Pointwise::Form::fused, {&grad}, {&gradient});
     b.give(0, std::move(gradient));
   });

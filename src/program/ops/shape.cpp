@@ -73,12 +73,12 @@ Dims strides_without(const Dims& sizes, int at) {
   return strides;
 }
 
-/// Kernels of cat (cat_out_cuda): one batched copy of inputs of one type in up to four dimensions, else input by input a copy into its
-/// part of the result, a view of these strides.
-void launch_cat(Tape& tape, const Tensor& y, const Dims& strides, const std::vector<Tensor>& inputs) {
+/// Kernels of cat (cat_out_cuda) of `rank` dimensions: one batched copy of inputs of one type in up to four dimensions, else input by input
+/// a copy into its part of the result, a view of these strides.
+void launch_cat(Tape& tape, const Tensor& y, int rank, const Dims& strides, const std::vector<Tensor>& inputs) {
   constexpr int kMostDimensions = 4;
   const bool one_type = std::all_of(inputs.begin(), inputs.end(), [&](const Tensor& input) { return input.dtype() == y.dtype(); });
-  if (inputs.size() > 1 && one_type && y.rank() <= kMostDimensions) return concatenate(y, inputs);
+  if (inputs.size() > 1 && one_type && rank <= kMostDimensions) return concatenate(y, inputs);
   for (const Tensor& input : inputs)
     if (input.elements() > 0) copy_into(tape.view(y, input.sizes(), strides), input);
 }
@@ -270,7 +270,8 @@ Tensor stack(const std::vector<Tensor>& tensors, int dimension) {
   for (const Tensor& tensor : tensors) inputs.push_back(&tensor);
   Op op("stack", inputs);
   Tensor y = op.output(sizes, first.dtype());
-  launch_cat(op.tape(), y, strides_without(sizes, at), tensors);
+  // stack is cat in a dimension that its tensors have, whose result is split there; only behind the last are they unsqueezed first.
+  launch_cat(op.tape(), y, std::max(first.rank(), at + 1), strides_without(sizes, at), tensors);
   return op.done(y, [at, part = first.sizes(), count = tensors.size()](BackwardCall& b) {  // unbind of the gradient
     Dims strides;
     for (int i = 0; i <= part.rank(); ++i)
@@ -293,7 +294,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int dimension) {
   }
   Op op("cat", inputs);
   Tensor y = op.output(sizes, type);
-  launch_cat(op.tape(), y, y.strides(), tensors);
+  launch_cat(op.tape(), y, y.rank(), y.strides(), tensors);
   std::vector<Dims> parts;
   for (const Tensor& tensor : tensors) parts.push_back(tensor.sizes());
   return op.done(y, [parts = std::move(parts)](BackwardCall& b) {  // narrow of the gradient
