@@ -267,6 +267,22 @@ Value Torch::make_parameter(Tensor tensor, bool trains) {
   return Value(made);
 }
 
+namespace {
+
+/// The tensors of what a module returns, within tuples, lists and dictionaries, as wrappers' hooks find them (tree_flatten).
+void collect_tensors(Interpreter& i, const Value& value, std::vector<Value>& found) {
+  const Interpreter::Depth deeper(i);
+  i.step();
+  if (Torch::is_tensor(value)) found.push_back(value);
+  if (const auto* several = value.as<SequenceObject>())
+    for (const Value& each : several->items) collect_tensors(i, each, found);
+  if (const auto* named = value.as<DictionaryObject>(); named != nullptr && !named->is_set)
+    for (const auto& entry : named->entries())
+      if (entry.key.is_bound()) collect_tensors(i, entry.value, found);
+}
+
+}  // namespace
+
 /// Module.__call__: its frames hold the arguments until forward has returned; hooks of wrappers see and may replace the tensors among them.
 Value Torch::call_module(Bound& a) {
   ModuleState& own = state(a[0]);
@@ -290,10 +306,7 @@ Value Torch::call_module(Bound& a) {
   Value result = i_.call(forward, CallArguments{a.rest, a.keyword_rest});
   if (!own.module->post_forward.empty()) {
     std::vector<Value> outputs;
-    if (is_tensor(result)) outputs.push_back(result);
-    if (const auto* several = result.as<SequenceObject>())
-      for (const Value& each : several->items)
-        if (is_tensor(each)) outputs.push_back(each);
+    collect_tensors(i_, result, outputs);
     std::vector<Tensor*> seen;
     for (const Value& each : outputs) seen.push_back(&each.as<TensorObject>()->tensor);
     call.done(seen);

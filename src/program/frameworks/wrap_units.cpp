@@ -116,7 +116,32 @@ std::vector<Module*> units_by_size(Module& root, std::int64_t least) {
   return units;
 }
 
-std::vector<Module*> layer_modules(const Model& model, Module& root) { return layers_of_class(model, root, {}); }
+namespace {
+
+/// Modules of the outermost lists of a model that is told by its own code: its blocks.
+void add_listed(Module& module, std::vector<Module*>& found) {
+  for (const auto& child : module.children) {
+    if (module.type == "ModuleList" && !child->all_parameters().empty())
+      found.push_back(child.get());
+    else
+      add_listed(*child, found);
+  }
+}
+
+std::vector<Module*> listed_modules(Module& root) {
+  std::vector<Module*> found;
+  add_listed(root, found);
+  if (found.empty())
+    refuse("the code has no ModuleList, whose modules would be FSDP's units", "fsdp.units",
+           "the class of its blocks, a path such as 'blocks.*', or none");
+  return found;
+}
+
+}  // namespace
+
+std::vector<Module*> layer_modules(const Model& model, Module& root) {
+  return model.source ? listed_modules(root) : layers_of_class(model, root, {});
+}
 
 std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, const std::vector<std::string>& entries) {
   std::vector<std::vector<Module*>> units;

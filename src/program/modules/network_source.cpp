@@ -14,8 +14,8 @@ void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
   };
   require(s.framework == "transformers", "the training loop of '" + s.framework + "'", "framework",
           "transformers, whose loop on one device and under DDP is plain PyTorch's");
-  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp, "'" + std::string(name_of(s.data_parallel)) + "'",
-          "data_parallel", "none or ddp");
+  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || s.data_parallel == DataParallel::fsdp2,
+          "'" + std::string(name_of(s.data_parallel)) + "'", "data_parallel", "none, ddp or fsdp2");
   require(s.compile == Strategy::Compile::no, "torch.compile", "compile", "none");
   const bool recomputes = s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic;
   require(!recomputes || !own, "recomputation by the framework", "recompute", "none");

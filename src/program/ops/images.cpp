@@ -18,9 +18,7 @@ Dims channels_last_strides(const Dims& sizes) {
 }
 
 /// suggest_memory_format: whether an image's channels are neighbours in memory, which most operators of images leave so.
-bool has_channels_last(const Tensor& x) {
-  return x.rank() == 4 && !x.is_contiguous() && x.strides() == channels_last_strides(x.sizes());
-}
+bool has_channels_last(const Tensor& x) { return x.rank() == 4 && !x.is_contiguous() && x.strides() == channels_last_strides(x.sizes()); }
 
 Tensor empty_image(Tape& tape, const Dims& sizes, DType type, bool channels_last) {
   Tensor made = tape.empty(sizes, type);
