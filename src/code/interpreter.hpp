@@ -52,7 +52,12 @@ class Interpreter {
   Value global(const std::string& name);
   const std::unordered_map<Symbol, Value>& globals() const { return main_->globals; }
   /// The limit of steps holds from here on anew.
-  void start_counting() { steps_ = 0; }
+  void start_counting() {
+    steps_ = 0;
+    ++runs_;
+  }
+  /// How often that was.
+  std::int64_t runs() const { return runs_; }
   /// Calls with Python's exceptions turned into Error.
   Value call_from_outside(const Value& function, CallArguments arguments);
   /// A value on a command line, as Python writes it: 12, 1e-5, True, None, "text", [1, 2].
@@ -229,7 +234,7 @@ class Interpreter {
   Frame* frame_ = nullptr;
   std::vector<Value> handled_;  ///< exceptions whose handlers run
   int import_guards_ = 0;       ///< blocks that catch what an import of nothing raises
-  std::int64_t steps_ = 0;
+  std::int64_t steps_ = 0, runs_ = 0;
   int calls_ = 0, depth_ = 0;
   Place place_;                          ///< what ran last
   const TextModule* running_ = nullptr;  ///< in whose text that is

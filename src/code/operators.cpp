@@ -386,6 +386,8 @@ Value Interpreter::compared(Operator op, const Value& a, const Value& b) {
     default:
       break;
   }
+  for (const Value* side : {&a, &b})
+    if (const auto* library = side->as<NamespaceObject>(); library != nullptr && !library->known) foreign(*library);
   if (torch_->is_tensor(a) || torch_->is_tensor(b)) return torch_->compared(op, a, b);
   return Value::boolean(compare(op, a, b));
 }

@@ -77,7 +77,7 @@ std::string difference(const StepProgram& a, const StepProgram& b) {
   for (std::size_t i = 0; i < std::max(left.size(), right.size()); ++i) {
     if (i < left.size() && i < right.size() && without_label(left[i]) == without_label(right[i])) continue;
     std::string told = "line " + std::to_string(i) + " of " + std::to_string(left.size()) + " and " + std::to_string(right.size()) + "\n";
-    for (std::size_t at = i < 6 ? 0 : i - 6; at < i + 8; ++at) {
+    for (std::size_t at = i < 4 ? 0 : i - 4; at < i + 5; ++at) {
       told += (at < left.size() ? left[at] : std::string("(end)")) + "\n";
       told += "          | " + (at < right.size() ? right[at] : std::string("(end)")) + "\n";
     }
@@ -107,30 +107,65 @@ std::string compared(const std::string& config, const Options& options, const st
   return difference(program_of(ours, options, cluster), program_of(theirs, options, cluster));
 }
 
-TEST(Transformers, Llama) {
+const Options kUsual = {{"seq_len", "128"}, {"micro_batch", "2"}};
+
+/// What a decoder is made of, small.
+std::string decoder(const std::string& type, const std::string& architecture, const std::string& more = {}) {
+  return R"({"architectures": [")" + architecture + R"("], "model_type": ")" + type +
+         R"(", "hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 3, "num_attention_heads": 8, "vocab_size": 1000,
+    "max_position_embeddings": 512)" + (more.empty() ? "" : ", " + more) + "}";
+}
+
+void expect_equal(const std::string& config, const std::vector<std::pair<Options, const char*>>& runs) {
   if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
-  const std::string config = R"({"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 256, "intermediate_size": 512,
-    "num_hidden_layers": 3, "num_attention_heads": 8, "num_key_value_heads": 4, "vocab_size": 1000, "max_position_embeddings": 512})";
-  const std::vector<std::pair<Options, const char*>> runs = {
-      {{}, "1xh100-sxm"},
-      {{{"attention", "eager"}}, "1xh100-sxm"},
-      {{{"precision", "fp32"}}, "1xh100-sxm"},
-      {{{"precision", "bf16"}}, "1xh100-sxm"},
-      {{{"precision", "amp-fp16"}}, "1xh100-sxm"},
-      {{{"recompute", "full"}}, "1xh100-sxm"},
-      {{{"recompute", "full"}, {"attention", "eager"}}, "1xh100-sxm"},
-      {{{"data_parallel", "ddp"}}, "4xh100-sxm"},
-      {{{"data_parallel", "ddp"}, {"recompute", "full"}}, "2xh100-sxm"},
-      {{{"grad_accum", "3"}}, "1xh100-sxm"},
-  };
   for (const auto& [options, cluster] : runs) {
     Options all = options;
-    all.insert(all.end(), {{"seq_len", "128"}, {"micro_batch", "2"}});
+    all.insert(all.end(), kUsual.begin(), kUsual.end());
     std::string name;
     for (const auto& [key, value] : options) name += key + "=" + value + " ";
-    EXPECT_EQ(compared(config, all, cluster), "") << name;
+    EXPECT_EQ(compared(config, all, cluster), "") << config << " " << name;
   }
 }
+
+const std::vector<std::pair<Options, const char*>> kAll = {
+    {{}, "1xh100-sxm"},
+    {{{"attention", "eager"}}, "1xh100-sxm"},
+    {{{"precision", "fp32"}}, "1xh100-sxm"},
+    {{{"precision", "pure-bf16"}}, "1xh100-sxm"},
+    {{{"precision", "amp-fp16"}}, "1xh100-sxm"},
+    {{{"recompute", "full"}}, "1xh100-sxm"},
+    {{{"recompute", "full"}, {"attention", "eager"}}, "1xh100-sxm"},
+    {{{"recompute", "full"}, {"recompute_reentrant", "true"}}, "1xh100-sxm"},
+    {{{"data_parallel", "ddp"}}, "4xh100-sxm"},
+    {{{"data_parallel", "ddp"}, {"recompute", "full"}}, "2xh100-sxm"},
+    {{{"grad_accum", "3"}}, "1xh100-sxm"},
+};
+
+TEST(Transformers, Llama) { expect_equal(decoder("llama", "LlamaForCausalLM", R"("num_key_value_heads": 4)"), kAll); }
+
+const std::vector<std::pair<Options, const char*>> kSome = {
+    {{}, "1xh100-sxm"},
+    {{{"attention", "eager"}, {"recompute", "full"}}, "1xh100-sxm"},
+    {{{"precision", "pure-bf16"}}, "1xh100-sxm"},
+    {{{"data_parallel", "ddp"}, {"precision", "fp32"}}, "2xh100-sxm"},
+};
+
+TEST(Transformers, Mistral) { expect_equal(decoder("mistral", "MistralForCausalLM", R"("num_key_value_heads": 4)"), kSome); }
+TEST(Transformers, Qwen2) { expect_equal(decoder("qwen2", "Qwen2ForCausalLM", R"("num_key_value_heads": 4)"), kSome); }
+TEST(Transformers, Qwen3) { expect_equal(decoder("qwen3", "Qwen3ForCausalLM", R"("num_key_value_heads": 4, "head_dim": 64)"), kSome); }
+TEST(Transformers, Gemma) { expect_equal(decoder("gemma", "GemmaForCausalLM", R"("num_key_value_heads": 1, "head_dim": 64)"), kSome); }
+TEST(Transformers, Gemma2) {
+  expect_equal(decoder("gemma2", "Gemma2ForCausalLM", R"("num_key_value_heads": 4, "head_dim": 64, "sliding_window": 64)"),
+               {{{{"attention", "eager"}}, "1xh100-sxm"}, {{{"attention", "eager"}, {"recompute", "full"}}, "1xh100-sxm"}});
+}
+TEST(Transformers, Gemma3) {
+  expect_equal(decoder("gemma3_text", "Gemma3ForCausalLM", R"("num_key_value_heads": 4, "head_dim": 64, "sliding_window": 64)"), kSome);
+}
+TEST(Transformers, Olmo2) { expect_equal(decoder("olmo2", "Olmo2ForCausalLM"), kSome); }
+TEST(Transformers, Granite) { expect_equal(decoder("granite", "GraniteForCausalLM"), kSome); }
+TEST(Transformers, SmolLM3) { expect_equal(decoder("smollm3", "SmolLM3ForCausalLM", R"("num_key_value_heads": 4, "pad_token_id": 0)"), kSome); }
+TEST(Transformers, GptNeoX) { expect_equal(decoder("gpt_neox", "GPTNeoXForCausalLM"), kSome); }
+TEST(Transformers, Bert) { expect_equal(decoder("bert", "BertForMaskedLM"), kSome); }
 
 }  // namespace
 }  // namespace plimsoll::code

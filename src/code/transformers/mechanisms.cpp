@@ -1,6 +1,8 @@
 #include "code/transformers/mechanisms.hpp"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "code/torch/torch.hpp"
 #include "code/transformers/experts.hpp"
@@ -138,11 +140,38 @@ Value ask_whether_all(Interpreter& i, Bound& a) {
 
 // ---- the rest -------------------------------------------------------------------------------------------------------
 
-/// What runs from here on is the loss.
-Value loss_begins(Interpreter& i, Bound&) {
-  program::Tape& tape = i.torch().tape_of(i.text("cuda"));
-  if (&tape != &i.host_tape()) tape.phase(Phase::loss);
-  return Value::none();
+// ---- where the loss begins --------------------------------------------------------------------------------------------
+
+/// Marks once in every forward that what runs from here on is the loss.
+class LossMark {
+ public:
+  void operator()(Interpreter& i) {
+    program::Tape& tape = i.torch().tape_of(i.text("cuda"));
+    if (&tape == &i.host_tape() || std::exchange(run_, i.runs()) == i.runs()) return;
+    tape.phase(Phase::loss);
+  }
+
+ private:
+  std::int64_t run_ = -1;
+};
+
+/// loss_function begins it, or a loss that a model calls by itself.
+void define_loss_mark(Interpreter& i) {
+  const auto mark = std::make_shared<LossMark>();
+  i.library("plimsoll").attributes[i.symbol("loss_begins")] = i.native("plimsoll.loss_begins", "", [mark](Interpreter& inner, Bound&) {
+    (*mark)(inner);
+    return Value::none();
+  });
+  for (const char* name : {"cross_entropy", "mse_loss", "binary_cross_entropy_with_logits", "nll_loss", "ctc_loss"}) {
+    auto& functions = i.library("torch.nn.functional").attributes;
+    const auto known = functions.find(i.symbol(name));
+    if (known == functions.end()) continue;
+    known->second = i.native(std::string("torch.nn.functional.") + name, "*args, **kwargs",
+                             [mark, loss = known->second](Interpreter& inner, Bound& a) {
+                               (*mark)(inner);
+                               return inner.call(loss, CallArguments{a.rest, a.keyword_rest});
+                             });
+  }
 }
 
 Value renames_attributes(Interpreter& i, Bound& a) {
@@ -168,7 +197,6 @@ constexpr LibraryRow kRows[] = {
     {"mask", "kind, attention, embeddings, positions, width, may_skip", mask},
     {"find_packed", "position_ids", find_packed},
     {"ask_whether_all", "tensor", ask_whether_all},
-    {"loss_begins", "", loss_begins},
     {"renames_attributes", "type", renames_attributes},
     {"class_property", "function", class_property},
     {"imported", "module, name", imported},
@@ -181,6 +209,7 @@ void define_transformers(Interpreter& i) {
   for (const LibraryRow& row : kRows)
     library.attributes[i.symbol(row.name)] = i.native(std::string("plimsoll.") + row.name, row.signature, row.run);
   define_experts(i);
+  define_loss_mark(i);
   for (const ModuleText& each : transformers_texts()) i.put_over(each.module, each.text);
   const Value absent = i.native("is_available", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::boolean(false); });
   i.set_rule([absent](const std::string& path, const std::string& name) {

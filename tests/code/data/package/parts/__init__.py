@@ -1,0 +1,2 @@
+from .inner import depth
+from .inner.names import *

@@ -1,0 +1,3 @@
+from ..shared import base
+
+depth = base + 1

@@ -1,0 +1,10 @@
+from dataclasses import dataclass
+
+from .utils.generic import ModelOutput
+
+
+@dataclass
+class LanguageModelOutput(ModelOutput):
+    loss: object = None
+    logits: object = None
+    hidden_states: object = None

@@ -1,0 +1,3 @@
+from . import logging
+from .auto_docstring import auto_docstring
+from .generic import ModelOutput
