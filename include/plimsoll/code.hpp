@@ -29,6 +29,7 @@ struct PackageModel {
   std::string where;         ///< names it in messages
   std::string model_type;    ///< where there is no config
   std::string class_name = {};  ///< empty: of config.json's architectures, else the first task that the type has a class for
+  std::string folder = {};      ///< where config.json lies: code of the model's own beside it (auto_map) is read there
 };
 
 /// "12,name=value,…" as it stands behind --args. Throws Error: what is no pair.

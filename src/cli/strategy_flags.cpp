@@ -72,6 +72,7 @@ Model packaged_model(const Arguments& arguments) {
   if (is_folder || std::filesystem::exists(model) || model.ends_with(".json")) {
     package.where = is_folder ? model + "/config.json" : model;
     package.config = read_file(package.where);
+    package.folder = std::filesystem::absolute(package.where).parent_path().string();
   } else {
     package.model_type = model;
   }

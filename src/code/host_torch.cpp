@@ -65,12 +65,6 @@ def is_scripting():
 )py";
 
 constexpr const char* kTorch = R"py(
-def get_default_dtype():
-    import torch
-
-    return torch.float32
-
-
 def compile(function=None, **options):
     from plimsoll import refuse
 
@@ -171,6 +165,8 @@ void define_host_torch(Interpreter& i) {
     i.put_over(module, text);
   NamespaceObject& torch = i.library("torch");
   torch.attributes[i.symbol("finfo")] = i.native("torch.finfo", "type=", finfo);
+  torch.attributes[i.symbol("get_default_dtype")] = i.native(
+      "torch.get_default_dtype", "", [](Interpreter& inner, Bound&) { return inner.torch().type_value(inner.torch().default_type); });
   torch.attributes[i.symbol("iinfo")] = i.native("torch.iinfo", "type", iinfo);
   torch.attributes[i.symbol("is_grad_enabled")] =
       i.native("torch.is_grad_enabled", "", [](Interpreter& inner, Bound&) { return Value::boolean(inner.torch().grad_enabled()); });

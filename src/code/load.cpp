@@ -144,7 +144,7 @@ Model model_of_code(const CodeModel& code) {
   model.blocks.push_back(code::build_class(code)->block());
   model.assumed.push_back(
       "loop: loss = model(inputs), backward, optimizer.step(), zero_grad(); nothing of what forward returns but the loss outlives it");
-  model.source = code::make_source({[code](const program::RunOptions&) { return code::build_class(code); }, std::move(inputs)});
+  model.source = code::make_source({[code](const program::RunOptions&, DType) { return code::build_class(code); }, std::move(inputs)});
   return model;
 }
 

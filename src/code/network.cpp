@@ -1,6 +1,7 @@
 #include "code/network.hpp"
 
 #include <algorithm>
+#include <map>
 #include <unordered_map>
 
 #include "code/torch/torch.hpp"
@@ -19,7 +20,7 @@ bool is_floating(DType type) { return type == DType::fp32 || type == DType::fp64
 
 }  // namespace
 
-std::unique_ptr<program::Module> BuiltModule::tree(DType type, bool keeps_buffers, Tape& tape) {
+std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
   Torch& torch = interpreter_->torch();
   auto root = std::make_unique<program::Module>();
   const auto typed = [type](DType own) { return is_floating(own) && type != DType::fp32 ? type : own; };
@@ -47,7 +48,7 @@ std::unique_ptr<program::Module> BuiltModule::tree(DType type, bool keeps_buffer
       const Tensor& tensor = torch.tensor(buffer.value);
       module->buffers.push_back(
           {.name = interpreter_->names().text(buffer.name), .sizes = tensor.sizes(),
-           .type = keeps_buffers ? tensor.dtype() : typed(tensor.dtype()), .tensor = {}});
+           .type = typed(tensor.dtype()), .tensor = {}});
     }
   }
   for (program::Module* module : root->all_modules()) module->label = tape.intern(module->path);
@@ -184,14 +185,24 @@ class CodeSource final : public program::NetworkSource {
   explicit CodeSource(Recipe recipe) : recipe_(std::move(recipe)), inputs_(recipe_.inputs) {}
 
   std::unique_ptr<program::Module> modules(DType type, Tape& tape) const override {
-    return recipe_.build({})->tree(type, recipe_.of_transformers, tape);
+    // transformers makes its modules under torch.set_default_dtype(type): what asked for a type of its own keeps it.
+    return recipe_.build({}, type)->tree(recipe_.of_transformers ? DType::fp32 : type, tape);
   }
 
   std::unique_ptr<program::Network> network(const program::RunOptions& options, program::Module& root, Tape& tape) const override {
-    return std::make_unique<CodeNetwork>(recipe_.build(options), inputs_, options, root, tape);
+    return std::make_unique<CodeNetwork>(recipe_.build(options, type_of(root)), inputs_, options, root, tape);
   }
 
   bool is_of_transformers() const override { return recipe_.of_transformers; }
+
+  /// What its parameters were made in: most of them.
+  static DType type_of(program::Module& root) {
+    std::map<DType, std::size_t> counts;
+    for (const auto& parameter : root.all_parameters())
+      if (is_floating(parameter->type)) ++counts[parameter->type];
+    const auto most = std::max_element(counts.begin(), counts.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    return most == counts.end() ? DType::fp32 : most->first;
+  }
 
   Batch batch(const Strategy& strategy, Tape& tape) const override {
     Batch made;

@@ -31,8 +31,8 @@ class BuiltModule {
 
   Interpreter& interpreter() { return *interpreter_; }
   const Value& module() const { return module_; }
-  /// What wrappers see of it: the tree of its modules, in `type` where that is not fp32; buffers stay as they are made where `keeps`.
-  std::unique_ptr<program::Module> tree(DType type, bool keeps_buffers, program::Tape& tape);
+  /// What wrappers see of it: the tree of its modules, what is fp32 in `type`, as Module.to(type) leaves it.
+  std::unique_ptr<program::Module> tree(DType type, program::Tape& tape);
   /// Makes its modules those of a tree as `tree` gives it, whose tensors are on the device.
   void bind(program::Module& root, program::Tape& tape);
   /// Its parameters as a block of a Model, a module's own ones an operator.
@@ -45,8 +45,8 @@ class BuiltModule {
 
 /// How a network comes from texts.
 struct Recipe {
-  /// Reads the texts and makes the module. Throws Error: see model_of_code.
-  std::function<std::unique_ptr<BuiltModule>(const program::RunOptions& options)> build;
+  /// Reads the texts and makes the module; one of transformers with `type` as torch's default. Throws Error: see model_of_code.
+  std::function<std::unique_ptr<BuiltModule>(const program::RunOptions& options, DType type)> build;
   std::vector<Input> inputs;
   bool of_transformers = false;
 };

@@ -216,6 +216,15 @@ TEST(Packages, ConfigurationsAreRun) {
   EXPECT_EQ(built(R"({"model_type": "tiny-sister"})").architecture, "TinyForCausalLM");
 }
 
+TEST(Packages, CodeBesideAConfiguration) {
+  const std::string folder = std::string(PLIMSOLL_SOURCE_DIR) + "/tests/code/data/package/own";
+  const Model model = model_of_package({kFolder, read(folder + "/config.json"), "config.json", {}, {}, folder});
+  // Embedding 100 x 16, a head of its own, and nothing between.
+  EXPECT_EQ(model.parameters(), 2 * 100 * 16);
+  EXPECT_EQ(model.architecture, "OwnForCausalLM");
+  EXPECT_GT(program::asked(program_of(model, {}, "1xh100-sxm")).launches, 20);
+}
+
 TEST(Packages, BadInputIsToldByName) {
   const auto error_of = [](const PackageModel& package) -> std::string {
     try {

@@ -23,7 +23,7 @@ Value linspace(Interpreter& i, Bound& a) {
   const std::int64_t steps = i.whole(a[2], "steps");
   if (steps < 0 || static_cast<double>(steps) > kMostNumbers) torch_of(i).wrong_shape("number of steps must be non-negative");
   const Value made =
-      torch_of(i).wrap(program::arange(torch_of(i).tape_of(a[4]), steps, a.has(3) ? torch_of(i).type_of(a[3]) : DType::fp32));
+      torch_of(i).wrap(program::arange(torch_of(i).tape_of(a[4]), steps, a.has(3) ? torch_of(i).type_of(a[3]) : torch_of(i).default_type));
   std::vector<double> values;
   constexpr std::int64_t kMost = 1 << 14;
   if (steps > kMost) return made;
@@ -38,7 +38,7 @@ Value linspace(Interpreter& i, Bound& a) {
 Value eye(Interpreter& i, Bound& a) {
   const std::int64_t rows = i.whole(a[0], "n"), columns = a.has(1) ? i.whole(a[1], "m") : rows;
   const Dims sizes = torch_of(i).checked({rows, columns});
-  Tensor made = program::zeros(torch_of(i).tape_of(a[3]), sizes, a.has(2) ? torch_of(i).type_of(a[2]) : DType::fp32);
+  Tensor made = program::zeros(torch_of(i).tape_of(a[3]), sizes, a.has(2) ? torch_of(i).type_of(a[2]) : torch_of(i).default_type);
   const Tensor diagonal = made.tape().view(made, {std::min(rows, columns)}, {columns + 1});
   program::in_place(diagonal, {});
   return torch_of(i).wrap(std::move(made));

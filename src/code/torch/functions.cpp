@@ -59,7 +59,7 @@ Value arange(Interpreter& i, Bound& a) {
   const double count = std::ceil((end - start) / step);
   if (!(count >= 0 && count < 0x1p48)) of(i).wrong_shape("upper bound and lower bound inconsistent with step sign");
   const bool whole = a[0].is_integer() && (!a.has(1) || a[1].is_integer()) && (!a.has(2) || a[2].is_integer());
-  const DType type = a.has(3) ? of(i).type_of(a[3]) : whole ? DType::int64 : DType::fp32;
+  const DType type = a.has(3) ? of(i).type_of(a[3]) : whole ? DType::int64 : of(i).default_type;
   Value made = of(i).wrap(program::arange(of(i).tape_of(a[4]), static_cast<std::int64_t>(count), type));
   std::vector<double> values;
   constexpr double kMost = 1 << 14;
@@ -79,14 +79,14 @@ template <bool kZeros, bool kKernel, int kNumber = -1>
 Value made(Interpreter& i, Bound& a) {
   const std::vector<Value> given = a.has(0) ? std::vector<Value>{a[0]} : a.rest;
   Tensor tensor =
-      filled_like(i, of(i).sizes_of(given, "sizes"), a.has(1) ? of(i).type_of(a[1]) : DType::fp32, of(i).tape_of(a[2]), kZeros, kKernel);
+      filled_like(i, of(i).sizes_of(given, "sizes"), a.has(1) ? of(i).type_of(a[1]) : of(i).default_type, of(i).tape_of(a[2]), kZeros, kKernel);
   if (a.has(3)) tensor.set_requires_grad(i.truth(a[3]));
   Value result = of(i).wrap(std::move(tensor));
   return kNumber < 0 ? result : of(i).follow_filled(std::move(result), kNumber);
 }
 
 Value full(Interpreter& i, Bound& a) {
-  const DType own = a[1].is_boolean() ? DType::boolean : a[1].is_integer() ? DType::int64 : DType::fp32;
+  const DType own = a[1].is_boolean() ? DType::boolean : a[1].is_integer() ? DType::int64 : of(i).default_type;
   Value made =
       of(i).wrap(filled_like(i, of(i).sizes_of(a[0], "sizes"), a.has(2) ? of(i).type_of(a[2]) : own, of(i).tape_of(a[3]), false, true));
   return a[1].is_number() ? of(i).follow_filled(std::move(made), a[1].as_real()) : made;
@@ -118,12 +118,12 @@ Value tensor(Interpreter& i, Bound& a) {
     of(i).check_rank(static_cast<int>(sizes.size()));
     if (sequence->items.empty()) break;
     for (const Value& each : sequence->items)
-      if (each.is_real()) type = DType::fp32;
+      if (each.is_real()) type = of(i).default_type;
     const Value next = sequence->items.front();
     inner = next;
   }
   if (Torch::is_tensor(inner)) i.unknown("a tensor of what other tensors hold");
-  if (inner.is_real()) type = DType::fp32;
+  if (inner.is_real()) type = of(i).default_type;
   if (inner.is_boolean()) type = DType::boolean;
   program::Tape& tape = of(i).tape_of(a[2]);
   Tensor made = tape.empty(of(i).checked(std::move(sizes)), a.has(1) ? of(i).type_of(a[1]) : type);

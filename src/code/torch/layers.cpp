@@ -29,7 +29,7 @@ void add_parameter(Interpreter& i, ModuleState& state, const char* name, std::ve
   for (const std::int64_t size : sizes)
     if (size < 0) of(i).wrong_shape("Trying to create tensor with negative dimension " + std::to_string(size));
   const Dims checked = of(i).checked(std::move(sizes));
-  Tensor made = of(i).host().empty(checked, type.is_bound() && !type.is_none() ? of(i).type_of(type) : DType::fp32);
+  Tensor made = of(i).host().empty(checked, type.is_bound() && !type.is_none() ? of(i).type_of(type) : of(i).default_type);
   state.parameters.emplace_back(i.symbol(name), of(i).make_parameter(std::move(made)));
 }
 

@@ -37,7 +37,7 @@ Tensor host_tensor(Interpreter& i, std::vector<std::int64_t> sizes, const Value&
 
 void add_parameter(Interpreter& i, ModuleState& state, const char* name, bool exists, std::vector<std::int64_t> sizes, const Value& type) {
   state.parameters.emplace_back(i.symbol(name),
-                                exists ? torch_of(i).make_parameter(host_tensor(i, std::move(sizes), type, DType::fp32)) : Value::none());
+                                exists ? torch_of(i).make_parameter(host_tensor(i, std::move(sizes), type, torch_of(i).default_type)) : Value::none());
 }
 
 // ---- convolutions ---------------------------------------------------------------------------------------------------------
@@ -112,7 +112,7 @@ Value batch_norm_init(Interpreter& i, Bound& a) {
   add_parameter(i, state, "weight", true, {channels}, a[7]);
   add_parameter(i, state, "bias", true, {channels}, a[7]);
   for (const char* name : {"running_mean", "running_var"})
-    state.buffers.push_back({i.symbol(name), torch_of(i).wrap(host_tensor(i, {channels}, a[7], DType::fp32)), true});
+    state.buffers.push_back({i.symbol(name), torch_of(i).wrap(host_tensor(i, {channels}, a[7], torch_of(i).default_type)), true});
   state.buffers.push_back({i.symbol("num_batches_tracked"), torch_of(i).wrap(host_tensor(i, {}, {}, DType::int64)), true});
   return Value::none();
 }

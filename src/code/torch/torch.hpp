@@ -119,6 +119,8 @@ class Torch {
   /// What both tapes record of gradients.
   void enable_grad(bool yes);
   bool grad_enabled() const { return host_.grad_enabled; }
+  /// torch.set_default_dtype: the type of floating tensors that are made without one.
+  DType default_type = DType::fp32;
 
   Interpreter& interpreter() { return i_; }
 

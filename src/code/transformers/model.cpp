@@ -73,13 +73,16 @@ class Builder {
     interpreter_->add_package(open_package(package.package));
     define_transformers(*interpreter_);
     json_ = parsed(package);
+    if (json_.contains("auto_map") && !package.folder.empty()) interpreter_->add_package(open_folder(package.folder));
     make_config(options);
     find_class();
   }
 
-  std::unique_ptr<BuiltModule> build() {
+  std::unique_ptr<BuiltModule> build(DType type = DType::fp32) {
     Interpreter& i = *interpreter_;
+    i.torch().default_type = type;
     Value model = i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "made"), {{class_, config_}, {}});
+    i.torch().default_type = DType::fp32;
     return std::make_unique<BuiltModule>(std::move(interpreter_), std::move(model));
   }
 
@@ -120,7 +123,20 @@ class Builder {
     return i.call_from_outside(i.builtin("getattr"), {{of, i.text(name), Value::none()}, {}});
   }
 
-  void make_config(const program::RunOptions& options) {
+  /// The model's own class that auto_map names ("modeling_own.OwnForCausalLM"); unbound where it names none.
+  Value own_class(const char* kind) {
+    if (package_.folder.empty() || !json_.contains("auto_map")) return {};
+    const Json& map = json_["auto_map"];
+    if (!map.is_object() || !map.contains(kind) || !map[kind].is_string()) return {};
+    std::string reference = map[kind].get<std::string>();
+    if (const std::size_t behind = reference.find("--"); behind != std::string::npos) reference.erase(0, behind + 2);
+    const std::size_t dot = reference.rfind('.');
+    if (dot == std::string::npos || dot == 0) fail("'" + reference + "' of auto_map is no MODULE.CLASS", package_.where);
+    return interpreter_->imported_or_fail(reference.substr(0, dot), reference.substr(dot + 1));
+  }
+
+  Value configuration_class() {
+    if (Value own = own_class("AutoConfig"); own.is_bound()) return own;
     Interpreter& i = *interpreter_;
     const Value find = i.imported_or_fail("transformers.models.auto.auto_factory", "config_class");
     const Value names = i.imported_or_fail("transformers.models.auto.auto_factory", "CONFIG_MAPPING_NAMES");
@@ -129,7 +145,12 @@ class Builder {
       if (entry.key.is_bound()) types.push_back(i.words(entry.key, "model types"));
     if (std::find(types.begin(), types.end(), model_type()) == types.end())
       fail("has no model type '" + model_type() + "'", package_.package, suggest(model_type(), types));
-    const Value type = i.call_from_outside(find, {{i.text(model_type())}, {}});
+    return i.call_from_outside(find, {{i.text(model_type())}, {}});
+  }
+
+  void make_config(const program::RunOptions& options) {
+    Interpreter& i = *interpreter_;
+    const Value type = configuration_class();
     CallArguments arguments;
     for (const auto& [name, value] : json_.items())
       if (!package_.config.empty()) arguments.keywords.emplace_back(i.symbol(name), value_of(i, value, package_.where));
@@ -139,8 +160,25 @@ class Builder {
     (void)i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "without_cache"), {{config_}, {}});
   }
 
+  bool find_own_class() {
+    static constexpr std::pair<const char*, Model::Task> kKinds[] = {{"AutoModelForCausalLM", Model::Task::causal_lm},
+                                                                     {"AutoModelForSeq2SeqLM", Model::Task::seq2seq},
+                                                                     {"AutoModelForMaskedLM", Model::Task::masked_lm},
+                                                                     {"AutoModelForSequenceClassification", Model::Task::classification},
+                                                                     {"AutoModelForImageClassification", Model::Task::image_classification}};
+    for (const auto& [kind, task] : kKinds) {
+      if (Value own = own_class(kind); own.is_bound()) {
+        class_ = std::move(own);
+        task_ = task;
+        return true;
+      }
+    }
+    return false;
+  }
+
   /// The class that config.json names; else the type's own of the first task it has one for.
   void find_class() {
+    if (find_own_class()) return;
     Interpreter& i = *interpreter_;
     std::vector<std::string> wanted;
     if (!package_.class_name.empty()) {
@@ -232,7 +270,7 @@ Model model_of_package(const PackageModel& package) {
     model.assumed.push_back("images: 224 by 224, which the configuration does not say");
   model.assumed.push_back("code: " + model.architecture + " as " + package.package + " has it, its weights not initialised, its cache off");
   model.blocks.push_back(builder.build()->block());
-  model.source = code::make_source({[package](const program::RunOptions& options) { return code::Builder(package, options).build(); },
+  model.source = code::make_source({[package](const program::RunOptions& options, DType type) { return code::Builder(package, options).build(type); },
                                     std::move(inputs), true});
   return model;
 }
