@@ -39,7 +39,7 @@ def types_of(package):
 
 def played(program, package, model_type, seconds, extra):
     """The outcome of one type: seconds it took, and the refusal, or None."""
-    line = [program, "estimate", model_type, "--code", package, "--on", "1xh100-sxm", "--seq", "64", "--micro-batch", "1", *extra]
+    line = [program, "estimate", model_type, "--code", package, "--on", "1xh200", "--seq", "64", "--micro-batch", "1", "--precision", "pure-bf16", "--optimizer", "sgd", *extra]
     try:
         done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
     except subprocess.TimeoutExpired:

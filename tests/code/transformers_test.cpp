@@ -107,8 +107,6 @@ std::string compared(const std::string& config, const Options& options, const st
   return difference(program_of(ours, options, cluster), program_of(theirs, options, cluster));
 }
 
-const Options kUsual = {{"seq_len", "128"}, {"micro_batch", "2"}};
-
 /// What a decoder is made of, small.
 std::string decoder(const std::string& type, const std::string& architecture, const std::string& more = {}) {
   return R"({"architectures": [")" + architecture + R"("], "model_type": ")" + type +
@@ -120,7 +118,8 @@ void expect_equal(const std::string& config, const std::vector<std::pair<Options
   if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
   for (const auto& [options, cluster] : runs) {
     Options all = options;
-    all.insert(all.end(), kUsual.begin(), kUsual.end());
+    all.emplace_back("micro_batch", "2");
+    if (config.find("image_size") == std::string::npos) all.emplace_back("seq_len", "128");
     std::string name;
     for (const auto& [key, value] : options) name += key + "=" + value + " ";
     EXPECT_EQ(compared(config, all, cluster), "") << config << " " << name;
@@ -165,6 +164,23 @@ TEST(Transformers, Olmo2) { expect_equal(decoder("olmo2", "Olmo2ForCausalLM"), k
 TEST(Transformers, Granite) { expect_equal(decoder("granite", "GraniteForCausalLM"), kSome); }
 TEST(Transformers, SmolLM3) { expect_equal(decoder("smollm3", "SmolLM3ForCausalLM", R"("num_key_value_heads": 4, "pad_token_id": 0)"), kSome); }
 TEST(Transformers, GptNeoX) { expect_equal(decoder("gpt_neox", "GPTNeoXForCausalLM"), kSome); }
+TEST(Transformers, Mixtral) {
+  expect_equal(decoder("mixtral", "MixtralForCausalLM", R"("num_key_value_heads": 4, "num_local_experts": 4, "num_experts_per_tok": 2)"), kSome);
+}
+TEST(Transformers, Qwen3Moe) {
+  expect_equal(decoder("qwen3_moe", "Qwen3MoeForCausalLM",
+                       R"("num_key_value_heads": 4, "head_dim": 64, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128)"),
+               kSome);
+}
+TEST(Transformers, Roberta) { expect_equal(decoder("roberta", "RobertaForMaskedLM"), kSome); }
+TEST(Transformers, Vit) {
+  expect_equal(R"({"architectures": ["ViTForImageClassification"], "model_type": "vit", "hidden_size": 192, "intermediate_size": 384,
+    "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 64, "patch_size": 16, "num_labels": 10})", kSome);
+}
+TEST(Transformers, Opt) {
+  expect_equal(R"({"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": 192, "ffn_dim": 384, "num_hidden_layers": 2,
+    "num_attention_heads": 3, "vocab_size": 1000, "word_embed_proj_dim": 192, "max_position_embeddings": 512})", kSome);
+}
 TEST(Transformers, Bert) { expect_equal(decoder("bert", "BertForMaskedLM"), kSome); }
 
 }  // namespace

@@ -33,11 +33,16 @@ Value chosen_rows(Interpreter& i, Bound& a) {
   return i.torch().wrap(program::index_rows(x, tokens));
 }
 
-/// torch.cumsum(torch.histc(chosen.int(), bins), dtype=int32): where each expert's rows end.
+/// torch.histc(chosen, bins) of int32: how many rows each expert gets.
+Value rows_of_experts(Interpreter& i, Bound& a) {
+  const Tensor chosen = tensor(i, a[0], "histc_input");
+  if (chosen.dtype() != DType::int32 || chosen.rank() != 1) i.raise("TypeError", "histc_input must be int32, of one dimension");
+  return i.torch().wrap(program::histogram(chosen, i.whole(a[1], "num_experts")));
+}
+
+/// torch.cumsum(counts, dtype=int32): where each expert's rows end.
 Value ends_of_groups(Interpreter& i, Bound& a) {
-  const Tensor chosen = indices(i, a[0], "expert_ids");
-  const Tensor counted = program::to(chosen, DType::int32);
-  const Tensor counts = program::histogram(counted, i.whole(a[1], "num_experts"));
+  const Tensor counts = tensor(i, a[0], "tokens_per_expert");
   return i.torch().wrap(program::cumulative_sum(counts, counts.dtype()));
 }
 
@@ -68,13 +73,14 @@ Value inverse_order(Interpreter& i, Bound& a) {
 constexpr LibraryRow kRows[] = {
     {"sorted_choice", "chosen", sorted_choice},
     {"chosen_rows", "x, order, among=", chosen_rows},
-    {"ends_of_groups", "chosen, experts", ends_of_groups},
+    {"rows_of_experts", "chosen, experts", rows_of_experts},
+    {"ends_of_groups", "counts", ends_of_groups},
     {"grouped_product", "x, weight, ends, bias, transposed", grouped_product},
     {"inverse_order", "order", inverse_order},
 };
 
 constexpr const char* kText = R"py(
-from plimsoll import chosen_rows, ends_of_groups, grouped_product, inverse_order, sorted_choice
+from plimsoll import chosen_rows, ends_of_groups, grouped_product, inverse_order, rows_of_experts, sorted_choice
 
 
 def grouped_mm_experts_forward(self, hidden_states, top_k_index, top_k_weights):
@@ -86,7 +92,9 @@ def grouped_mm_experts_forward(self, hidden_states, top_k_index, top_k_weights):
     expert_ids_g, perm = sorted_choice(expert_ids)
     selected_hidden_states_g = chosen_rows(hidden_states, perm, num_top_k)
     sample_weights_g = chosen_rows(sample_weights, perm)
-    offsets = ends_of_groups(expert_ids_g, self.num_experts)
+    histc_input = expert_ids_g.int()
+    tokens_per_expert = rows_of_experts(histc_input, self.num_experts)
+    offsets = ends_of_groups(tokens_per_expert)
     selected_weights = self.gate_up_proj if self.has_gate else self.up_proj
     selected_biases = None
     if self.has_bias:
