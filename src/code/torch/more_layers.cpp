@@ -152,6 +152,8 @@ constexpr Forwarded kForwarded[] = {
     {"GLU", "dim=", "glu"},
     {"LogSoftmax", "dim=", "log_softmax"},
     {"AvgPool2d", "kernel_size, stride=, padding=, ceil_mode=, count_include_pad=", "avg_pool2d"},
+    {"AvgPool1d", "kernel_size, stride=, padding=, ceil_mode=, count_include_pad=", "avg_pool1d"},
+    {"AdaptiveAvgPool1d", "output_size", "adaptive_avg_pool1d"},
     {"AdaptiveAvgPool2d", "output_size", "adaptive_avg_pool2d"},
     {"Upsample", "size=, scale_factor=, mode=, align_corners=, recompute_scale_factor=", "interpolate"},
     {"PixelShuffle", "upscale_factor", "pixel_shuffle"},

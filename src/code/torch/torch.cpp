@@ -51,6 +51,7 @@ Torch::Torch(Interpreter& interpreter) : i_(interpreter), host_(interpreter.host
   define_creation(i_, *this);
   define_reads(i_, *this);
   define_more_layers(i_, *this);
+  define_multihead(i_, *this);
   define_contexts(i_, *this);
   define_init(i_, *this);
   define_checkpoint(i_, *this);

@@ -159,6 +159,7 @@ void define_losses(Interpreter& i, Torch& torch);
 void define_images(Interpreter& i, Torch& torch);
 void define_creation(Interpreter& i, Torch& torch);
 void define_more_layers(Interpreter& i, Torch& torch);
+void define_multihead(Interpreter& i, Torch& torch);
 /// Reads of what tensors hold: item(), tolist().
 void define_reads(Interpreter& i, Torch& torch);
 

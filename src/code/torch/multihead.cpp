@@ -1,0 +1,211 @@
+// torch.nn.MultiheadAttention in training: torch/nn/modules/activation.py and multi_head_attention_forward of torch/nn/functional.py.
+#include "code/torch/arguments.hpp"
+#include "program/ops/choosing.hpp"
+
+namespace plimsoll::code {
+
+using program::Dims;
+using program::Tensor;
+
+namespace {
+
+Value kept(Interpreter& i, const Value& self, const char* name) { return i.attribute(self, i.symbol(name)); }
+
+Value init(Interpreter& i, Bound& a) {
+  auto* instance = a[0].as<InstanceObject>();
+  if (!instance->module) instance->module = std::make_unique<ModuleState>();
+  ModuleState& state = *instance->module;
+  const std::int64_t width = i.whole(a[1], "embed_dim"), heads = i.whole(a[2], "num_heads");
+  if (width <= 0 || heads <= 0) i.raise("ValueError", "embed_dim and num_heads must be greater than 0");
+  if (width % heads != 0) i.raise("AssertionError", "embed_dim must be divisible by num_heads");
+  if (flag(i, a, 5) || flag(i, a, 6)) i.unknown("nn.MultiheadAttention with add_bias_kv or add_zero_attn");
+  for (const std::size_t at : {std::size_t{7}, std::size_t{8}})
+    if (a.has(at) && i.whole(a[at], "kdim") != width) i.unknown("nn.MultiheadAttention whose keys or values have another width");
+  const bool biased = flag(i, a, 4, true);
+  const DType type = a.has(11) ? torch_of(i).type_of(a[11]) : DType::fp32;
+  const auto parameter = [&](const Dims& sizes) { return torch_of(i).make_parameter(torch_of(i).host().empty(sizes, type)); };
+  (void)torch_of(i).checked({3 * width, width});
+  state.parameters.emplace_back(i.symbol("in_proj_weight"), parameter({3 * width, width}));
+  for (const char* name : {"q_proj_weight", "k_proj_weight", "v_proj_weight"}) state.parameters.emplace_back(i.symbol(name), Value::none());
+  state.parameters.emplace_back(i.symbol("in_proj_bias"), biased ? parameter({3 * width}) : Value::none());
+  CallArguments linear{{a[1], a[1]}, {{i.symbol("bias"), Value::boolean(biased)}}};
+  if (a.has(11)) linear.keywords.emplace_back(i.symbol("dtype"), a[11]);
+  state.modules.emplace_back(i.symbol("out_proj"), i.call(i.library("torch.nn").attributes.at(i.symbol("Linear")), std::move(linear)));
+  instance->attributes.set(i.symbol("embed_dim"), a[1]);
+  instance->attributes.set(i.symbol("num_heads"), a[2]);
+  instance->attributes.set(i.symbol("dropout"), a.has(3) ? a[3] : Value::real(0));
+  instance->attributes.set(i.symbol("batch_first"), Value::boolean(flag(i, a, 9)));
+  return Value::none();
+}
+
+/// _canonical_mask: truths become zeros and minus infinities.
+Tensor canonical(const Tensor& mask, DType type) {
+  if (!mask || mask.dtype() != DType::boolean) return mask;
+  const Tensor made = program::zeros(mask.tape(), mask.sizes(), type);
+  program::in_place(made, {&made, &mask});
+  return made;
+}
+
+/// proj.unflatten(-1, (count, E)).unsqueeze(0).transpose(0, -2).squeeze(-2).contiguous(), by parts.
+std::vector<Tensor> parts_of(const Tensor& projection, std::int64_t count) {
+  Tensor stacked;
+  {
+    Dims sizes = projection.sizes();
+    sizes[-1] /= count;
+    const std::int64_t width = sizes[-1];
+    Dims split;
+    for (int at = 0; at + 1 < sizes.rank(); ++at) split.push_back(sizes[at]);
+    split.push_back(count);
+    split.push_back(width);
+    const Tensor turned = program::transpose(program::unsqueeze(program::view(projection, split), 0), 0, split.rank() - 1);
+    stacked = program::contiguous(program::squeeze(turned, turned.rank() - 2));
+  }
+  std::vector<Tensor> parts;
+  for (std::int64_t at = 0; at < count; ++at) parts.push_back(program::select(stacked, 0));
+  return parts;
+}
+
+struct Projection {
+  Tensor weight, bias;
+};
+
+/// _in_projection_packed.
+std::vector<Tensor> projected(const Tensor& query, const Tensor& key, const Tensor& value, const Projection& own) {
+  const std::int64_t width = query.size(-1);
+  if (key.impl() == value.impl() && query.impl() == key.impl()) return parts_of(program::linear(query, own.weight, own.bias), 3);
+  if (key.impl() == value.impl()) {
+    const std::vector<Tensor> weights = program::split(own.weight, {width, 2 * width}, 0);
+    const std::vector<Tensor> biases = own.bias ? program::split(own.bias, {width, 2 * width}, 0) : std::vector<Tensor>(2);
+    std::vector<Tensor> made{program::linear(query, weights[0], biases[0])};
+    for (Tensor& part : parts_of(program::linear(key, weights[1], biases[1]), 2)) made.push_back(std::move(part));
+    return made;
+  }
+  const std::vector<Tensor> weights = program::chunk(own.weight, 3, 0);
+  const std::vector<Tensor> biases = own.bias ? program::chunk(own.bias, 3, 0) : std::vector<Tensor>(3);
+  return {program::linear(query, weights[0], biases[0]), program::linear(key, weights[1], biases[1]),
+          program::linear(value, weights[2], biases[2])};
+}
+
+struct Call {
+  std::int64_t batch, heads, width, queries, keys;
+  double dropout = 0;
+  bool causal = false;
+};
+
+/// x [length, batch, width] as [batch · heads, length, width / heads].
+Tensor by_heads(const Tensor& x, const Call& call) {
+  return program::transpose(program::view(x, {x.size(0), call.batch * call.heads, call.width / call.heads}), 0, 1);
+}
+
+/// By products, whose weights are returned.
+std::pair<Tensor, Tensor> weighed(std::vector<Tensor> parts, const Tensor& mask, const Call& call, bool averages) {
+  Tensor scores;
+  {
+    const Tensor scaled = program::multiply_scalar(parts[0]);
+    const Tensor keys = program::transpose(parts[1], 1, 2);
+    if (mask) {
+      const Tensor wide = mask.size(0) == 1 ? program::expand(mask, {scaled.size(0), mask.size(1), mask.size(2)}) : mask;
+      scores = program::baddbmm(program::autocast_low(wide), program::autocast_low(scaled), program::autocast_low(keys), false);
+    } else {
+      scores = program::bmm(scaled, keys);
+    }
+  }
+  Tensor weights = program::dropout(program::softmax(scores, scores.dtype()), call.dropout);
+  scores.reset();
+  Tensor output = program::bmm(weights, parts[2]);
+  weights = program::view(weights, {call.batch, call.heads, call.queries, call.keys});
+  if (averages) weights = program::mean(weights, 1, false);
+  return {program::reshape(program::transpose(output, 0, 1), {call.queries * call.batch, call.width}), weights};
+}
+
+/// By scaled_dot_product_attention.
+Tensor attended(std::vector<Tensor> parts, const Tensor& mask_in, const Call& call) {
+  Tensor mask = mask_in;
+  if (mask) mask = mask.size(0) == 1 ? program::unsqueeze(mask, 0) : program::view(mask, {call.batch, call.heads, -1, call.keys});
+  const std::int64_t head = call.width / call.heads;
+  for (std::size_t at = 0; at < parts.size(); ++at)
+    parts[at] = program::view(parts[at], {call.batch, call.heads, at == 0 ? call.queries : call.keys, head});
+  const program::AttentionArguments arguments{.causal = call.causal, .dropout = call.dropout};
+  const Tensor value = program::autocast_low(parts[2]), key = program::autocast_low(parts[1]), query = program::autocast_low(parts[0]);
+  parts.clear();
+  const Tensor output = program::scaled_dot_product_attention(query, key, value, mask, arguments);
+  return program::reshape(program::permute(output, {2, 0, 1, 3}), {call.batch * call.queries, call.width});
+}
+
+Value forward(Interpreter& i, Bound& a) {
+  Torch& torch = torch_of(i);
+  const Tensor given = torch.tensor_of(a[1], "query"), given_key = torch.tensor_of(a[2], "key"),
+               given_value = torch.tensor_of(a[3], "value");
+  torch.check_devices({&given, &given_key, &given_value});
+  if (given.rank() != 3 || given_key.rank() != 3 || given_value.sizes() != given_key.sizes())
+    i.unknown("nn.MultiheadAttention of other than three dimensions", "a batch");
+  const bool batch_first = i.truth(kept(i, a[0], "batch_first"));
+  Tensor query = given, key = given_key, value = given_value;
+  if (batch_first) {  // one transposed view where the three are one
+    query = program::transpose(given, 1, 0);
+    key = given_key.impl() == given.impl() ? query : program::transpose(given_key, 1, 0);
+    value = given_value.impl() == given_key.impl() ? key : program::transpose(given_value, 1, 0);
+  }
+  const std::int64_t width = i.whole(kept(i, a[0], "embed_dim"), "embed_dim");
+  if (query.size(2) != width || key.size(2) != width || key.size(1) != query.size(1))
+    i.raise("AssertionError",
+            "was expecting embedding dimension of " + std::to_string(width) + ", but got " + std::to_string(query.size(2)));
+  Call call{query.size(1), i.whole(kept(i, a[0], "num_heads"), "num_heads"), width, query.size(0), key.size(0)};
+  if (i.truth(kept(i, a[0], "training"))) call.dropout = i.number(kept(i, a[0], "dropout"), "dropout");
+  const bool weighs = flag(i, a, 5, true);
+  call.causal = flag(i, a, 8);
+  Tensor mask = torch.tensor_or_none(a[6], "attn_mask"), padding = torch.tensor_or_none(a[4], "key_padding_mask");
+  torch.check_devices({&given, &mask, &padding});
+  if (call.causal && !mask) torch.wrong_shape("Need attn_mask if specifying the is_causal hint.");
+  padding = canonical(padding, query.dtype());
+  mask = canonical(mask, query.dtype());
+  if (call.causal && !padding && !weighs) mask.reset();
+  if (padding) call.causal = false;
+  const Projection own{torch.tensor_of(kept(i, a[0], "in_proj_weight"), "in_proj_weight"),
+                       torch.tensor_or_none(kept(i, a[0], "in_proj_bias"), "in_proj_bias")};
+  std::vector<Tensor> parts = projected(query, key, value, own);
+  if (mask) {
+    const bool flat = mask.sizes() == Dims{call.queries, call.keys},
+               each = mask.sizes() == Dims{call.batch * call.heads, call.queries, call.keys};
+    if (!flat && !each) torch.wrong_shape("The shape of the attn_mask is not that of queries by keys.");
+    if (flat) mask = program::unsqueeze(mask, 0);
+  }
+  for (Tensor& part : parts) part = by_heads(part, call);
+  if (padding) {
+    if (padding.sizes() != Dims{call.batch, call.keys}) torch.wrong_shape("the key_padding_mask's shape is not that of the batch by keys");
+    padding = program::reshape(program::expand(program::view(padding, {call.batch, 1, 1, call.keys}), {-1, call.heads, -1, -1}),
+                               {call.batch * call.heads, 1, call.keys});
+    mask = mask ? program::add(mask, padding) : padding;
+  }
+  Tensor output, weights;
+  if (weighs)
+    std::tie(output, weights) = weighed(std::move(parts), mask, call, flag(i, a, 7, true));
+  else
+    output = attended(std::move(parts), mask, call);
+  const Value layer = kept(i, a[0], "out_proj");
+  output =
+      program::linear(output, torch.tensor_of(kept(i, layer, "weight"), "weight"), torch.tensor_or_none(kept(i, layer, "bias"), "bias"));
+  output = program::view(output, {call.queries, call.batch, call.width});
+  if (batch_first) output = program::transpose(output, 1, 0);
+  return i.tuple({torch.wrap(std::move(output)), weights ? torch.wrap(std::move(weights)) : Value::none()});
+}
+
+}  // namespace
+
+void define_multihead(Interpreter& i, Torch&) {
+  NamespaceObject& library = i.library("torch.nn");
+  const Held<ClassObject> type =
+      i.native_class("torch.nn.MultiheadAttention", {library.attributes.at(i.symbol("Module")).as<ClassObject>()});
+  type->attributes.set(i.symbol("__init__"),
+                       i.method("torch.nn.MultiheadAttention",
+                                "self, embed_dim, num_heads, dropout=, bias=, add_bias_kv=, add_zero_attn=, kdim=, vdim=, "
+                                "batch_first=, device=, dtype=",
+                                init));
+  type->attributes.set(i.symbol("forward"), i.method("torch.nn.MultiheadAttention.forward",
+                                                     "self, query, key, value, key_padding_mask=, need_weights=, attn_mask=, "
+                                                     "average_attn_weights=, is_causal=",
+                                                     forward));
+  library.attributes[i.symbol("MultiheadAttention")] = Value(type);
+}
+
+}  // namespace plimsoll::code
