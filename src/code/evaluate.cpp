@@ -146,6 +146,11 @@ CallArguments Interpreter::evaluate_arguments(const std::vector<CallArgument>& a
       case CallArgument::Kind::mapping: {
         const Value mapping = evaluate(*argument.value, frame);
         const auto* dictionary = mapping.as<DictionaryObject>();
+        if (dictionary == nullptr && mapping.as<InstanceObject>() != nullptr && attribute_or(mapping, symbol("keys")).is_bound()) {
+          const Value keys = call(attribute(mapping, symbol("keys")), std::vector<Value>{});
+          for (const Value& key : all_of(keys)) made.keywords.emplace_back(symbol(words(key, "keywords")), item(mapping, key));
+          break;
+        }
         if (dictionary == nullptr) raise("TypeError", "argument after ** must be a mapping, not " + type_name(mapping));
         for (const DictionaryObject::Entry& entry : dictionary->entries())
           if (entry.key.is_bound()) made.keywords.emplace_back(symbol(words(entry.key, "keywords")), entry.value);
