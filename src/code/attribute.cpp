@@ -21,6 +21,9 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
   step();
   if (auto* instance = of.as<InstanceObject>()) return instance_attribute(*instance, of, name);
   if (torch_->is_tensor(of)) return torch_->tensor_attribute(of, name);
+  if (const auto* pair = of.as<SequenceObject>(); pair != nullptr && pair->is_pair_of_values)
+    for (std::size_t at = 0; at < 2; ++at)
+      if (names_.text(name) == (at == 0 ? "values" : "indices")) return pair->items[at];
   if (const auto* library = of.as<NamespaceObject>()) {
     if (!library->known) return Value(new NamespaceObject(heap_, library->name + "." + names_.text(name), false));
     const auto known = library->attributes.find(name);

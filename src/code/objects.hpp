@@ -32,6 +32,7 @@ class TextObject final : public Object {
 class SequenceObject final : public Object {
  public:
   enum class Kind : std::uint8_t { list, tuple, size };
+  bool is_pair_of_values = false;  ///< torch.return_types: `values` and `indices` of what max, topk and sort give
   SequenceObject(Heap& heap, Kind kind_in, std::vector<Value> items_in = {})
       : Object(heap), kind(kind_in), items(std::move(items_in)), heap_(heap) {
     recount();

@@ -93,7 +93,11 @@ Value extreme(Interpreter& i, Bound& a) {
   return torch_of(i).wrap(program::extreme(x, torch_of(i).dimensions_of(a[1], x.rank()), flag(i, a, 2)));
 }
 
-Value named_pair(Interpreter& i, Tensor values, Tensor indices) { return torch_of(i).wrap_all({std::move(values), std::move(indices)}); }
+Value named_pair(Interpreter& i, Tensor values, Tensor indices) {
+  Value pair = torch_of(i).wrap_all({std::move(values), std::move(indices)});
+  pair.as<SequenceObject>()->is_pair_of_values = true;
+  return pair;
+}
 
 /// max(), max(other), max(dim, keepdim).
 Value largest(Interpreter& i, Bound& a) {

@@ -213,6 +213,16 @@ Value baddbmm(Interpreter& i, Bound& a) {
       program::baddbmm(program::autocast_low(x), program::autocast_low(left), program::autocast_low(right), alpha != 1));
 }
 
+/// addmm(bias, x, weight) of a bias along the rows, as transformers' Conv1D has it.
+Value addmm(Interpreter& i, Bound& a) {
+  const Tensor bias = input_of(i, a), x = torch_of(i).tensor_of(a[1], "mat1"), weight = torch_of(i).tensor_of(a[2], "mat2");
+  torch_of(i).check_devices({&bias, &x, &weight});
+  if (x.rank() != 2 || weight.rank() != 2 || x.size(1) != weight.size(0)) torch_of(i).wrong_shape("mat1 and mat2 shapes cannot be multiplied");
+  const bool scaled = (a.has(3) && i.number(a[3], "beta") != 1) || (a.has(4) && i.number(a[4], "alpha") != 1);
+  if (scaled || bias.sizes() != Dims{weight.size(1)}) i.unknown("addmm with factors, or of another than a bias along the rows");
+  return torch_of(i).wrap(program::addmm(bias, x, weight));
+}
+
 constexpr const char* kNewSignature = "input, *sizes, dtype=, device=, size=, requires_grad=";
 
 constexpr OperatorRow kRows[] = {
@@ -232,6 +242,7 @@ constexpr OperatorRow kRows[] = {
     {In::torch, "as_tensor", "data, dtype=, device=", as_tensor},
     {In::torch, "scalar_tensor", "data, *, dtype=, device=", as_tensor},
     {In::both, "baddbmm", "input, batch1, batch2, *, beta=, alpha=", baddbmm},
+    {In::both, "addmm", "input, mat1, mat2, *, beta=, alpha=", addmm},
 };
 
 }  // namespace

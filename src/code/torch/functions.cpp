@@ -95,8 +95,9 @@ Value full(Interpreter& i, Bound& a) {
 template <bool kZeros, bool kKernel>
 Value made_like(Interpreter& i, Bound& a) {
   const Tensor x = of(i).tensor_of(a[0], "input");
-  return of(i).wrap(
-      filled_like(i, x.sizes(), a.has(1) ? of(i).type_of(a[1]) : x.dtype(), a.has(2) ? of(i).tape_of(a[2]) : x.tape(), kZeros, kKernel));
+  Tensor made = filled_like(i, x.sizes(), a.has(1) ? of(i).type_of(a[1]) : x.dtype(), a.has(2) ? of(i).tape_of(a[2]) : x.tape(), kZeros, kKernel);
+  if (a.has(3)) made.set_requires_grad(i.truth(a[3]));
+  return of(i).wrap(std::move(made));
 }
 
 /// Numbers of lists within lists, in order.
@@ -155,9 +156,9 @@ constexpr LibraryRow kRows[] = {
     {"stack", "tensors, dim=", stack},
     {"arange", "start, end=, step=, *, dtype=, device=, requires_grad=", arange},
     {"full", "size, fill_value, *, dtype=, device=", full},
-    {"zeros_like", "input, *, dtype=, device=", made_like<true, false>},
-    {"ones_like", "input, *, dtype=, device=", made_like<false, true>},
-    {"empty_like", "input, *, dtype=, device=", made_like<false, false>},
+    {"zeros_like", "input, *, dtype=, device=, requires_grad=", made_like<true, false>},
+    {"ones_like", "input, *, dtype=, device=, requires_grad=", made_like<false, true>},
+    {"empty_like", "input, *, dtype=, device=, requires_grad=", made_like<false, false>},
     {"tensor", "data, *, dtype=, device=, requires_grad=", tensor},
     {"outer", "input, vec2", outer},
     {"device", "type, index=", device},

@@ -64,6 +64,7 @@ Value embedding_init(Interpreter& i, Bound& a) {
   keep(i, a[0], "embedding_dim", a[2]);
   keep(i, a[0], "padding_idx", a[3].is_bound() ? a[3] : Value::none());
   add_parameter(i, state, "weight", {i.whole(a[1], "num_embeddings"), i.whole(a[2], "embedding_dim")}, a[9]);
+  if (a.has(10) && i.truth(a[10])) kept(i, a[0], "weight").as<TensorObject>()->parameter->trainable = false;
   return Value::none();
 }
 
@@ -250,7 +251,7 @@ struct Layer {
 
 constexpr Layer kLayers[] = {
     {"Linear", "self, in_features, out_features, bias=, device=, dtype=", linear_init, "self, input", linear},
-    {"Embedding", "self, num_embeddings, embedding_dim, padding_idx=, max_norm=, norm_type=, scale_grad_by_freq=, sparse=, device=, dtype=",
+    {"Embedding", "self, num_embeddings, embedding_dim, padding_idx=, max_norm=, norm_type=, scale_grad_by_freq=, sparse=, device=, dtype=, _freeze=",
      embedding_init, "self, input", embedding},
     {"LayerNorm", "self, normalized_shape, eps=, elementwise_affine=, bias=, device=, dtype=", norm_init<true>, "self, input", layer_norm},
     {"RMSNorm", "self, normalized_shape, eps=, elementwise_affine=, device=, dtype=", norm_init<false>, "self, input", rms_norm},

@@ -138,8 +138,8 @@ Value mapped_in_place(Interpreter& i, Bound& a) {
 }
 
 constexpr OperatorRow kRows[] = {
-    {In::both, "sin", "input", mapped<program::kSine>},
-    {In::both, "cos", "input", mapped<program::kCosine>},
+    {In::both, "sin", "input", mapped<program::kSin>},
+    {In::both, "cos", "input", mapped<program::kCos>},
     {In::both, "tan", "input", mapped<program::kTangent>},
     {In::both, "asin", "input", mapped<program::kArcsine>},
     {In::both, "acos", "input", mapped<program::kArccosine>},

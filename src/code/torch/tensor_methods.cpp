@@ -220,6 +220,12 @@ Value cast_to(Interpreter& i, Bound& a) {
   return cast(i, a[0], kType);
 }
 
+/// type(dtype), which is to(dtype); the names of types that it takes as text are those of 2017.
+Value typed_as(Interpreter& i, Bound& a) {
+  if (!a.has(1)) i.unknown("a tensor's type as text");
+  return cast(i, a[0], of(i).type_of(a[1]));
+}
+
 Value moved(Interpreter& i, const Value& value, program::Tape& tape) {
   const Tensor x = of(i).tensor_of(value, "input");
   if (&x.tape() == &tape) return value;
@@ -351,6 +357,7 @@ constexpr OperatorRow kRows[] = {
     {In::tensor, "to", "input, *wanted, device=, dtype=, non_blocking=", to},
     {In::tensor, "cuda", "input", [](Interpreter& i, Bound& a) { return moved(i, a[0], of(i).tape_of(i.text("cuda"))); }},
     {In::tensor, "cpu", "input", [](Interpreter& i, Bound& a) { return moved(i, a[0], of(i).host()); }},
+    {In::tensor, "type", "input, dtype=", typed_as},
     {In::tensor, "type_as", "input, other", type_as},
     {In::both, "add", "input, other", binary<Operator::add>},
     {In::both, "sub", "input, other", binary<Operator::subtract>},

@@ -35,6 +35,15 @@ Torch::Torch(Interpreter& interpreter) : i_(interpreter), host_(interpreter.host
   parameter_class_->constructor = i_.native("torch.nn.Parameter", "data=, requires_grad=", [this](Interpreter&, Bound& a) {
     return make_parameter(tensor_of(a[0], "a parameter's data"), !a[1].is_bound() || i_.truth(a[1]));
   });
+  tensor_class_->constructor = i_.native("torch.Tensor", "*data", [this](Interpreter& i, Bound& a) {
+    // Sizes are an empty tensor of the default type; a list is what it holds, and a tensor itself.
+    if (a.rest.size() == 1 && is_tensor(a.rest.front())) return a.rest.front();
+    const bool sizes = std::all_of(a.rest.begin(), a.rest.end(), [](const Value& each) { return each.is_integer(); });
+    if (!sizes && a.rest.size() != 1) i.unknown("torch.Tensor of such arguments");
+    CallArguments arguments{a.rest, {}};
+    if (!sizes) arguments.keywords.emplace_back(i.symbol("dtype"), type_value(default_type));
+    return i.call(i.library("torch").attributes.at(i.symbol(sizes ? "empty" : "tensor")), std::move(arguments));
+  });
   for (const char* name : {"Tensor", "FloatTensor", "LongTensor"}) library.attributes[i_.symbol(name)] = Value(tensor_class_);
   i_.library("torch.nn").attributes[i_.symbol("Parameter")] = Value(parameter_class_);
   i_.library("torch.nn.parameter").attributes[i_.symbol("Parameter")] = Value(parameter_class_);

@@ -7,7 +7,8 @@ namespace {
 /// PreTrainedModel: its text, but for what it does when a class or an instance is made: weights are not initialised, only tied; which
 /// attention and which experts run is what the strategy says.
 constexpr const char* kModelingUtils = R"py(
-from plimsoll import loss_begins, tie_weights
+import torch
+from plimsoll import ask_whether_all, loss_begins, tie_weights
 from torch import nn
 from upstream.transformers.modeling_utils import PreTrainedModel
 
@@ -52,6 +53,11 @@ def _post_init(self):
         tie_weights(self, keys)
 
 
+def _warn_if_padding(self, input_ids, attention_mask):
+    if attention_mask is None and self.config.pad_token_id is not None:  # the host asks whether the first or the last token is padding: it is not
+        ask_whether_all(torch.stack([input_ids[:, -1], input_ids[:, 0]], 1) == self.config.pad_token_id)
+
+
 def _loss_function(self):
     found = None
     for name in _LOSSES:
@@ -77,6 +83,7 @@ PreTrainedModel.__init_subclass__ = _init_subclass
 PreTrainedModel.__init__ = _init
 PreTrainedModel.post_init = _post_init
 PreTrainedModel.loss_function = property(_loss_function)
+PreTrainedModel.warn_if_padding_and_no_attention_mask = _warn_if_padding
 PreTrainedModel._from_config = classmethod(_from_config)
 PreTrainedModel.can_generate = classmethod(lambda cls: False)
 PreTrainedModel.gradient_checkpointing = False

@@ -16,8 +16,8 @@ struct FunctionRule {
   bool constant = false;  ///< the gradient is zero everywhere (zeros_like)
 };
 
-inline constexpr FunctionRule kSine{"sin", FunctionRule::Saves::input, 1};
-inline constexpr FunctionRule kCosine{"cos", FunctionRule::Saves::input, 2};
+inline constexpr FunctionRule kSin{"sin", FunctionRule::Saves::input, 1};
+inline constexpr FunctionRule kCos{"cos", FunctionRule::Saves::input, 2};
 inline constexpr FunctionRule kTangent{"tan", FunctionRule::Saves::result, 2, true};
 inline constexpr FunctionRule kArcsine{"asin", FunctionRule::Saves::input, 4, true};
 inline constexpr FunctionRule kArccosine{"acos", FunctionRule::Saves::input, 5, true};

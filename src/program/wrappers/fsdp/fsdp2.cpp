@@ -60,8 +60,8 @@ Fsdp2::Fsdp2(Tape& tape, Module& root, const std::vector<std::vector<Module*>>& 
     for (auto& group : unit->groups) groups_.push_back(group.get());
   for (Fsdp2Group* group : groups_)
     for (const ShardedParameter& parameter : group->parameters) {
-      auto& known = holders_[parameter.slot.get()];
-      if (known.empty() || known.back() != group) known.push_back(group);
+      auto& holding = holders_[parameter.slot.get()];
+      if (holding.empty() || holding.back() != group) holding.push_back(group);
     }
 }
 
