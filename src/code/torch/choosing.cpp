@@ -4,6 +4,7 @@
 #include "code/torch/arguments.hpp"
 #include "program/ops/functions.hpp"
 #include "program/ops/pointwise.hpp"
+#include "program/ops/routing.hpp"
 
 namespace plimsoll::code {
 
@@ -205,8 +206,7 @@ Value top(Interpreter& i, Bound& a) {
   const std::int64_t k = i.whole(a[1], "k");
   if (x.rank() < 1 || dimension_at(i, a, 2, x.rank(), x.rank() - 1) != x.rank() - 1) i.unknown("topk over another than the last dimension");
   if (k < 1 || k > x.size(-1)) torch_of(i).wrong_shape("selected index k out of range");
-  if (!flag(i, a, 4, true)) i.unknown("topk without sorting");
-  program::TopK found = program::top_k(x, k);
+  program::TopK found = flag(i, a, 4, true) ? program::top_k(x, k) : program::unsorted_top_k(x, k);
   return named_pair(i, std::move(found.values), std::move(found.indices));
 }
 
