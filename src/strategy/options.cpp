@@ -54,6 +54,8 @@ void set_precision(Setting& x) {
       x.put(x.s.low_precision, entry.value);
       return put_precision(x, Precision::bf16);
     }
+  if (x.value.text().rfind("apex", 0) == 0)
+    refuse("apex.amp (" + x.value.text() + "), whose own copies of weights and gradients nothing here has, is not modelled", "precision", "amp-fp16, autocast's; its O3 is pure-fp16");
   if (x.value.text() == "amp-bf16 over bf16 parameters") x.s.param_dtype = DType::bf16;
   put_precision(x, x.named(precision_names(), precision_list().c_str()));
 }

@@ -280,6 +280,7 @@ TEST(Resolve, TorchtitanHasQwen3SinceAugust2025) {
 TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
   EXPECT_TRUE(contains(error_of(R"({"framework": "transformers", "tp": 2})"), "transformers: tensor parallelism is not modelled"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtitan", "zero": 2})"), "torchtitan has no data_parallel zero2"));
+  EXPECT_TRUE(contains(error_of(R"({"precision": "apex-o2"})"), "apex.amp (apex-o2)"));
   EXPECT_TRUE(
       contains(error_of(R"({"framework": "megatron-core", "sequence_parallel": true})"), "sequence_parallel without tensor parallelism"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "tp": 2, "pp": 4, "vp": 2, "global_batch": 6, "micro_batch": 1})"),
