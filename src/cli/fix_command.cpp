@@ -29,31 +29,23 @@ Options options_of(const std::string& flags) {
   return options;
 }
 
-std::string as_flags(const Options& options) {
-  std::string flags;
-  for (const auto& [key, value] : options)
-    for (const StrategyOption& option : strategy_options())
-      if (option.key == key) flags += fmt::format("{}{} {}", flags.empty() ? "" : " ", flag_of(option), value);
-  return flags;
-}
-
 std::string summary_of(const Report& report) {
   const RankMemory& memory = report.worst_rank().memory;
   return fmt::format("{}: {:.1f} of {:.1f} GiB per GPU, {} a step", report.verdict == Verdict::does_not_fit ? "does not fit" : std::string(name_of(report.verdict)),
                      memory.device.expected / 1073741824.0, memory.capacity.gib(), to_string(Seconds(report.time.step_seconds.expected)));
 }
 
-/// The changes with which a run that does not fit would, the one that costs least time first.
-std::vector<Options> rescues_of(const ForeignRun& run) {
+/// The changes with which a run that does not fit would, as flags, the one that costs least time first.
+std::vector<std::string> rescues_of(const ForeignRun& run) {
   const Report now = estimate(run.model, run.cluster, run.strategy);
   if (now.verdict != Verdict::does_not_fit)
     fail(now.verdict == Verdict::tight ? "it is tight: which change?" : "it fits: which change?", "fix", "--recompute full; 'plimsoll explain --from' lists what saves memory or time");
-  std::vector<Options> rescues;
-  if (const auto change = fitting_change(run.model, run.cluster, run.strategy)) rescues.push_back(options_of(change->flag));
+  std::vector<std::string> rescues;
+  if (const auto change = fitting_change(run.model, run.cluster, run.strategy)) rescues.push_back(change->flag);
   std::vector<Change> alone = explain(run.model, run.cluster, run.strategy).changes;
   std::stable_sort(alone.begin(), alone.end(), [](const Change& a, const Change& b) { return a.slowdown.value_or(1e9) < b.slowdown.value_or(1e9); });
   for (const Change& change : alone)
-    if (change.verdict != Verdict::does_not_fit) rescues.push_back(options_of(change.flag));
+    if (change.verdict != Verdict::does_not_fit) rescues.push_back(change.flag);
   if (rescues.empty()) fail("nothing that was tried makes it fit", "fix", "fewer or smaller sequences, or more GPUs");
   return rescues;
 }
@@ -63,12 +55,12 @@ Fix fixed(const Arguments& arguments, const std::vector<std::string>& files, con
   const Options said = with_strategy_flags(Strategy{}, arguments).options;
   if (!said.empty()) return fix_run(files, options, said);
   std::string first;
-  for (const Options& rescue : rescues_of(read_foreign(files, options))) {
+  for (const std::string& rescue : rescues_of(read_foreign(files, options))) {
     try {
-      return fix_run(files, options, rescue);
+      return fix_run(files, options, options_of(rescue));
     } catch (const Error& error) {
       if (error.code() == ErrorCode::internal) throw;
-      if (first.empty()) first = as_flags(rescue) + ": " + error.message();
+      if (first.empty()) first = rescue + ": " + error.message();
     }
   }
   fail("what would make it fit cannot be said in these files alone: " + first, "fix", "name a change that can");

@@ -7,6 +7,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
+#include "strategy/flags.hpp"
 
 namespace plimsoll::estimation {
 namespace {
@@ -31,20 +32,7 @@ int sharding_level(DataParallel kind) {
 
 bool shards_parameters(DataParallel kind) { return sharding_level(kind) == 3; }
 
-std::string quoted(std::string_view name) {
-  return name.find(' ') == std::string_view::npos ? std::string(name) : fmt::format("'{}'", name);
-}
-
 using Options = std::vector<std::pair<std::string, std::string>>;
-
-std::string as_flags(const Options& options) {
-  std::string text;
-  for (auto [key, value] : options) {
-    std::replace(key.begin(), key.end(), '_', '-');
-    text += fmt::format("{}--{} {}", text.empty() ? "" : " ", key, quoted(value));
-  }
-  return text;
-}
 
 /// Whether options say in how many bits numbers are held or multiplied: each that is tried takes fewer.
 bool takes_bits(const Options& options) {

@@ -6,6 +6,7 @@
 
 #include "estimate/residuals.hpp"
 #include "report/layout.hpp"
+#include "strategy/flags.hpp"
 
 namespace plimsoll::searching {
 namespace {
@@ -64,16 +65,6 @@ std::string deciding_experiment(const Steps& plan, const Steps& best) {
   const char* measurement = measurement_of(part);
   if (measurement == nullptr) return fmt::format("they differ most in {}: run ten steps of both", spoken(part));
   return fmt::format("they differ most in {}: {}, or run ten steps of both", spoken(part), measurement);
-}
-
-std::string as_flags(const std::vector<std::pair<std::string, std::string>>& options) {
-  std::string flags;
-  for (auto [key, value] : options) {
-    std::replace(key.begin(), key.end(), '_', '-');
-    const bool quoted = value.find(' ') != std::string::npos;
-    flags += fmt::format("{}--{} {}{}{}", flags.empty() ? "" : " ", key, quoted ? "'" : "", value, quoted ? "'" : "");
-  }
-  return flags;
 }
 
 std::string differing_options(const SearchPlan& plan, const SearchPlan& best) {

@@ -34,7 +34,5 @@ std::string deciding_experiment(const Steps& plan, const Steps& best);
 
 /// Options of a plan that the best one has not, as flags.
 std::string differing_options(const SearchPlan& plan, const SearchPlan& best);
-/// "--tp 8 --pp 4".
-std::string as_flags(const std::vector<std::pair<std::string, std::string>>& options);
 
 }  // namespace plimsoll::searching

@@ -5,6 +5,7 @@
 
 #include "plimsoll/search.hpp"
 #include "search/comparison.hpp"
+#include "strategy/flags.hpp"
 
 namespace plimsoll {
 namespace {

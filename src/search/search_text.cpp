@@ -9,6 +9,7 @@
 #include "report/csv.hpp"
 #include "report/layout.hpp"
 #include "search/comparison.hpp"
+#include "strategy/flags.hpp"
 
 namespace plimsoll {
 namespace {

@@ -14,6 +14,7 @@
 #include "search/comparison.hpp"
 #include "search/layout.hpp"
 #include "search/parallel.hpp"
+#include "strategy/flags.hpp"
 
 namespace plimsoll {
 namespace {

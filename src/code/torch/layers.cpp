@@ -1,7 +1,7 @@
 // Classes of torch.nn: parameters in the order in which they register them, and forward by torch.nn.functional's own functions.
 #include <algorithm>
 
-#include "code/torch/torch.hpp"
+#include "code/torch/layer_state.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::code {
@@ -14,32 +14,6 @@ namespace {
 Torch& of(Interpreter& i) { return i.torch(); }
 bool is(Interpreter& i, const Value& value, bool otherwise) { return value.is_bound() ? i.truth(value) : otherwise; }
 
-ModuleState& start(Bound& a) {
-  auto* instance = a[0].as<InstanceObject>();
-  if (!instance->module) instance->module = std::make_unique<ModuleState>();
-  return *instance->module;
-}
-
-void keep(Interpreter& i, const Value& self, const char* name, Value value) {
-  self.as<InstanceObject>()->attributes.set(i.symbol(name), std::move(value));
-}
-Value kept(Interpreter& i, const Value& self, const char* name) { return i.attribute(self, i.symbol(name)); }
-
-void add_parameter(Interpreter& i, ModuleState& state, const char* name, std::vector<std::int64_t> sizes, const Value& type) {
-  for (const std::int64_t size : sizes)
-    if (size < 0) of(i).wrong_shape("Trying to create tensor with negative dimension " + std::to_string(size));
-  const Dims checked = of(i).checked(std::move(sizes));
-  Tensor made = of(i).host().empty(checked, type.is_bound() && !type.is_none() ? of(i).type_of(type) : of(i).default_type);
-  state.parameters.emplace_back(i.symbol(name), of(i).make_parameter(std::move(made)));
-}
-
-void add_nothing(Interpreter& i, ModuleState& state, const char* name) { state.parameters.emplace_back(i.symbol(name), Value::none()); }
-
-/// torch.nn.functional.NAME(…).
-Value functional(Interpreter& i, const char* name, std::vector<Value> arguments) {
-  return i.call(i.library("torch.nn.functional").attributes.at(i.symbol(name)), std::move(arguments));
-}
-
 // ---- with parameters -------------------------------------------------------------------------------------------------
 
 Value linear_init(Interpreter& i, Bound& a) {
@@ -47,11 +21,8 @@ Value linear_init(Interpreter& i, Bound& a) {
   const std::int64_t in = i.whole(a[1], "in_features"), out = i.whole(a[2], "out_features");
   keep(i, a[0], "in_features", a[1]);
   keep(i, a[0], "out_features", a[2]);
-  add_parameter(i, state, "weight", {out, in}, a[5]);
-  if (is(i, a[3], true))
-    add_parameter(i, state, "bias", {out}, a[5]);
-  else
-    add_nothing(i, state, "bias");
+  add_parameter(i, state, "weight", true, {out, in}, a[5]);
+  add_parameter(i, state, "bias", is(i, a[3], true), {out}, a[5]);
   return Value::none();
 }
 
@@ -63,7 +34,7 @@ Value embedding_init(Interpreter& i, Bound& a) {
   keep(i, a[0], "num_embeddings", a[1]);
   keep(i, a[0], "embedding_dim", a[2]);
   keep(i, a[0], "padding_idx", a[3].is_bound() ? a[3] : Value::none());
-  add_parameter(i, state, "weight", {i.whole(a[1], "num_embeddings"), i.whole(a[2], "embedding_dim")}, a[9]);
+  add_parameter(i, state, "weight", true, {i.whole(a[1], "num_embeddings"), i.whole(a[2], "embedding_dim")}, a[9]);
   if (a.has(10) && i.truth(a[10])) kept(i, a[0], "weight").as<TensorObject>()->parameter->trainable = false;
   return Value::none();
 }
@@ -79,14 +50,8 @@ Value norm_init(Interpreter& i, Bound& a) {
   keep(i, a[0], "eps", a.has(2) ? a[2] : Value::real(1e-5));
   const bool affine = is(i, a[3], true);
   const Value& type = a[kBias ? 6 : 5];
-  if (affine)
-    add_parameter(i, state, "weight", {shape[0]}, type);
-  else
-    add_nothing(i, state, "weight");
-  if (kBias && affine && is(i, a[4], true))
-    add_parameter(i, state, "bias", {shape[0]}, type);
-  else if (kBias)
-    add_nothing(i, state, "bias");
+  add_parameter(i, state, "weight", affine, {shape[0]}, type);
+  if (kBias) add_parameter(i, state, "bias", affine && is(i, a[4], true), {shape[0]}, type);
   return Value::none();
 }
 

@@ -3,7 +3,7 @@
 #include <cctype>
 #include <utility>
 
-#include "code/torch/arguments.hpp"
+#include "code/torch/layer_state.hpp"
 
 namespace plimsoll::code {
 
@@ -12,33 +12,7 @@ using program::Tensor;
 
 namespace {
 
-ModuleState& start(Bound& a) {
-  auto* instance = a[0].as<InstanceObject>();
-  if (!instance->module) instance->module = std::make_unique<ModuleState>();
-  return *instance->module;
-}
-
-void keep(Interpreter& i, const Value& self, const char* name, Value value) {
-  self.as<InstanceObject>()->attributes.set(i.symbol(name), std::move(value));
-}
-Value kept(Interpreter& i, const Value& self, const char* name) { return i.attribute(self, i.symbol(name)); }
 Value or_else(const Value& value, Value otherwise) { return value.is_bound() ? value : std::move(otherwise); }
-
-Value functional(Interpreter& i, const char* name, std::vector<Value> arguments) {
-  return i.call(i.library("torch.nn.functional").attributes.at(i.symbol(name)), std::move(arguments));
-}
-
-Tensor host_tensor(Interpreter& i, std::vector<std::int64_t> sizes, const Value& type, DType otherwise) {
-  for (const std::int64_t size : sizes)
-    if (size < 0) torch_of(i).wrong_shape("Trying to create tensor with negative dimension " + std::to_string(size));
-  return torch_of(i).host().empty(torch_of(i).checked(std::move(sizes)),
-                                  type.is_bound() && !type.is_none() ? torch_of(i).type_of(type) : otherwise);
-}
-
-void add_parameter(Interpreter& i, ModuleState& state, const char* name, bool exists, std::vector<std::int64_t> sizes, const Value& type) {
-  state.parameters.emplace_back(i.symbol(name),
-                                exists ? torch_of(i).make_parameter(host_tensor(i, std::move(sizes), type, torch_of(i).default_type)) : Value::none());
-}
 
 // ---- convolutions ---------------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,5 @@
 // torch.nn.MultiheadAttention in training: torch/nn/modules/activation.py and multi_head_attention_forward of torch/nn/functional.py.
-#include "code/torch/arguments.hpp"
+#include "code/torch/layer_state.hpp"
 #include "program/ops/choosing.hpp"
 
 namespace plimsoll::code {
@@ -9,12 +9,8 @@ using program::Tensor;
 
 namespace {
 
-Value kept(Interpreter& i, const Value& self, const char* name) { return i.attribute(self, i.symbol(name)); }
-
 Value init(Interpreter& i, Bound& a) {
-  auto* instance = a[0].as<InstanceObject>();
-  if (!instance->module) instance->module = std::make_unique<ModuleState>();
-  ModuleState& state = *instance->module;
+  ModuleState& state = start(a);
   const std::int64_t width = i.whole(a[1], "embed_dim"), heads = i.whole(a[2], "num_heads");
   if (width <= 0 || heads <= 0) i.raise("ValueError", "embed_dim and num_heads must be greater than 0");
   if (width % heads != 0) i.raise("AssertionError", "embed_dim must be divisible by num_heads");
@@ -22,19 +18,16 @@ Value init(Interpreter& i, Bound& a) {
   for (const std::size_t at : {std::size_t{7}, std::size_t{8}})
     if (a.has(at) && i.whole(a[at], "kdim") != width) i.unknown("nn.MultiheadAttention whose keys or values have another width");
   const bool biased = flag(i, a, 4, true);
-  const DType type = a.has(11) ? torch_of(i).type_of(a[11]) : DType::fp32;
-  const auto parameter = [&](const Dims& sizes) { return torch_of(i).make_parameter(torch_of(i).host().empty(sizes, type)); };
-  (void)torch_of(i).checked({3 * width, width});
-  state.parameters.emplace_back(i.symbol("in_proj_weight"), parameter({3 * width, width}));
-  for (const char* name : {"q_proj_weight", "k_proj_weight", "v_proj_weight"}) state.parameters.emplace_back(i.symbol(name), Value::none());
-  state.parameters.emplace_back(i.symbol("in_proj_bias"), biased ? parameter({3 * width}) : Value::none());
+  add_parameter(i, state, "in_proj_weight", true, {3 * width, width}, a[11]);
+  for (const char* name : {"q_proj_weight", "k_proj_weight", "v_proj_weight"}) add_parameter(i, state, name, false, {}, a[11]);
+  add_parameter(i, state, "in_proj_bias", biased, {3 * width}, a[11]);
   CallArguments linear{{a[1], a[1]}, {{i.symbol("bias"), Value::boolean(biased)}}};
   if (a.has(11)) linear.keywords.emplace_back(i.symbol("dtype"), a[11]);
   state.modules.emplace_back(i.symbol("out_proj"), i.call(i.library("torch.nn").attributes.at(i.symbol("Linear")), std::move(linear)));
-  instance->attributes.set(i.symbol("embed_dim"), a[1]);
-  instance->attributes.set(i.symbol("num_heads"), a[2]);
-  instance->attributes.set(i.symbol("dropout"), a.has(3) ? a[3] : Value::real(0));
-  instance->attributes.set(i.symbol("batch_first"), Value::boolean(flag(i, a, 9)));
+  keep(i, a[0], "embed_dim", a[1]);
+  keep(i, a[0], "num_heads", a[2]);
+  keep(i, a[0], "dropout", a.has(3) ? a[3] : Value::real(0));
+  keep(i, a[0], "batch_first", Value::boolean(flag(i, a, 9)));
   return Value::none();
 }
 

@@ -9,8 +9,10 @@
 
 #include "formats/fix/text_edits.hpp"
 #include "formats/foreign/read_run.hpp"
+#include "formats/lines.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
+#include "strategy/flags.hpp"
 
 namespace plimsoll {
 namespace formats {
@@ -239,16 +241,6 @@ bool is_there(const ForeignRun& run, const ForeignKey* wanted) {
   return wanted != nullptr && std::any_of(run.keys.begin(), run.keys.end(), [&](const ForeignKey& key) { return key.key == wanted->key && key.value == wanted->value; });
 }
 
-std::string as_flags(const std::vector<std::pair<std::string, std::string>>& change) {
-  std::string flags;
-  for (const auto& [key, value] : change) {
-    std::string name = key;
-    std::replace(name.begin(), name.end(), '_', '-');
-    flags += fmt::format("{}--{} {}", flags.empty() ? "" : " ", name, value);
-  }
-  return flags;
-}
-
 /// Whether what the files say now is the change, and all else that they said before is as it was.
 bool says(const ForeignRun& fixed, const ForeignRun& before, const Strategy& wanted, const std::vector<std::pair<std::string, std::string>>& change) {
   const Strategy now = resolve(fixed.strategy, fixed.model, fixed.cluster), then = resolve(before.strategy, before.model, before.cluster),
@@ -318,21 +310,9 @@ Fix fix_run(const std::vector<std::string>& files, const ForeignOptions& options
   fail("no value of these files says " + as_flags(change) + " and leaves the rest as it is", {}, "change them by hand, and read them again with --show-resolved");
 }
 
-namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::size_t begin = 0;
-  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) lines.push_back(text.substr(begin, end - begin));
-  if (begin < text.size()) lines.push_back(text.substr(begin));
-  return lines;
-}
-
-}  // namespace
-
 std::string difference_of(const FixedFile& file) {
   constexpr std::size_t kAround = 3;
-  const std::vector<std::string> before = lines_of(file.before), after = lines_of(file.after);
+  const std::vector<std::string> before = formats::lines_of(file.before), after = formats::lines_of(file.after);
   // Lines are replaced one for one or added, never taken away: a line that is another's next is one that was added before it.
   struct Line {
     char mark;

@@ -5,24 +5,11 @@
 #include <optional>
 #include <vector>
 
+#include "formats/lines.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
 namespace {
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::size_t begin = 0;
-  for (std::size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) lines.push_back(text.substr(begin, end - begin));
-  if (begin < text.size()) lines.push_back(text.substr(begin));
-  return lines;
-}
-
-std::string joined(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
-}
 
 std::pair<std::string, std::string> split_last(const std::string& path) {
   const std::size_t dot = path.rfind('.');

@@ -3,6 +3,7 @@
 #include <cctype>
 #include <limits>
 
+#include "formats/lines.hpp"
 #include "formats/shell/sink.hpp"
 #include "plimsoll/error.hpp"
 
@@ -21,21 +22,6 @@ bool prepares(const std::string& name) {
   return among(name, {"mkdir", "cp",  "mv",    "rm",     "rmdir", "ln",     "touch", "chmod",      "chown", "sleep",
                       "sync",  "pip", "pip3",  "module", "ml",    "conda",  "mamba", "micromamba", "git",   "wget",
                       "curl",  "tar", "unzip", "rsync",  "clear", "logger", "tput",  "reset"});
-}
-
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    lines.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return lines;
-}
-std::string text_of(const std::vector<std::string>& lines) {
-  std::string text;
-  for (const std::string& line : lines) text += line + "\n";
-  return text;
 }
 
 std::optional<std::int64_t> number(const std::string& text) {
@@ -171,7 +157,7 @@ Printed ends_of(const Words& words, const std::string& input) {
   const std::size_t kept = std::min(lines.size(), static_cast<std::size_t>(*count));
   const auto cut_lines = static_cast<std::ptrdiff_t>(lines.size() - kept);
   words[0] == "head" ? lines.resize(kept) : (void)lines.erase(lines.begin(), lines.begin() + cut_lines);
-  return text_of(lines);
+  return joined(lines);
 }
 
 /// cut -d C -f N
@@ -194,7 +180,7 @@ Printed columns(const Words& words, const std::string& input) {
       from = line.find(sign, from) == std::string::npos ? std::string::npos : line.find(sign, from) + 1;
     line = from == std::string::npos ? std::string() : line.substr(from, line.find(sign, from) - from);
   }
-  return text_of(lines);
+  return joined(lines);
 }
 
 /// expr A + B and its like
@@ -267,7 +253,7 @@ Printed edited(const std::vector<std::string>& scripts, const std::string& text,
         }
       }
   }
-  std::string made = text_of(lines);
+  std::string made = joined(lines);
   if (!text.empty() && text.back() != '\n') made.pop_back();
   return made;
 }
@@ -300,7 +286,7 @@ Printed sorted(const Words& words, const std::string& input) {
   if (words.size() != 1) return std::nullopt;
   std::vector<std::string> lines = lines_of(input);
   std::sort(lines.begin(), lines.end());
-  return text_of(lines);
+  return joined(lines);
 }
 
 }  // namespace

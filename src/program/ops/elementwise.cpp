@@ -1,4 +1,5 @@
 #include "program/ops/copying.hpp"
+#include "program/ops/functions.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/unary.hpp"
 
@@ -8,27 +9,11 @@ namespace {
 
 /// The type of a binary operator's result; a 0-dimensional tensor does not raise the type of one with dimensions.
 DType promoted(const Tensor& a, const Tensor& b) {
-  const auto rank_of = [](DType type) {
-    switch (type) {
-      case DType::fp64:
-        return 6;
-      case DType::fp32:
-        return 5;
-      case DType::bf16:
-      case DType::fp16:
-        return 4;
-      case DType::int64:
-        return 3;
-      case DType::int32:
-        return 2;
-      default:
-        return 1;
-    }
-  };
-  const bool floating_a = rank_of(a.dtype()) >= 4, floating_b = rank_of(b.dtype()) >= 4;
+  const int of_a = promotion_rank(a.dtype()), of_b = promotion_rank(b.dtype());
+  const bool floating_a = of_a >= kFloatingRank, floating_b = of_b >= kFloatingRank;
   if (a.rank() == 0 && b.rank() > 0 && (floating_b || !floating_a)) return b.dtype();
   if (b.rank() == 0 && a.rank() > 0 && (floating_a || !floating_b)) return a.dtype();
-  return rank_of(a.dtype()) >= rank_of(b.dtype()) ? a.dtype() : b.dtype();
+  return of_a >= of_b ? a.dtype() : b.dtype();
 }
 
 void result_backward(BackwardCall& b) {

@@ -18,7 +18,9 @@ Tensor scaled_by(Tape& tape, const Tensor& grad, const Tensor& saved, int steps)
   return made.empty() ? elementwise(tape, {&grad, &saved}, saved.dtype()) : elementwise(tape, {&grad, &made.back()}, saved.dtype());
 }
 
-int rank_of(DType type) {
+}  // namespace
+
+int promotion_rank(DType type) {
   switch (type) {
     case DType::fp64:
       return 6;
@@ -38,14 +40,11 @@ int rank_of(DType type) {
   }
 }
 
-}  // namespace
-
 DType common_type(const Tensor& a, const Tensor& b) {
-  constexpr int kFloating = 4;
-  const int of_a = rank_of(a.dtype()), of_b = rank_of(b.dtype());
-  if (a.rank() == 0 && b.rank() > 0 && (of_b >= kFloating || of_a < kFloating) && of_b > 0) return b.dtype();
-  if (b.rank() == 0 && a.rank() > 0 && (of_a >= kFloating || of_b < kFloating) && of_a > 0) return a.dtype();
-  if (of_a == kFloating && of_b == kFloating && a.dtype() != b.dtype()) return DType::fp32;
+  const int of_a = promotion_rank(a.dtype()), of_b = promotion_rank(b.dtype());
+  if (a.rank() == 0 && b.rank() > 0 && (of_b >= kFloatingRank || of_a < kFloatingRank) && of_b > 0) return b.dtype();
+  if (b.rank() == 0 && a.rank() > 0 && (of_a >= kFloatingRank || of_b < kFloatingRank) && of_a > 0) return a.dtype();
+  if (of_a == kFloatingRank && of_b == kFloatingRank && a.dtype() != b.dtype()) return DType::fp32;
   return of_a >= of_b ? a.dtype() : b.dtype();
 }
 

@@ -68,5 +68,8 @@ Tensor interpolated(const Tensor& x, const Tensor& end);
 Tensor add_product(const Tensor& x, const Tensor& a, const Tensor& b);
 /// The type of an operator of several operands; a tensor of no dimensions does not raise the type of others of its kind.
 DType common_type(const Tensor& a, const Tensor& b);
+/// The higher of two is what they are promoted to: truths, bytes, whole numbers, floating ones from kFloatingRank.
+int promotion_rank(DType type);
+inline constexpr int kFloatingRank = 4;
 
 }  // namespace plimsoll::program

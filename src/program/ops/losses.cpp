@@ -119,6 +119,22 @@ Tensor binary_cross_entropy_with_logits(const Tensor& x_in, const Tensor& target
   });
 }
 
+namespace {
+
+/// smooth_l1_loss_backward, huber_loss_backward: written into zeros, of what was predicted and of what was wanted.
+void into_zeros_backward(BackwardCall& b) {
+  const Tensor input = b.saved(0), wanted = b.saved(1);
+  for (const std::size_t side : {std::size_t{0}, std::size_t{1}}) {
+    if (!b.needs(side)) continue;
+    const Tensor& own = side == 0 ? input : wanted;
+    Tensor gradient = zeros(b.tape, own.sizes(), own.dtype());
+    in_place(gradient, {&input, &wanted, &b.grad()});
+    b.give(side, std::move(gradient));
+  }
+}
+
+}  // namespace
+
 Tensor pairwise_loss(const char* name, const Tensor& x_in, const Tensor& target_in, LossReduction reduction) {
   const Tensor target = autocast_fp32(target_in), x = autocast_fp32(x_in);
   Op op(name, {&x, &target});
@@ -134,16 +150,7 @@ Tensor pairwise_loss(const char* name, const Tensor& x_in, const Tensor& target_
     const Tensor each = elementwise(op.tape(), {&x, &target}, x.dtype());
     reduce_into(loss, each, std::vector<bool>(static_cast<std::size_t>(each.rank()), true));
   }
-  return op.done(loss, [](BackwardCall& b) {
-    const Tensor input = b.saved(0), wanted = b.saved(1);
-    for (const std::size_t side : {std::size_t{0}, std::size_t{1}}) {
-      if (!b.needs(side)) continue;
-      const Tensor& own = side == 0 ? input : wanted;
-      Tensor gradient = zeros(b.tape, own.sizes(), own.dtype());
-      in_place(gradient, {&input, &wanted, &b.grad()});
-      b.give(side, std::move(gradient));
-    }
-  });
+  return op.done(loss, into_zeros_backward);
 }
 
 Tensor huber_loss(const Tensor& x_in, const Tensor& target_in, LossReduction reduction) {
@@ -157,16 +164,7 @@ Tensor huber_loss(const Tensor& x_in, const Tensor& target_in, LossReduction red
     y = reduction == LossReduction::none ? each
                                          : reduce(each, std::vector<bool>(static_cast<std::size_t>(each.rank()), true), false, x.dtype());
   }
-  return op.done(y, [](BackwardCall& b) {
-    const Tensor input = b.saved(0), wanted = b.saved(1);
-    for (const std::size_t side : {std::size_t{0}, std::size_t{1}}) {
-      if (!b.needs(side)) continue;
-      const Tensor& own = side == 0 ? input : wanted;
-      Tensor gradient = zeros(b.tape, own.sizes(), own.dtype());
-      in_place(gradient, {&input, &wanted, &b.grad()});
-      b.give(side, std::move(gradient));
-    }
-  });
+  return op.done(y, into_zeros_backward);
 }
 
 Tensor absolute_loss(const Tensor& x_in, const Tensor& target_in, LossReduction reduction) {
