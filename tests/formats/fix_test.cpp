@@ -57,6 +57,12 @@ TEST(Fix, OneValueIsOneLine) {
             "+micro_batch_size: 2\n gradient_checkpointing: false  # for speed\n bf16: true\n optimizer: adamw_torch\n");
 }
 
+// A line that becomes several: what follows it is as it was, the last line as well.
+TEST(Fix, ADifferenceMarksOnlyWhatDiffers) {
+  EXPECT_EQ(difference_of({"a.json", "{\n{}\n}\n", "{\n{\n  1\n}\n}\n"}), "--- a.json\n+++ a.json\n {\n-{}\n+{\n+  1\n+}\n }\n");
+  EXPECT_EQ(difference_of({"a", "x\n", "x\nx\n"}), "--- a\n+++ a\n+x\n x\n");
+}
+
 TEST(Fix, CommentsStayAndWhatIsMissingIsAdded) {
   const std::string after = fixed("run.yaml", kAxolotl, {{"recompute", "full"}}).files.front().after;
   EXPECT_NE(after.find("gradient_checkpointing: true  # for speed\n"), std::string::npos) << after;

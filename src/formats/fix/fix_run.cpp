@@ -295,8 +295,8 @@ Fix fix_run(const std::vector<std::string>& files, const ForeignOptions& options
       fix.said.push_back(texts.put(texts.place_of(edit, key == nullptr ? std::string() : key->key), edit.value));
     }
     ForeignOptions again = options;
-    again.texts.clear();
     for (const FixedFile& file : texts.all()) {
+      std::erase_if(again.texts, [&](const NamedText& text) { return text.name == file.name; });
       again.texts.push_back({file.name, file.after});
       if (file.after != file.before) fix.files.push_back(file);
     }
@@ -313,6 +313,10 @@ Fix fix_run(const std::vector<std::string>& files, const ForeignOptions& options
 std::string difference_of(const FixedFile& file) {
   constexpr std::size_t kAround = 3;
   const std::vector<std::string> before = formats::lines_of(file.before), after = formats::lines_of(file.after);
+  const std::size_t fewer = std::min(before.size(), after.size());
+  std::size_t same = 0;  // at the end
+  while (same < fewer && before[before.size() - 1 - same] == after[after.size() - 1 - same]) ++same;
+  const std::size_t end_before = before.size() - same, end_after = after.size() - same;
   // Lines are replaced one for one or added, never taken away: a line that is another's next is one that was added before it.
   struct Line {
     char mark;
@@ -320,17 +324,18 @@ std::string difference_of(const FixedFile& file) {
   };
   std::vector<Line> all;
   std::size_t i = 0, j = 0;
-  while (i < before.size() || j < after.size()) {
-    if (i < before.size() && j < after.size() && before[i] == after[j]) {
+  while (i < end_before || j < end_after) {
+    if (i < end_before && j < end_after && before[i] == after[j]) {
       all.push_back({' ', &before[i]});
       ++i, ++j;
-    } else if (j + 1 < after.size() && i < before.size() && after[j + 1] == before[i] && before.size() - i < after.size() - j) {
+    } else if (j + 1 < end_after && i < end_before && after[j + 1] == before[i] && end_before - i < end_after - j) {
       all.push_back({'+', &after[j++]});
     } else {
-      if (i < before.size()) all.push_back({'-', &before[i++]});
-      if (j < after.size()) all.push_back({'+', &after[j++]});
+      if (i < end_before) all.push_back({'-', &before[i++]});
+      if (j < end_after) all.push_back({'+', &after[j++]});
     }
   }
+  for (; i < before.size(); ++i) all.push_back({' ', &before[i]});
   std::string text = fmt::format("--- {}\n+++ {}\n", file.name, file.name);
   bool gap = false;
   for (std::size_t at = 0; at < all.size(); ++at) {
