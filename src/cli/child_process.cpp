@@ -92,7 +92,8 @@ bool ended_by(Awaited& child, Clock::time_point until) {
 /// Parent of a process, from /proc; 0 when it is gone.
 pid_t parent_of(const std::string& process) {
   std::ifstream file("/proc/" + process + "/stat");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::string text;
+  std::getline(file, text, '\0');  // a process that ends while it is read is gone, too: an iterator over its buffer would throw
   const std::size_t name_end = text.rfind(')');  // the name may hold anything
   int parent = 0;
   char state = 0;
