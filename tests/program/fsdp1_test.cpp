@@ -89,6 +89,12 @@ TEST(FirstFsdp, AdaptersAreUnitsOfTheirOwn) {
   }
 }
 
+// The Trainer sets PEFT's policy in the place of that which was asked for (update_fsdp_plugin_peft): the classes stay, the adapters come to them.
+TEST(FirstFsdp, AdaptersAreUnitsBesideTheClassesThatAreAskedFor) {
+  const std::string order = collectives_of("pythia-70m", {{"framework", "accelerate"}, {"lora.r", "8"}, {"fsdp.units", "GPTNeoXLayer"}});
+  EXPECT_EQ(order, collectives_of("pythia-70m", {{"framework", "accelerate"}, {"lora.r", "8"}}));
+}
+
 // 4-bit weights are flattened with the norms beside them, so that they must lie in the norms' type (FlatParamHandle, uniform dtype).
 TEST(FirstFsdp, QuantisedWeightsLieInTheTypeOfTheOthers) {
   const auto gathers = [](const std::string& storage) {

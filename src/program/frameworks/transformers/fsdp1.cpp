@@ -20,13 +20,15 @@ void refuse_impossible(const Strategy& strategy) {
   if (strategy.offload.params && no_shard) refuse("FSDP1 with parameters on the host and NO_SHARD is not modelled", "offload");
 }
 
-/// Whether the units are those of PEFT's fsdp_auto_wrap_policy, which Trainer sets; a loop of its own needs them where adapters have
-/// another type than the weights around them, or FSDP1 flattens frozen and trained parameters apart.
+/// Whether the units are those of PEFT's fsdp_auto_wrap_policy, which Trainer sets in the place of any policy that was asked for
+/// (_fsdp_qlora_plugin_updates); a loop of its own needs them where adapters have another type than the weights around them, or FSDP1 flattens
+/// frozen and trained parameters apart.
 bool wraps_adapters(const Strategy& strategy) {
-  if (!strategy.lora || strategy.fsdp.min_num_params > 0 || !strategy.fsdp.units.empty()) return false;
-  const bool apart = hf_parameter_type(strategy) != kAdapterType || strategy.base_weights != BaseWeights::as_trained ||
-                     !strategy.fsdp.use_orig_params.value_or(true);
-  return apart || is_prepared_by_accelerate(strategy);
+  if (!strategy.lora) return false;
+  if (is_prepared_by_accelerate(strategy)) return true;
+  if (strategy.fsdp.min_num_params > 0 || !strategy.fsdp.units.empty()) return false;
+  return hf_parameter_type(strategy) != kAdapterType || strategy.base_weights != BaseWeights::as_trained ||
+         !strategy.fsdp.use_orig_params.value_or(true);
 }
 
 /// peft/utils/other.py, fsdp_auto_wrap_policy: the layers, and every module without children whose weight is trained, inner ones first.
@@ -36,10 +38,14 @@ void add_adapters_and_layers(Module& module, const std::unordered_set<const Modu
   if ((weight && weight->trainable) || layers.count(&module) > 0) units.push_back(&module);
 }
 
-std::vector<Module*> adapters_and_layers(const Model& model, Module& root) {
-  const std::vector<Module*> all = layer_modules(model, root);
+/// The classes of the layers are those that are asked for, where any are (FSDP_TRANSFORMER_CLS_TO_WRAP).
+std::vector<Module*> adapters_and_layers(const Model& model, Module& root, const std::vector<std::string>& classes) {
+  std::unordered_set<const Module*> layers;
+  const bool asked = !classes.empty() && classes.front() != "none";
+  for (const std::vector<Module*>& unit : asked ? wrap_units(model, root, classes) : std::vector<std::vector<Module*>>{layer_modules(model, root)})
+    layers.insert(unit.begin(), unit.end());
   std::vector<Module*> units;
-  add_adapters_and_layers(root, {all.begin(), all.end()}, units);
+  add_adapters_and_layers(root, layers, units);
   return units;
 }
 
@@ -103,7 +109,7 @@ StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& 
   if (wraps_adapters(strategy)) {
     if (!strategy.lora->modules_to_save.empty())
       refuse("modules_to_save under FSDP1 are not modelled", "lora.modules_to_save", "leave it out, or data_parallel fsdp2");
-    units = adapters_and_layers(model, root);
+    units = adapters_and_layers(model, root, strategy.fsdp.units);
   } else if (strategy.fsdp.min_num_params > 0) {
     units = units_by_size(root, strategy.fsdp.min_num_params);
     refuse_tied_units(root, units);
