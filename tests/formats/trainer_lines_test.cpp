@@ -124,6 +124,20 @@ const Wild kLines[] = {
     script("rewards", "trl reward " + kModel, {}, "which 'trl reward' does"),
     script("a verb that it has not", "trl sfft " + kModel, {}, "starts no training program that is known here"),
 
+    script("ms-swift's script under accelerate", "accelerate launch --num_processes 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024 "
+           "--gradient_accumulation_steps 1", {{"gpus", "8"}, {"cluster.gpus_per_node", "(nothing)"}, {"task", "lora"}}),
+    script("ms-swift's script under deepspeed", "deepspeed --num_gpus 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024",
+           {{"cluster.gpus_per_node", "8"}, {"grad_accum", "2"}}),
+    script("ms-swift's script alone", "CUDA_VISIBLE_DEVICES=0,1 python swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024", {},
+           "a single process whose weights are dealt over 2 devices"),
+    script("a sum of several signs", "nnodes=1; per=8; NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024 "
+           "--gradient_accumulation_steps $(expr 32 / $per / $nnodes - 1)", {{"grad_accum", "3"}}),
+    script("a value that is to be written", "CHECKPOINT=<path of the model>\ntorchrun --nproc_per_node 8 pretrain_gpt.py --load $CHECKPOINT", {},
+           "'<path of the model>' stands for what is to be written there"),
+    swift("activations offloaded by a callback", "--fsdp '{\"fsdp\": \"full_shard auto_wrap\", \"fsdp_config\": {\"fsdp_version\": 2, "
+          "\"activation_cpu_offload\": true}}'", {}, "offload of activations under FSDP"),
+    swift("no callback", "--fsdp '{\"fsdp\": \"full_shard auto_wrap\", \"fsdp_config\": {\"fsdp_version\": 2, \"activation_cpu_offload\": false}}'",
+          {{"data_parallel", "fsdp2"}}),
     swift("its own defaults", "",
           {{"task", "lora"}, {"lora.r", "8"}, {"lora.alpha", "32"}, {"lora.dropout", "0.05"}, {"lora.target_modules", "all-linear"}, {"micro_batch", "1"},
            {"grad_accum", "2"}, {"recompute", "full"}, {"recompute_reentrant", "false"}, {"precision", "bf16"}, {"param_dtype", "bf16"}, {"seq_len", "1024"}}),

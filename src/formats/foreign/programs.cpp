@@ -254,9 +254,9 @@ void read_program(Reading& reading, const std::vector<Node>& said) {
   if (name == "llamafactory-cli" || program == "llamafactory.cli") return read_llama_factory(reading, words);
   const bool over_megatron = name == "megatron" || program.find("swift.cli._megatron") == 0 || program.find("swift/cli/_megatron") != std::string::npos;
   if ((name == "swift" || name == "megatron") && words.size() > 1)
-    return read_swift_command(reading, words[1].text, {words.begin() + 2, words.end()}, over_megatron);
+    return read_swift_command(reading, {words[1].text, over_megatron, false}, {words.begin() + 2, words.end()});
   if (const std::string verb = swift_verb_of(program); !verb.empty())
-    return read_swift_command(reading, verb, {words.begin() + 1, words.end()}, over_megatron);
+    return read_swift_command(reading, {verb, over_megatron, true}, {words.begin() + 1, words.end()});
   words.erase(words.begin());
   const bool trl = name == "trl" && !words.empty();
   if (trl) words.erase(words.begin());  // its verb, which is sft: refuse_post_training

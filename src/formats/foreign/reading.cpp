@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "formats/foreign/keys.hpp"
 #include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 #include "units/files.hpp"
@@ -83,6 +84,7 @@ std::int64_t Reading::count(const std::string& key) const {
   if (!found) return 0;
   std::int64_t number = 0;
   const std::string& text = found->value;
+  require_known(found->foreign, text, found->where);
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   constexpr std::int64_t kMost = std::int64_t{1} << 40;
   if (error != std::errc() || end != text.data() + text.size() || number < 1 || number > kMost)

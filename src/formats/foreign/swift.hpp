@@ -10,7 +10,14 @@ namespace plimsoll::formats {
 
 constexpr const char* kSwiftRelease = "ms-swift 4.6";  ///< whose arguments and defaults are read
 
+/// Which of its commands a line runs.
+struct SwiftCommand {
+  std::string verb;       ///< sft, pt
+  bool megatron = false;  ///< over Megatron's layers
+  bool script = false;    ///< swift/cli/sft.py itself, which starts no processes of its own
+};
+
 /// `swift sft` or `swift pt`, or `megatron sft` and `pt`, by what stands behind the verb: a file, flags, or both.
-void read_swift_command(Reading& reading, const std::string& verb, const std::vector<Node>& words, bool megatron);
+void read_swift_command(Reading& reading, const SwiftCommand& command, const std::vector<Node>& words);
 
 }  // namespace plimsoll::formats

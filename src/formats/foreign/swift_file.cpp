@@ -121,7 +121,10 @@ void name_fsdp(const Reading& reading, Node& trainer) {
   }
   const Node *options = config.find("fsdp"), *keys = config.find("fsdp_config");
   Node fsdp = options ? *options : Node::scalar("full_shard auto_wrap", where);
-  const Node inner = keys ? *keys : Node::table(where);
+  Node inner = keys ? *keys : Node::table(where);
+  if (const Node* offloads = inner.find("activation_cpu_offload"); is_on(offloads))  // ActivationCpuOffloadCallBack
+    refuse("not modelled: ms-swift's offload of activations under FSDP, found activation_cpu_offload: true", offloads->where, "set it to false");
+  std::erase_if(inner.members, [](const auto& member) { return member.first == "activation_cpu_offload"; });
   trainer.set("fsdp", fsdp);
   trainer.set("fsdp_config", inner);
 }
@@ -270,6 +273,12 @@ bool say_ranks_of_swift(Reading& reading, const std::string& where) {
 
 namespace {
 
+/// Whether another launcher starts the processes of a script: the command itself starts its own.
+bool is_launched(const Reading& reading) {
+  static const std::vector<std::string> launchers{"torchrun", "deepspeed", "accelerate", "mpirun"};
+  return std::any_of(launchers.begin(), launchers.end(), [&](const std::string& launcher) { return reading.has_format(launcher); });
+}
+
 /// What stands behind the verb: a file as the first word (parse_yaml_args), whose ENV sets variables, with the flags over it.
 Node arguments_of(Reading& reading, const std::vector<Node>& words) {
   const std::string where = words.empty() ? std::string() : words.front().where;
@@ -292,16 +301,15 @@ Node arguments_of(Reading& reading, const std::vector<Node>& words) {
 
 }  // namespace
 
-void read_swift_command(Reading& reading, const std::string& verb, const std::vector<Node>& words, bool megatron) {
+void read_swift_command(Reading& reading, const SwiftCommand& command, const std::vector<Node>& words) {
   Node tree = arguments_of(reading, words);
   const std::string& where = tree.where;
-  const bool counted = reading.has_format("torchrun");  // a line that starts swift/cli/sft.py itself
-  const bool distributed = counted || say_ranks_of_swift(reading, where);
-  if (megatron) {
+  const bool distributed = (command.script && is_launched(reading)) || say_ranks_of_swift(reading, where);
+  if (command.megatron) {
     reading.note_format("megatron-swift");
     return swift_megatron_format().read(reading, tree);
   }
-  if (verb == "pt" && !tree.find("loss_scale")) tree.set("loss_scale", Node::scalar("all", where));
+  if (command.verb == "pt" && !tree.find("loss_scale")) tree.set("loss_scale", Node::scalar("all", where));
   reading.note_format("ms-swift");
   read_with(reading, tree, distributed);
 }

@@ -441,7 +441,7 @@ Shell::Outcome Shell::source(const Words& words) {
     return unknown_outcome("source " + words[1], "whether " + readable(words[1]).substr(0, 80) + " is there");
   }
   const Deeper deeper(*this);
-  const shell::StatementPtr commands = shell::parse_script(*text, words[1], 1);
+  const shell::StatementPtr commands = shell::parse_script(*text, readable(words[1]), 1);
   const std::string outer_where = where_;
   const Words outer_arguments = state_.arguments;
   const bool outer_known = state_.arguments_known, has_arguments = words.size() > 2;

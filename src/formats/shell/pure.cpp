@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cctype>
 #include <limits>
+#include <numeric>
 
 #include "formats/lines.hpp"
 #include "formats/shell/sink.hpp"
@@ -183,19 +184,32 @@ Printed columns(const Words& words, const std::string& input) {
   return joined(lines);
 }
 
-/// expr A + B and its like
-Printed computed(const Words& words) {
-  if (words.size() != 4) return std::nullopt;
-  const auto a = number(words[1]), b = number(words[3]);
-  if (!a || !b) return std::nullopt;
-  const std::string& sign = words[2];
+/// A and B by a sign of expr that binds tightly; nullopt: it is none, or what comes out is not calculated here.
+std::optional<std::int64_t> product_of(std::int64_t a, const std::string& sign, std::int64_t b) {
   constexpr std::int64_t kMost = std::int64_t{1} << 20;
-  if (sign == "+") return std::to_string(*a + *b) + "\n";
-  if (sign == "-") return std::to_string(*a - *b) + "\n";
-  if (sign == "*" && std::abs(*a) < kMost && std::abs(*b) < kMost) return std::to_string(*a * *b) + "\n";
-  if (sign == "/" && *b != 0) return std::to_string(*a / *b) + "\n";
-  if (sign == "%" && *b != 0) return std::to_string(*a % *b) + "\n";
+  if (sign == "*" && std::abs(a) < kMost && std::abs(b) < kMost) return a * b;
+  if (sign == "/" && b != 0) return a / b;
+  if (sign == "%" && b != 0) return a % b;
   return std::nullopt;
+}
+
+/// expr A + B - C and its like.
+Printed computed(const Words& words) {
+  if (words.size() < 4 || words.size() % 2 != 0) return std::nullopt;
+  std::vector<std::int64_t> sums;  // what stands between + and -, the signs taken in
+  for (std::size_t at = 1; at < words.size(); at += 2) {
+    const auto value = number(words[at]);
+    if (!value) return std::nullopt;
+    const std::string sign = at == 1 ? "+" : words[at - 1];
+    if (sign == "+" || sign == "-") {
+      sums.push_back(sign == "-" ? -*value : *value);
+    } else {
+      const auto product = product_of(sums.back(), sign, *value);
+      if (!product) return std::nullopt;
+      sums.back() = *product;
+    }
+  }
+  return std::to_string(std::accumulate(sums.begin(), sums.end(), std::int64_t{0})) + "\n";
 }
 
 /// s/FROM/TO/ with FROM and TO as they stand: no expression of either.

@@ -31,7 +31,23 @@ int Scanner::line_of(std::size_t at) const {
   return first_line_ + static_cast<int>(std::lower_bound(ends_.begin(), ends_.end(), at) - ends_.begin());
 }
 
+/// "<path of the model>" on the line of `at`, as an example has it where something is to be written; empty: there is none.
+std::string Scanner::placeholder(std::size_t at) const {
+  const std::size_t from = at == 0 ? 0 : text_.rfind('\n', at - 1) + 1;  // npos + 1 is 0
+  const std::string line = text_.substr(from, std::min(text_.find('\n', at), text_.size()) - from);
+  for (std::size_t open = line.find('<'); open != std::string::npos; open = line.find('<', open + 1)) {
+    const std::size_t close = line.find('>', open);
+    const bool named = open + 1 < line.size() && std::isalpha(static_cast<unsigned char>(line[open + 1])) != 0;
+    if (named && close != std::string::npos && line[close - 1] != ' ') return line.substr(open, close + 1 - open);
+  }
+  return {};
+}
+
 void Scanner::wrong(const std::string& what, std::size_t at) const {
+  at = std::min(at, text_.size());
+  if (const std::string open = placeholder(at); !open.empty())
+    fail("'" + open.substr(0, 60) + "' stands for what is to be written there", where_ + ":" + std::to_string(line_of(at)),
+         "write the value in its place");
   fail(what, where_ + ":" + std::to_string(line_of(std::min(at, text_.size()))), "bash -n FILE says what the script's grammar is");
 }
 

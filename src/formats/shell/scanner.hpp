@@ -30,6 +30,7 @@ class Scanner {
   int line_of(std::size_t at) const;
   [[noreturn]] void wrong(const std::string& what) const { wrong(what, at_); }
   [[noreturn]] void wrong(const std::string& what, std::size_t at) const;
+  std::string placeholder(std::size_t at) const;
   struct Deeper {
     explicit Deeper(Scanner& scanner);
     ~Deeper() { --scanner_.depth_; }
