@@ -98,6 +98,14 @@ Wild config(const std::string& what, const std::string& more, Keys keys, const s
 }
 
 const Wild kWild[] = {
+    axolotl("adapters under FSDP1, which axolotl's kernels leave alone",
+            "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_alpha: 16\nlora_target_linear: true\nfsdp: [full_shard, auto_wrap]\n"
+            "fsdp_config: {fsdp_transformer_layer_cls_to_wrap: LlamaDecoderLayer}\n",
+            {{"task", "qlora"}, {"data_parallel", "fsdp1"}, {"bnb_4bit_quant_storage", "bf16"}, {"fsdp.units", "LlamaDecoderLayer"}}),
+    axolotl("adapters under FSDP2, which it has kernels for",
+            "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\nfsdp_version: 2\n"
+            "fsdp_config: {transformer_layer_cls_to_wrap: LlamaDecoderLayer}\n",
+            {}, "on by themselves since axolotl 0.9"),
     axolotl("nothing else", "", {{"seq_len", "1024"}, {"micro_batch", "2"}, {"precision", "bf16"}, {"recompute", "none"}, {"optimizer", "adamw"}}),
     axolotl("underscores in numbers", "gradient_accumulation_steps: 1_0\n", {{"grad_accum", "10"}}),
     axolotl("octal numbers", "gradient_accumulation_steps: 010\n", {{"grad_accum", "8"}}),
@@ -261,6 +269,11 @@ const Wild kWild[] = {
     primus("a key of its patches", "      disable_delayed_scaling_patches: true\n", {{"micro_batch", "1"}}),
     primus("values with defaults", "      enable_primus_turbo: ${TURBO:true}\n      use_turbo_attention: ${ATTENTION:true}\n", {{"attention",
            "flash"}}),
+    {"primus, its own defaults", "p.yaml",
+     "work_group: a\nexp_name: b\nmodules:\n  pre_trainer:\n    framework: megatron\n    config: pre_trainer.yaml\n    model: llama3.1_8B.yaml\n"
+     "    overrides: {tensor_model_parallel_size: 2}\n",
+     "", {{"seq_len", "1024"}, {"micro_batch", "2"}, {"global_batch", "16"}, {"data_parallel", "megatron-distopt"}, {"sequence_parallel", "true"},
+          {"gradient_accumulation_fusion", "true"}}, ""},
     {"primus, another trainer", "p.yaml", "work_group: a\nexp_name: b\nmodules:\n  post_trainer:\n    framework: megatron_bridge\n", "gpt2", {},
         "Primus' post_trainer"},
 
@@ -271,7 +284,9 @@ const Wild kWild[] = {
     megatron("frozen parts of a fork", "--freeze-LM", {}, "may decide what is trained"),
     megatron("a layout of a fork", "--my-shard-count 2", {}, "how the run is laid out"),
     megatron("a fork's remark", "--my-remark x --log-interval 1 --lr 1e-4 --weight-decay 0.1", {{"micro_batch", "1"}}),
-    megatron("graphs part by part", "--cuda-graph-scope attn", {}, "CUDA graphs chosen part by part"),
+    megatron("graphs part by part", "--cuda-graph-impl local --cuda-graph-scope attn", {}, "CUDA graphs chosen part by part"),
+    megatron("parts of graphs that nothing begins", "--cuda-graph-scope attn --data-parallel-sharding-strategy optim", {{"data_parallel", "ddp"}}),
+    megatron("flash attention of the models before Megatron-core", "--use-flash-attn", {{"precision", "bf16"}}),
     megatron("rewards", "--perform-rl-step", {}, "preferences and rewards"),
     megatron("frozen layers", "--freeze-all-layers", {}, "which weights are trained"),
     megatron("activations by module", "--fine-grained-activation-offloading", {}, "activations offloaded by module"),

@@ -144,7 +144,7 @@ void read_adapter(Reading& reading, const Node& tree) {
 }
 
 /// axolotl's fused kernels for adapters (utils/schemas/config.py, check_auto_enable_lora_kernels): on by themselves since 0.9 where none of the
-/// switches is said, unless 8-bit weights or remote code stand against them.
+/// switches is said, unless 8-bit weights, remote code or FSDP1, which is for several devices, stand against them.
 void refuse_adapter_kernels(const Reading& reading, const Node& tree) {
   bool said = false;
   for (const char* key : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"}) {
@@ -158,9 +158,23 @@ void refuse_adapter_kernels(const Reading& reading, const Node& tree) {
   constexpr const char* kSince = "0.9";
   if (release && *release < *Release::parse(kSince)) return;
   const bool int8 = adapter->text == "lora" && is_on(tree.find("load_in_8bit"));
+  const Node *sharding = tree.find("fsdp_config"), *version = tree.find("fsdp_version"), *inner = tree.find("fsdp_config.fsdp_version");
+  const bool second = (version && version->text == "2") || (inner && inner->text == "2");
+  if (sharding && !sharding->is_null() && !second) return;
   if (int8 || is_on(tree.find("trust_remote_code"))) return;
   refuse("not modelled: axolotl's kernels for adapters, which are on by themselves since axolotl 0.9", adapter->where,
          "set lora_mlp_kernel, lora_qkv_kernel and lora_o_kernel to false, or state an older release: --release axolotl=0.8");
+}
+
+/// loaders/model.py, _set_quantization_config: 4-bit weights lie in bf16; of some models in fp32, where nothing shards them.
+void derive_storage(Reading& reading, const Node& tree) {
+  if (!reading.is("task", "qlora") || !reading.has("base_weights")) return;
+  const auto said = [&](const char* key) { return tree.find(key) && !tree.find(key)->is_null(); };
+  const bool sharded = said("deepspeed") || said("fsdp") || said("fsdp_config");
+  reading.when_model_is_known([sharded](Reading& known, const Model& model) {
+    const bool in_fp32 = model.model_type == "jamba" || model.model_type == "qwen2_moe" || model.model_type == "nemotron_h";
+    known.derive("bnb_4bit_quant_storage", in_fp32 && !sharded ? "fp32" : "bf16", "axolotl's BitsAndBytesConfig");
+  });
 }
 
 /// normalize_config: {"use_reentrant": True} where checkpointing is on and nothing else is said of it.
@@ -218,6 +232,7 @@ void read(Reading& reading, const Node& tree) {
   read_batch(reading, tree);
   read_precision(reading, tree);
   read_adapter(reading, tree);
+  derive_storage(reading, tree);
   read_sharding(reading, tree);
   if (const Node* offloading = tree.find("activation_offloading"); offloading && !offloading->is_null() && offloading->text != "false") {
     if (offloading->text != "true")

@@ -141,7 +141,7 @@ class RowReader {
   void refuse_value(const Row& row, const std::string& key, const Node& value) {
     const std::string text = value.is_table() ? "{…}" : value.word();
     require_known(prefix_ + key, text, value.where);
-    if (is_among(row, text)) return;
+    if (text.empty() || is_among(row, text)) return;
     refuse("not modelled: " + std::string(row.remark) + ", found " + prefix_ + key + ": " + text.substr(0, 60), value.where,
            *row.words ? "set it to " + words_of(row).front().theirs : "leave it out");
   }

@@ -215,6 +215,23 @@ void read_stages(Reading& reading, const Node& tree) {
                  embedding || loss ? "stages of equal layers, embedding or loss counted as one" : "stages of equal layers");
 }
 
+/// Without what counts only beside a switch that is off: how CUDA graphs and Megatron-FSDP are made.
+Node without_idle(Reading& reading, const Node& said) {
+  const Node* graphs = given(said, "cuda_graph_impl");
+  const bool captures = is_true(said, "enable_cuda_graph") || is_true(said, "external_cuda_graph") || (graphs && graphs->word() != "none");
+  const bool fsdp = is_true(said, "use_megatron_fsdp") || is_true(said, "use_custom_fsdp");
+  Node tree = said;
+  std::erase_if(tree.members, [&](const auto& member) {
+    const std::string& name = member.first;
+    const bool of_graphs = name == "cuda_graph_scope" || name == "cuda_graph_modules";
+    const bool of_fsdp = name == "data_parallel_sharding_strategy" || name == "suggested_communication_unit_size" || name == "fsdp_double_buffer";
+    const bool idle = (of_graphs && !captures) || (of_fsdp && !fsdp);
+    if (idle && !member.second.is_null()) reading.leave_unread(name, member.second.where);
+    return idle;
+  });
+  return tree;
+}
+
 // ---- the rest ----------------------------------------------------------------------------------------------------------
 
 void read_sharding(Reading& reading, const Node& tree) {
@@ -272,6 +289,14 @@ void read_recompute(Reading& reading, const Node& tree) {
   if (reading.is("recompute", "full")) read_recomputed_layers(reading, tree);
 }
 
+/// --use-flash-attn is read by legacy/model/transformer.py, which Megatron-DeepSpeed has; of Megatron-core's layers attention_backend decides.
+void read_flash_attention(Reading& reading, const Node& tree) {
+  const Node* flash = tree.find("use_flash_attn");
+  if (!is_on(flash)) return;
+  if (reading.is("framework", "megatron-deepspeed")) return reading.say("attention", "flash", "use_flash_attn", flash->where);
+  reading.leave_unread("use_flash_attn", flash->where);
+}
+
 void read_loss(Reading& reading, const Node& tree) {
   if (!is_true(tree, "cross_entropy_loss_fusion")) return;
   const Node* implementation = given(tree, "cross_entropy_fusion_impl");
@@ -281,7 +306,8 @@ void read_loss(Reading& reading, const Node& tree) {
 
 }  // namespace
 
-void read_megatron(Reading& reading, const Node& tree, const ReadRelease& release, Unknown unknown) {
+void read_megatron(Reading& reading, const Node& said, const ReadRelease& release, Unknown unknown) {
+  const Node tree = without_idle(reading, said);
   if (unknown == Unknown::unread) {
     read_rows(reading, megatron_rows(), tree);
   } else {
@@ -302,6 +328,7 @@ void read_megatron(Reading& reading, const Node& tree, const ReadRelease& releas
   read_precision(reading, tree);
   read_recompute(reading, tree);
   read_loss(reading, tree);
+  read_flash_attention(reading, tree);
   if (!reading.has("precision")) reading.assume("precision", "fp32", "neither bf16 nor fp16", release);
   if (reading.count("tp") <= 1 && reading.is("sequence_parallel", "true")) reading.forget("sequence_parallel");  // validate_args
 }

@@ -142,7 +142,7 @@ const Rows& megatron_rows() {
       {"recompute_num_layers", kCode, "", nullptr, "recompute_num_layers, of full recomputation"},
       {"distribute_saved_activations", kRefused, "false", nullptr, "saved activations cut over tensor-parallel ranks"},
       {"attention_backend", "attention", "auto=te,flash=flash,fused=te,unfused=unfused,local=unfused"},
-      {"use_flash_attn", "attention", "true=flash,false=-"},
+      {"use_flash_attn", kCode, "", nullptr, "over DeepSpeed attention flash; else of the models before Megatron-core alone"},
       {"cross_entropy_loss_fusion", kCode, "", nullptr, "cross_entropy_fusion"},
       {"cross_entropy_fusion_impl", kCode},
       {"tp_comm_overlap", "async_tp"},

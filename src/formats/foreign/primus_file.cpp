@@ -1,4 +1,4 @@
-// Primus' experiments and NeMo's configurations: Megatron's arguments below sections of their own.
+// Primus' experiments: Megatron's or torchtitan's arguments under `overrides`, over files of Primus' own.
 #include <algorithm>
 #include <filesystem>
 
@@ -12,12 +12,12 @@ namespace plimsoll::formats {
 namespace {
 
 constexpr const char* kPrimus = "Primus, 2026-08";
-constexpr const char* kNemo = "NeMo 1";
 
 const Rows& primus_rows() {
   static const Rows table = {
       {"modules.pre_trainer.framework", kCode, "", nullptr, "megatron, torchtitan"},
       {"modules.pre_trainer.model", kCode, "", nullptr, "a file of Primus' models, or the model of that name"},
+      {"modules.pre_trainer.config", kCode, "", nullptr, "a file of Primus' modules, with its values where nothing else says them"},
       {"modules.pre_trainer.overrides.*", kCode, "", nullptr, "Megatron's or torchtitan's arguments"},
       {"modules.sft_trainer.*", kRefused, "", nullptr, "fine-tuning under Primus"},
       {"enable_primus_turbo", kCode, "", nullptr, "whether the keys of turbo count"},
@@ -67,50 +67,122 @@ Node read_with_bases(const std::string& path, int depth) {
   return file;
 }
 
-/// Where Primus keeps its models, seen from an experiment: beside it, or in the repository above it.
-std::string model_file(const std::string& name, const std::string& where) {
+/// A file of Primus' own, seen from an experiment: beside it, or in the repository above it (primus/configs/models/megatron). Empty: nowhere.
+std::string own_file(const std::string& name, const std::string& where, const std::string& kept) {
   namespace fs = std::filesystem;
   fs::path folder = fs::path(where.substr(0, where.rfind(':'))).parent_path();
   for (int up = 0; up < 8; ++up) {
-    for (const char* below : {"", "primus/configs/models/megatron"})
+    for (const std::string& below : {std::string(), "primus/configs/" + kept})
       if (files::exists((folder / below / name).string())) return (folder / below / name).string();
     folder = folder / "..";
   }
   return {};
 }
 
-void read_primus_model(Reading& reading, const Node& trainer, Node& arguments) {
-  const Node* model = trainer.find("model");
-  if (!model || model->is_null()) return;
-  const std::string file = model_file(model->word(), model->where);
-  if (file.empty()) return reading.say("model", shipped_name(model->word()), "modules.pre_trainer.model", model->where);
-  add_missing(arguments, read_with_bases(file, 0));
+/// The file that `key` of a trainer names, with those that it extends; a table of nothing where it is nowhere.
+Node base_of(const Node& trainer, const char* key, const std::string& kept) {
+  const Node* named = trainer.find(key);
+  if (!named || named->is_null()) return Node::table(trainer.where);
+  const std::string file = own_file(named->word(), named->where, kept);
+  return file.empty() ? Node::table(named->where) : read_with_bases(file, 0);
 }
 
-/// Primus over torchtitan: torchtitan's own sections, with what primus/configs/modules/torchtitan/pre_trainer.yaml takes otherwise.
+/// primus/configs/modules/megatron/pre_trainer.yaml and models/megatron/language_model.yaml, where they are nowhere: what they take that
+/// Megatron-LM itself does not.
+void add_usual(Node& arguments) {
+  for (const auto& [key, value] : {std::pair{"micro_batch_size", "2"}, {"global_batch_size", "16"}, {"seq_length", "1024"}, {"bf16", "true"},
+                                   {"use_distributed_optimizer", "true"}, {"sequence_parallel", "true"}, {"gradient_accumulation_fusion", "true"}})
+    if (!arguments.find(key)) arguments.set(key, Node::scalar(value, kPrimus));
+}
+
+void read_primus_bases(Reading& reading, const Node& trainer, Node& arguments) {
+  const Node* named = trainer.find("model");
+  const Node model = base_of(trainer, "model", "models/megatron");
+  if (named && !named->is_null() && model.members.empty())
+    reading.say("model", shipped_name(named->word()), "modules.pre_trainer.model", named->where);
+  add_missing(arguments, model);
+  add_missing(arguments, base_of(trainer, "config", "modules/megatron"));
+  add_usual(arguments);
+}
+
+// ---- over torchtitan ----------------------------------------------------------------------------------------------------
+
+/// Sections that both have are merged key by key; what stands nearer counts.
+void add_missing_below(Node& table, const Node& below) {
+  for (const auto& [name, value] : below.members) {
+    const auto own = std::find_if(table.members.begin(), table.members.end(), [&](const auto& member) { return member.first == name; });
+    if (own == table.members.end()) {
+      table.members.emplace_back(name, value);
+    } else if (own->second.is_table() && value.is_table()) {
+      add_missing_below(own->second, value);
+    }
+  }
+}
+
+/// The section of Primus-Turbo (primus/backends/torchtitan/patches/turbo), on with its attention by modules/torchtitan/pre_trainer.yaml.
+void read_turbo(Reading& reading, const Node& turbo) {
+  const auto is = [&](const char* key, bool usually) { return turbo.find(key) ? is_on(turbo.find(key)) : usually; };
+  if (!is("enable_primus_turbo", true)) return;
+  const auto refuse_fp8 = [&](const char* key) {
+    const Node* said = turbo.find(key);
+    refuse(std::string("not modelled: Primus-Turbo in fp8 (") + key + ")", said ? said->where : turbo.where, "set it to false");
+  };
+  if (is("enable_attention_float8", false)) refuse_fp8("enable_attention_float8");
+  const bool grouped = is("use_turbo_grouped_mm", false);
+  if (grouped && is("use_moe_fp8", true)) refuse_fp8("use_moe_fp8");
+  if (grouped) reading.leave_unknown("use_turbo_grouped_mm: true (the experts' products by Primus-Turbo, not modelled)", turbo.where);
+  if (is("use_classic_attention", false)) refuse("not modelled: DeepSeek's attention by Primus (use_classic_attention)", turbo.where, "set it to false");
+  if (is("use_turbo_attention", true)) reading.leave_unknown("use_turbo_attention: true (attention by Primus-Turbo's kernel, not modelled)", turbo.where);
+}
+
+/// "llama3.1_8B.yaml" as models/torchtitan/llama3.1_8B.yaml has it, where that is nowhere.
+void name_flavor(Node& tree, const Node& model) {
+  const std::string name = model.word().substr(0, model.word().rfind(".yaml"));
+  if (name.ends_with("-fp8")) refuse("not modelled: Primus over torchtitan in fp8", model.where, "a model without -fp8");
+  const std::size_t cut = name.rfind('_');
+  if (cut == std::string::npos) fail("'" + name.substr(0, 60) + "' names no flavor of a model", model.where, "llama3.1_8B.yaml");
+  const std::string family = name.rfind("llama3", 0) == 0 ? "llama3" : name.substr(0, cut);
+  tree.set("model.name", Node::scalar(family, model.where));
+  tree.set("model.flavor", Node::scalar(name.substr(cut + 1), model.where));
+}
+
+void erase_below(Node& tree, const std::string& section, const std::string& key) {
+  for (auto& [name, table] : tree.members)
+    if (name == section) std::erase_if(table.members, [&](const auto& member) { return member.first == key; });
+}
+
+/// Primus' converter changes attention alone; with any other, products are in 8 bits by kernels of its own.
+void read_converters(Node& tree, const std::string& where) {
+  const Node* converters = tree.find("model.converters");
+  if (!converters) return;
+  for (const auto& [unused, one] : converters->members)
+    if (one.word() != "primus_turbo") refuse("not modelled: Primus over torchtitan in fp8 (" + one.word().substr(0, 60) + ")", where, "a model without -fp8");
+  erase_below(tree, "model", "converters");
+}
+
+/// Primus over torchtitan: torchtitan's own sections, over those of the model's file and of the module's.
 void read_primus_titan(Reading& reading, const Node& trainer) {
   Node tree = Node::table(trainer.where);
   if (const Node* overrides = trainer.find("overrides"); overrides && overrides->is_table()) tree = *overrides;
-  const Node turbo = tree.find("primus_turbo") ? *tree.find("primus_turbo") : Node();
-  for (const char* low : {"enable_attention_float8", "use_moe_fp8"})
-    if (const Node* value = turbo.find(low); value && value->text == "true")
-      refuse(std::string("not modelled: Primus-Turbo in fp8 (") + low + ")", value->where, "set it to false");
-  std::erase_if(tree.members, [](const auto& member) { return member.first == "primus_turbo" || member.first.ends_with("sink_level"); });
+  const Node* model = trainer.find("model");
+  const Node of_model = base_of(trainer, "model", "models/torchtitan");
+  add_missing_below(tree, of_model);
+  add_missing_below(tree, base_of(trainer, "config", "modules/torchtitan"));
+  read_turbo(reading, tree.find("primus_turbo") ? *tree.find("primus_turbo") : Node::table(trainer.where));
+  if (model && !model->is_null()) read_converters(tree, model->where);
+  if (model && !model->is_null() && of_model.members.empty()) name_flavor(tree, *model);
+  if (const Node* extension = tree.find("experimental.custom_args_module"); extension && extension->word().rfind("primus.", 0) == 0)
+    erase_below(tree, "experimental", "custom_args_module");  // the class of the section primus_turbo
+  std::erase_if(tree.members, [](const auto& member) {
+    return member.first == "primus_turbo" || member.first == "trainable" || member.first.ends_with("sink_level");
+  });
   for (const auto& [key, word] : {std::pair{"activation_checkpoint.mode", "none"}, {"compile.enable", "true"}})
     if (!tree.find(key)) tree.set(key, Node::scalar(word, kPrimus));
-  const Node* model = trainer.find("model");
-  if (model && !model->is_null()) {
-    std::string name = model->word().substr(0, model->word().rfind(".yaml"));
-    if (name.ends_with("-fp8")) refuse("not modelled: Primus over torchtitan in fp8", model->where, "a model without -fp8");
-    const std::size_t cut = name.rfind('_');
-    if (cut == std::string::npos) fail("'" + name.substr(0, 60) + "' names no flavor of a model", model->where, "llama3.1_8B.yaml");
-    const std::string family = name.rfind("llama3", 0) == 0 ? "llama3" : name.substr(0, cut);
-    tree.set("model.name", Node::scalar(family, model->where));
-    tree.set("model.flavor", Node::scalar(name.substr(cut + 1), model->where));
-  }
   reading.note_format("torchtitan");
   find_format("torchtitan").read(reading, tree);
 }
+
+// ---- over Megatron ------------------------------------------------------------------------------------------------------
 
 /// Whether a key is Primus' own rather than Megatron-LM's.
 bool is_primus_key(const std::string& name) { return find_row(primus_rows(), name) != nullptr || Schema::of("primus")->has(name); }
@@ -152,9 +224,8 @@ void read_primus(Reading& reading, const Node& said) {
     refuse("Primus over " + framework->word().substr(0, 40) + " is not read from its files", framework->where, "megatron or torchtitan");
   reading.say("framework", "primus", "modules.pre_trainer", trainer->where);
   Node arguments = trainer->find("overrides") ? *trainer->find("overrides") : Node::table(trainer->where);
-  read_primus_model(reading, *trainer, arguments);
+  read_primus_bases(reading, *trainer, arguments);
   read_primus_keys(reading, arguments);
-  if (!arguments.find("bf16")) arguments.set("bf16", Node::scalar("true", kPrimus));
   if (reading.has("model")) {  // the shipped model has these
     for (const auto& [key, value] :
          {std::pair{"swiglu", "true"}, {"hidden_dropout", "0"}, {"attention_dropout", "0"}, {"normalization", "RMSNorm"}})
@@ -167,87 +238,10 @@ void read_primus(Reading& reading, const Node& said) {
     if (key.key.rfind("model.", 0) == 0) reading.forget(key.key);  // the shipped model's own
 }
 
-// ---- NeMo -------------------------------------------------------------------------------------------------------------
-
-const Rows& nemo_rows() {
-  static const Rows table = {
-      {"trainer.devices", "cluster.gpus_per_node"},
-      {"trainer.num_nodes", "cluster.nodes"},
-      {"trainer.precision", "precision", "bf16=bf16,bf16-mixed=bf16,16=fp16,16-mixed=fp16,32=fp32,32-true=fp32"},
-      {"trainer.gradient_clip_val", "clip_grad_norm"},
-      {"trainer.*", kNothing},
-      {"exp_manager.*", kNothing},
-      {"model.optim.name", "optimizer", "distributed_fused_adam=adamw,fused_adam=adamw,mcore_distributed_optim=adamw,adamw=adamw"},
-      {"model.*", kCode, "", nullptr, "Megatron's arguments"},
-  };
-  return table;
-}
-
-int recognises_nemo(const Node& tree) {
-  return 4 * count_of(tree, {"trainer.num_nodes", "model.tensor_model_parallel_size", "model.megatron_amp_O2", "model.mcore_gpt"});
-}
-
-/// NeMo's own names of Megatron's arguments, and what it has beside them.
-Node megatron_names(const Node& model) {
-  static const std::pair<const char*, const char*> kNames[] = {{"encoder_seq_length", "seq_length"},
-                                                               {"activations_checkpoint_granularity", "recompute_granularity"},
-                                                               {"activations_checkpoint_method", "recompute_method"},
-                                                               {"activations_checkpoint_num_layers", "recompute_num_layers"},
-                                                               {"ub_tp_comm_overlap", "tp_comm_overlap"},
-                                                               {"fp8_params", "fp8_param_gather"}};
-  Node arguments = Node::table(model.where);
-  for (const auto& [name, value] : model.members) {
-    std::string key = name;
-    for (const auto& [theirs, megatron] : kNames)
-      if (key == theirs) key = megatron;
-    if (key == "fp8" && value.text == "false") continue;
-    if (value.is_table()) continue;
-    arguments.members.emplace_back(key, value);
-  }
-  for (const auto& [theirs, megatron] : {std::pair{"tokenizer.type", "tokenizer_type"}, {"tokenizer.model", "tokenizer_model"}})
-    if (const Node* value = model.find(theirs); value && !value->is_null()) arguments.set(megatron, *value);
-  const auto words = [&](const char* key, const char* word, const char* flag) {
-    const Node* value = model.find(key);
-    if (value && value->text == word) arguments.set(flag, Node::scalar("true", value->where));
-  };
-  words("activation", "fast-swiglu", "swiglu");
-  words("activation", "swiglu", "swiglu");
-  words("activation", "squared-relu", "squared_relu");
-  words("bias", "false", "disable_bias_linear");
-  words("share_embeddings_and_output_weights", "false", "untie_embeddings_and_output_weights");
-  const Node* norm = model.find("normalization");
-  if (norm && norm->text == "rmsnorm") arguments.set("normalization", Node::scalar("RMSNorm", norm->where));
-  if (norm && (norm->text == "layernorm" || norm->text == "layernorm1p"))
-    arguments.set("normalization", Node::scalar("LayerNorm", norm->where));
-  if (norm && norm->text == "layernorm1p") arguments.set("apply_layernorm_1p", Node::scalar("true", norm->where));
-  if (const Node* groups = model.find("num_query_groups"); groups && !groups->is_null())
-    arguments.set("group_query_attention", Node::scalar("true", groups->where));
-  if (model.find("fp8") && model.find("fp8")->text == "true") arguments.set("fp8_format", Node::scalar("hybrid", model.find("fp8")->where));
-  return arguments;
-}
-
-void read_nemo(Reading& reading, const Node& said) {
-  Node tree = said;
-  resolve_references(tree);
-  reading.say("framework", "nemo", "trainer", tree.where);
-  read_rows(reading, nemo_rows(), tree);
-  const Node* model = tree.find("model");
-  if (!model || !model->is_table()) fail("there is no model", tree.where);
-  if (tree.find("inference") && !model->find("optim"))
-    fail("does not train: it generates", tree.where, "give a configuration that has model.optim");
-  Node arguments = megatron_names(*model);
-  std::erase_if(arguments.members, [](const auto& member) {
-    return member.first == "activation" || member.first == "bias" || member.first == "share_embeddings_and_output_weights" ||
-           member.first == "fp8";
-  });
-  read_megatron(reading, arguments, kNemo, Unknown::unread);  // among NeMo's own keys
-}
-
 }  // namespace
 
 Format primus_format() {
   return {"primus", "Primus' experiments (Megatron backend)", kPrimus, primus_rows, recognises_primus, read_primus};
 }
-Format nemo_format() { return {"nemo", "NeMo 1's YAML", kNemo, nemo_rows, recognises_nemo, read_nemo}; }
 
 }  // namespace plimsoll::formats
