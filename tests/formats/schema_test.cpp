@@ -187,6 +187,9 @@ const Foreigner kForeigners[] = {
     {"LLaMA-Factory v1", "b.yaml", "model: gpt2\nmodel_class: llm\ncutoff_len: 2048\ndist_config: {name: fsdp2}\n"},
     {"GPT-NeoX", "c.yml", "pipe_parallel_size: 2\nmodel_parallel_size: 2\nnum_layers: 12\ntrain_micro_batch_size_per_gpu: 4\n"},
     {"GPT-NeoX", "d.yml", "num-layers: 12\nhidden-size: 768\nzero_optimization: {stage: 1}\n"},
+    {"GPT-NeoX", "c2.yml", "optimizer: {type: Adam, params: {lr: 0.1}}\nzero_optimization: {stage: 1}\ntrain_micro_batch_size_per_gpu: 4\ncheckpoint_activations: true\n"},
+    {"GPT-NeoX", "c3.yml", "text_gen_type: unconditional\nrecompute: false\ntop_k: 0\n"},
+    {"NeMo AutoModel", "a2.yaml", "recipe: Eagle\ndist_env: {backend: nccl}\nrecipe_args: {output_dir: a}\noptimizer: {lr: 0.1}\n"},
     {"LitGPT", "e.yaml", "checkpoint_dir: c\nprecision: bf16-true\nlora_r: 32\nlora_alpha: 16\ntrain: {micro_batch_size: 4}\n"},
     {"LitGPT", "f.yaml", "model_name: tiny-llama-1.1b\nprecision: bf16-mixed\ntrain: {micro_batch_size: 4, max_seq_length: 2048}\n"},
     {"OLMo", "g.yaml", "model: {d_model: 2048, n_layers: 16}\noptimizer: {name: adamw}\nfsdp: {wrapping_strategy: by_block}\n"},
@@ -203,6 +206,12 @@ const Foreigner kForeigners[] = {
     {"ms-swift's training by preferences or rewards", "s.yaml", "model: Qwen/Qwen2.5-7B\nrlhf_type: dpo\nper_device_train_batch_size: 1\n"},
 };
 INSTANTIATE_TEST_SUITE_P(Schemas, OtherPrograms, testing::ValuesIn(kForeigners));
+
+// Keys that many programs have tell of none: a list of datasets, a rate and a folder, a switch among keys of somebody's own.
+TEST(Schemas, FilesWithoutMarksAreOfNoFormat) {
+  for (const char* text : {"datasets: [{path: a}]\n", "learning_rate: 0.1\noutput_dir: a\n", "recompute: false\ncolour: red\nshape: round\nsize: 3\n"})
+    EXPECT_TRUE(holds(problem_in("x.yaml", text, "gpt2"), "is of no format that is known")) << text;
+}
 
 }  // namespace
 }  // namespace plimsoll

@@ -134,6 +134,7 @@ const Wild kLines[] = {
            "--gradient_accumulation_steps $(expr 32 / $per / $nnodes - 1)", {{"grad_accum", "3"}}),
     script("a value that is to be written", "CHECKPOINT=<path of the model>\ntorchrun --nproc_per_node 8 pretrain_gpt.py --load $CHECKPOINT", {},
            "'<path of the model>' stands for what is to be written there"),
+    script("a command that does not train", "swift infer --model Qwen/Qwen2.5-1.5B", {}, "it starts 'swift infer'"),
     swift("activations offloaded by a callback", "--fsdp '{\"fsdp\": \"full_shard auto_wrap\", \"fsdp_config\": {\"fsdp_version\": 2, "
           "\"activation_cpu_offload\": true}}'", {}, "offload of activations under FSDP"),
     swift("no callback", "--fsdp '{\"fsdp\": \"full_shard auto_wrap\", \"fsdp_config\": {\"fsdp_version\": 2, \"activation_cpu_offload\": false}}'",

@@ -213,6 +213,12 @@ const Wild kWild[] = {
     titan("evaluation", "[validation]\nenable = true\n[training]\nseq_len = 2048\n", {{"seq_len", "2048"}}),
     titan("another compiler", "[compile]\nenable = true\nbackend = \"aot_eager\"\n", {}, "another back end of torch.compile"),
 
+    {"torchtune, a builder that nobody knows", "r.yaml",
+     "model: {_component_: torchtune.models.llama4.llama4_scout_17b_16e}\ntokenizer: {max_seq_len: 512}\nbatch_size: 1\ndtype: bf16\n", "", {},
+     "the model 'torchtune.models.llama4.llama4_scout_17b_16e' is not known"},
+    {"torchtune, such a builder beside MODEL", "r.yaml",
+     "model: {_component_: torchtune.models.llama9.llama9_1b}\ntokenizer: {max_seq_len: 512}\nbatch_size: 1\ndtype: bf16\n", "llama-3.2-1b",
+     {{"micro_batch", "1"}, {"seq_len", "512"}}, ""},
     tune("nothing else", "", {{"micro_batch", "2"}, {"seq_len", "1024"}, {"precision", "pure-bf16"}}),
     tune("a misspelt batch", "gradient_accumulation_step: 4\n", {}, "did you mean 'gradient_accumulation_steps'?"),
     tune("a teacher", "teacher_model: {_component_: torchtune.models.llama3.llama3_8b}\n", {}, "training from a teacher"),

@@ -15,8 +15,8 @@ const Rows& no_rows() {
 void read_fsdp_file(Reading& reading, const Node& tree) { read_fsdp(reading, tree, "fsdp_config.", 2, "transformers 5.23"); }
 
 int recognises_fsdp(const Node& tree) {
-  return count_of(tree, {"transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap", "auto_wrap_policy", "fsdp_auto_wrap_policy",
-                         "backward_prefetch", "fsdp_backward_prefetch", "reshard_after_forward", "xla_fsdp_v2", "xla_fsdp_settings"});
+  return 2 * count_of(tree, {"transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap", "auto_wrap_policy", "fsdp_auto_wrap_policy",
+                             "backward_prefetch", "fsdp_backward_prefetch", "reshard_after_forward", "xla_fsdp_v2", "xla_fsdp_settings"});
 }
 
 /// The file of --fsdp_config.
@@ -38,8 +38,16 @@ void read_strategy(Reading& reading, const Node& tree) {
   say(tree, {});
 }
 
+/// Its usual keys, where most keys are its own: others have a `recompute` or a `precision` too.
 int recognises_strategy(const Node& tree) {
-  return count_of(tree, {"micro_batch", "seq_len", "data_parallel", "tp", "pp", "framework", "recompute", "precision"});
+  const auto& options = strategy_options();
+  const auto own = std::count_if(tree.members.begin(), tree.members.end(), [&](const auto& member) {
+    return std::any_of(options.begin(), options.end(), [&](const StrategyOption& option) {
+      return option.key == member.first || option.key.rfind(member.first + ".", 0) == 0;
+    });
+  });
+  if (2 * own < static_cast<std::ptrdiff_t>(tree.members.size())) return 0;
+  return 2 * count_of(tree, {"micro_batch", "seq_len", "data_parallel", "tp", "pp", "framework", "recompute", "precision"});
 }
 
 }  // namespace

@@ -66,7 +66,8 @@ const Format& recognised(const Node& tree, const std::string& path) {
     const int sure = tree.is_table() ? format.recognises(tree) : 0;
     if (sure > most) most = sure, best = &format;
   }
-  if (best) return *best;
+  constexpr int kSure = 2;  // one key that many programs have tells of none
+  if (best && most >= kSure) return *best;
   std::string known;
   for (const Format& format : tree_formats()) known += (known.empty() ? "" : ", ") + std::string(format.name);
   fail("is of no format that is known", path, "one of " + known + "; --from FORMAT:FILE forces one");

@@ -75,6 +75,12 @@ void read_directives(Reading& reading, const std::string& text, const std::strin
   }
 }
 
+/// A command by its name, of a trainer's with its verb: "swift infer".
+Node told_command(const std::vector<Node>& words) {
+  const bool verb = words.size() > 1 && among(words[0].text, {"swift", "megatron", "llamafactory-cli", "tune", "trl", "axolotl", "litgpt"});
+  return verb ? Node::scalar(words[0].text + " " + words[1].text, words[0].where) : words[0];
+}
+
 /// What a script starts, gathered while it is followed.
 class Launches {
  public:
@@ -103,7 +109,7 @@ class Launches {
     read_pip_line(reading_, started.words);
     Reading aside;
     if (!is_launcher(unwrapped(aside, started.words).words)) {
-      others_.push_back(started.words.front());
+      others_.push_back(told_command(started.words));
       return false;
     }
     const bool known = std::any_of(launches_.begin(), launches_.end(), [&](const ScriptLaunch& one) {

@@ -103,8 +103,8 @@ void read_model(Reading& reading, const Node& tree) {
   const bool quantized = cut_front(builder, "qlora_");
   const bool adapted = quantized || cut_front(builder, "lora_");
   const std::string name = shipped_name(builder);
-  if (name.empty()) fail("the builder " + component->word().substr(0, 80) + " is not known here", component->where, "give MODEL");
-  reading.say("model", name, "model._component_", component->where);
+  reading.say("model", name.empty() ? component->word() : name,  // where MODEL is given, that one is taken
+              "model._component_", component->where);
   if (adapted) reading.say("task", quantized ? "qlora" : "lora", "model._component_", component->where);
   if (!adapted) return;
   std::string targets;

@@ -110,8 +110,8 @@ const Rows& rows() {
 }
 
 int recognises(const Node& tree) {
-  return 2 * count_of(tree, {"per_device_train_batch_size", "per_gpu_train_batch_size", "model_name_or_path"}) +
-         count_of(tree, {"gradient_accumulation_steps", "learning_rate", "output_dir", "num_train_epochs", "max_grad_norm", "optim"});
+  const int own = count_of(tree, {"per_device_train_batch_size", "per_gpu_train_batch_size", "model_name_or_path", "num_train_epochs", "optim"});
+  return own == 0 ? 0 : 2 * own + count_of(tree, {"gradient_accumulation_steps", "learning_rate", "output_dir", "max_grad_norm"});
 }
 
 bool is_true(const Node& tree, const char* key) {
