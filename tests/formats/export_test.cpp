@@ -221,7 +221,7 @@ TEST(Export, WhatIsTrainedIsNotLost) {
 // The header's prediction is that of the files as they are read: the same report as of reading them.
 TEST(Export, PredictsWhatTheFilesSay) {
   const ExportPlan plan{"llama-3.2-1b", load_model("llama-3.2-1b"), parse_cluster("2xrtx4090"),
-                        strategy_of({{"data_parallel", "ddp"}, {"micro_batch", "1"}, {"seq_len", "1024"}}), true};
+                        strategy_of({{"data_parallel", "ddp"}, {"micro_batch", "1"}, {"seq_len", "1024"}, {"attention", "flash"}}), true};
   const ExportedRun run = export_run(plan, "axolotl");
   const Folder folder;
   const ForeignRun back = read_foreign({folder.write("axolotl.yaml", file_of(run, "axolotl.yaml"))}, {"llama-3.2-1b", "2xrtx4090", {}});

@@ -41,7 +41,8 @@ const char* const kAxolotl =
     "micro_batch_size: 4\n"
     "gradient_checkpointing: false  # for speed\n"
     "bf16: true\n"
-    "optimizer: adamw_torch\n";
+    "optimizer: adamw_torch\n"
+    "attn_implementation: flash_attention_2\n";
 
 // A value that stands there is replaced on its line; its comment, and all other lines, stay.
 TEST(Fix, OneValueIsOneLine) {

@@ -71,12 +71,12 @@ TEST(Schemas, AMisspeltKeyIsAnErrorWithTheNearest) {
 
 // Neutral keys are listed as changing nothing; keys that are not modelled are refused, but not where they say what the program takes anyway.
 TEST(Schemas, MarksDecide) {
-  const std::string base = "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 2048\nmicro_batch_size: 1\n";
+  const std::string base = "base_model: NousResearch/Llama-3.2-1B\nflash_attention: true\nsequence_len: 2048\nmicro_batch_size: 1\n";
   const ForeignRun run = read_text("a.yml", base + "warmup_ratio: 0.1\nflash_attn_cross_entropy: false\nlora_on_cpu: true\nanything: 7\n");
   ASSERT_EQ(run.unread.size(), 4U);
   EXPECT_TRUE(holds(run.unread[3], "has no such key and drops it"));
   EXPECT_TRUE(holds(problem_in("a.yml", base + "flash_attn_cross_entropy: true\n"), "not modelled: attention by these kernels"));
-  EXPECT_TRUE(holds(problem_in("a.yml", base + "float32: true\n"), "a.yml:4: not modelled: weights or products of other types"));
+  EXPECT_TRUE(holds(problem_in("a.yml", base + "float32: true\n"), "a.yml:5: not modelled: weights or products of other types"));
 }
 
 // A script of one's own may have keys of its own. What such a key may decide is refused, by the name that other programs give it; of the
@@ -103,7 +103,7 @@ TEST(Schemas, TablesGivenAsJson) {
 
 // normalize_config of axolotl: {"use_reentrant": True} where checkpointing is on and nothing else is said of it.
 TEST(Schemas, AxolotlsOwnDefaults) {
-  const std::string base = "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 2_048\nmicro_batch_size: 010\n";
+  const std::string base = "base_model: NousResearch/Llama-3.2-1B\nflash_attention: true\nsequence_len: 2_048\nmicro_batch_size: 010\n";
   const ForeignRun run = read_text("a.yml", base + "gradient_checkpointing: true\n");
   EXPECT_EQ(value_in(run, "recompute_reentrant"), "true");
   EXPECT_EQ(value_in(run, "seq_len"), "2048");    // PyYAML's integers: underscores between digits,

@@ -12,7 +12,8 @@ class WildFiles : public testing::TestWithParam<Wild> {};
 TEST_P(WildFiles, AreReadTrulyOrRefused) { expect_read_truly(GetParam()); }
 
 // ---- axolotl (axolotl/utils/schemas of 0.19) ----------------------------------------------------------------------------------
-const std::string kAxolotl = "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 1024\nmicro_batch_size: 2\n";
+const std::string kAxolotl =
+    "base_model: NousResearch/Llama-3.2-1B\nsequence_len: 1024\nmicro_batch_size: 2\nattn_implementation: flash_attention_2\n";
 
 Wild axolotl(const std::string& what, const std::string& more, Keys keys, const std::string& refusal = {}) {
   return {"axolotl, " + what, "a.yml", kAxolotl + more, "", std::move(keys), refusal};
@@ -106,6 +107,12 @@ const Wild kWild[] = {
             "adapter: qlora\nload_in_4bit: true\nlora_r: 8\nlora_target_linear: true\nfsdp_version: 2\n"
             "fsdp_config: {transformer_layer_cls_to_wrap: LlamaDecoderLayer}\n",
             {}, "on by themselves since axolotl 0.9"),
+    {"axolotl, embeddings in fp32 beside the layers", "a.yml", "base_model: NousResearch/Llama-3.2-1B\nmicro_batch_size: 2\nsequence_len: 1024\n", "", {},
+     "embeddings, head and norms in fp32"},
+    {"axolotl, embeddings that DeepSpeed casts", "a.yml",
+     "base_model: NousResearch/Llama-3.2-1B\nmicro_batch_size: 2\nsequence_len: 1024\ndeepspeed: {zero_optimization: {stage: 1}, bf16: {enabled: true}}\n", "",
+     {{"framework", "deepspeed"}, {"zero_stage", "1"}}, ""},
+    axolotl("code of the hub", "trust_remote_code: true\n", {{"seq_len", "1024"}}),
     axolotl("nothing else", "", {{"seq_len", "1024"}, {"micro_batch", "2"}, {"precision", "bf16"}, {"recompute", "none"}, {"optimizer", "adamw"}}),
     axolotl("underscores in numbers", "gradient_accumulation_steps: 1_0\n", {{"grad_accum", "10"}}),
     axolotl("octal numbers", "gradient_accumulation_steps: 010\n", {{"grad_accum", "8"}}),

@@ -177,6 +177,19 @@ void derive_storage(Reading& reading, const Node& tree) {
   });
 }
 
+/// loaders/model.py, _configure_embedding_dtypes: embeddings, head and norms are cast to fp32, and back where an adapter, FSDP or the attention's
+/// kernel asks for it (attn_needs_dtype_cast). DeepSpeed's engine casts what it is given.
+void refuse_mixed_weights(const Reading& reading, const Node& tree) {
+  const Node* adapter = tree.find("adapter");
+  const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0 || reading.is("framework", "deepspeed");
+  const std::string attention = reading.value("attention", "sdpa");
+  const bool cast_back = attention != "sdpa" && attention != "eager";
+  if ((adapter && !adapter->is_null()) || sharded || cast_back || reading.is("precision", "fp32")) return;
+  refuse("not modelled: embeddings, head and norms in fp32 beside layers in 16 bits, as axolotl leaves them in a full finetune with " + attention +
+             " attention",
+         tree.where, "attn_implementation: flash_attention_2, or FSDP or DeepSpeed");
+}
+
 /// normalize_config: {"use_reentrant": True} where checkpointing is on and nothing else is said of it.
 void assume_reentrant(Reading& reading, const Node& tree) {
   const Node* kwargs = tree.find("gradient_checkpointing_kwargs");
@@ -234,6 +247,7 @@ void read(Reading& reading, const Node& tree) {
   read_adapter(reading, tree);
   derive_storage(reading, tree);
   read_sharding(reading, tree);
+  refuse_mixed_weights(reading, tree);
   if (const Node* offloading = tree.find("activation_offloading"); offloading && !offloading->is_null() && offloading->text != "false") {
     if (offloading->text != "true")
       refuse("activation_offloading: " + offloading->word().substr(0, 40) + " is not modelled", offloading->where, "true");
