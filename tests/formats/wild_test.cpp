@@ -184,6 +184,8 @@ const Wild kWild[] = {
     trainer("a loss of its own", "loss_type: dft\n", {}, "another loss"),
     trainer("the usual loss", "loss_type: nll\n", {{"micro_batch", "2"}}),
 
+    factory("4-bit weights lie in the type that it computes in", "finetuning_type: lora\nlora_target: all\nquantization_bit: 4\n",
+            {{"base_weights", "nf4-double-quant"}, {"bnb_4bit_quant_storage", "bf16"}}),
     factory("full", "finetuning_type: full\n", {{"task", "full"}, {"param_dtype", "fp32"}, {"recompute", "full"}, {"recompute_reentrant", "true"}}),
     factory("LoRA", "finetuning_type: lora\nlora_rank: 16\n", {{"lora.r", "16"}, {"lora.alpha", "32"}, {"param_dtype", "bf16"}}),
     factory("a misspelt length", "finetuning_type: full\ncutof_length: 512\n", {}, "unknown key 'cutof_length'"),

@@ -115,6 +115,10 @@ void read(Reading& reading, const Node& tree) {
   if (const Node* pure = tree.find("pure_bf16"); is_on(pure))
     reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
   read_training_arguments(reading, rest);
+  const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("precision", "pure-bf16");
+  if (reading.value("base_weights").rfind("nf4", 0) == 0 && half)
+    reading.derive("bnb_4bit_quant_storage", reading.is("precision", "fp16") ? "fp16" : "bf16",
+                   "LLaMA-Factory's BitsAndBytesConfig (model/model_utils/quantization.py): the type it computes in");
   const bool adapters = reading.is("task", "lora"), alone = reading.is("framework", "accelerate");
   if (!adapters && alone && !reading.is("precision", "pure-bf16"))
     reading.derive("param_dtype", "fp32", "LLaMA-Factory upcasts what is trained (model/adapter.py, cast_trainable_params_to_fp32)");
