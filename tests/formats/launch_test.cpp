@@ -72,7 +72,7 @@ TEST(LaunchLines, ModulesOfLaunchersAreTheirLaunchers) {
   EXPECT_EQ(value_in(run, "precision"), "bf16");
   const ForeignRun deep = run_of(
       folder,
-      "python -m deepspeed.launcher.runner --num_gpus 4 " + kProgram + " --deepspeed ds.json\ncat > ds.json <<EOF\nEOF\n" + std::string(),
+      "cat > ds.json <<EOF\n{\"zero_optimization\": {\"stage\": 1}}\nEOF\npython -m deepspeed.launcher.runner --num_gpus 4 " + kProgram + " --deepspeed ds.json\n",
       "h100-sxm", {});
   EXPECT_EQ(deep.cluster.gpus_per_node, 4);
 }

@@ -124,6 +124,17 @@ const Wild kLines[] = {
     script("rewards", "trl reward " + kModel, {}, "which 'trl reward' does"),
     script("a verb that it has not", "trl sfft " + kModel, {}, "starts no training program that is known here"),
 
+    script("DeepSpeed's launcher, and a configuration that is nowhere",
+           "deepspeed --num_gpus 8 train.py --deepspeed ds.json --model_name_or_path gpt2 --per_device_train_batch_size 1 --block_size 512", {},
+           "the file 'ds.json' that is named here is not there"),
+    script("DeepSpeed's launcher without its engine",
+           "deepspeed --num_gpus 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size 1 --block_size 512 --bf16",
+           {{"framework", "accelerate"}, {"zero_stage", "(nothing)"}, {"cluster.gpus_per_node", "8"}}),
+    script("a line that evaluates", "python run_eval.py --model_name_or_path gpt2 --per_device_eval_batch_size 8 --max_length 2048 --dtype float16", {},
+           "say nothing of a training"),
+    script("a line that evaluates, by its switch", "python run_clm.py --model_name_or_path gpt2 --do_eval --per_device_train_batch_size 8 --block_size 512", {},
+           "--do_eval without --do_train does not train"),
+    swift("sizes that ZeRO-3 leaves to the Trainer", "--deepspeed zero3", {{"zero_stage", "3"}, {"deepspeed.zero_optimization.reduce_bucket_size", "2359296"}}),
     script("ms-swift's script under accelerate", "accelerate launch --num_processes 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024 "
            "--gradient_accumulation_steps 1", {{"gpus", "8"}, {"cluster.gpus_per_node", "(nothing)"}, {"task", "lora"}}),
     script("ms-swift's script under deepspeed", "deepspeed --num_gpus 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024",

@@ -111,7 +111,7 @@ void take_autos(Node& tree, const std::string& path, std::vector<std::pair<std::
 }
 
 bool has_trainer(const Reading& reading) {
-  for (const char* name : {"transformers", "accelerate", "axolotl", "llama-factory"})
+  for (const char* name : {"transformers", "accelerate", "axolotl", "llama-factory", "trl", "ms-swift"})
     if (reading.has_format(name)) return true;
   return false;
 }

@@ -57,6 +57,9 @@ void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, 
 /// A model as the program names it: a hub name, a folder, or a file; of a folder its config.json.
 void say_model(Reading& reading, const Node& value, const std::string& foreign);
 
+/// How the launcher is noted that is called as the format is: that it runs tells of no engine, and gives no file.
+inline constexpr const char* kDeepSpeedLauncher = "deepspeed's launcher";
+
 /// DeepSpeed's JSON, by path or in place, as `deepspeed` of TrainingArguments and its like have it.
 void read_deepspeed_reference(Reading& reading, const Node& value);
 

@@ -78,7 +78,7 @@ void read_counted(Reading& reading, const std::vector<Node>& said) {
     texts.push_back(said[index].text);
   }
   const LaunchLine line = parse_launch_line(texts);
-  reading.note_format(line.launcher.empty() ? "a program" : line.launcher);
+  reading.note_format(line.launcher.empty() ? "a program" : line.launcher == "deepspeed" ? kDeepSpeedLauncher : line.launcher);
   std::size_t count = line.command.size();
   const bool own_python = line.launcher == "torchrun" || line.launcher == "deepspeed";  // which they put in front
   const bool module = own_python && line.command.size() > 1 && line.command[1] == "-m";

@@ -124,16 +124,20 @@ const Format* trainer_of(const Node& flags) {
   return best;
 }
 
-/// Throws Error where a line says which model, and nothing of a training of it: scripts that convert, merge or answer.
+/// Throws Error where a line says which model, and nothing of a training of it: scripts that convert, merge, answer or evaluate.
 void require_training(const Node& flags, const std::string& program) {
   static const std::vector<std::string_view> of_the_model{"model_name_or_path", "config_name",   "output_dir", "trust_remote_code", "model_revision",
                                                           "dtype",              "torch_dtype",   "seed",       "local_rank",        "report_to",
-                                                          "attn_implementation", "load_in_4bit", "load_in_8bit", "overwrite_output_dir"};
+                                                          "attn_implementation", "load_in_4bit", "load_in_8bit", "overwrite_output_dir", "max_length",
+                                                          "dataset_name",       "per_device_eval_batch_size"};
+  for (const char* other : {"do_eval", "do_predict"})
+    if (const Node* value = flags.find(other); is_on(value) && !is_on(flags.find("do_train")))
+      fail(std::string("--") + other + " without --do_train does not train", value->where, "give the line that trains");
   const Schema& schema = *Schema::of("transformers");
   const bool trains = std::any_of(flags.members.begin(), flags.members.end(), [&](const auto& member) {
     const std::string& name = member.first;
     const bool known = schema.has(name) || find_row(training_arguments_format().rows(), name) != nullptr;
-    return known && std::find(of_the_model.begin(), of_the_model.end(), name) == of_the_model.end();
+    return known && !name.starts_with("eval_") && std::find(of_the_model.begin(), of_the_model.end(), name) == of_the_model.end();
   });
   if (!trains)
     fail("the words of " + readable(program).substr(0, 60) + " say nothing of a training: no batch, length, number of steps or precision", flags.where,

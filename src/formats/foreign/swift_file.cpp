@@ -275,7 +275,7 @@ namespace {
 
 /// Whether another launcher starts the processes of a script: the command itself starts its own.
 bool is_launched(const Reading& reading) {
-  static const std::vector<std::string> launchers{"torchrun", "deepspeed", "accelerate", "mpirun"};
+  static const std::vector<std::string> launchers{"torchrun", kDeepSpeedLauncher, "accelerate", "mpirun"};
   return std::any_of(launchers.begin(), launchers.end(), [&](const std::string& launcher) { return reading.has_format(launcher); });
 }
 
