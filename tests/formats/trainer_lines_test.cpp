@@ -130,6 +130,16 @@ const Wild kLines[] = {
     script("DeepSpeed's launcher without its engine",
            "deepspeed --num_gpus 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size 1 --block_size 512 --bf16",
            {{"framework", "accelerate"}, {"zero_stage", "(nothing)"}, {"cluster.gpus_per_node", "8"}}),
+    script("a program whose folder is not known", "deepspeed $WORK/train.py --deepspeed $WORK/ds.json --model_name_or_path gpt2 --per_device_train_batch_size 1 "
+           "--block_size 512", {}, "comes from the variable WORK"),
+    script("a program whose folder is not known, behind options", "torchrun --nnodes $N --nproc_per_node 8 $WORK/train.py --model_name_or_path gpt2 "
+           "--per_device_train_batch_size 3 --block_size 512", {{"micro_batch", "3"}, {"model", "gpt2"}, {"cluster.gpus_per_node", "8"}}),
+    script("a program behind a switch", "torchrun --standalone $WORK/train.py --model_name_or_path gpt2 --per_device_train_batch_size 3 --block_size 512", {},
+           "--on 8xh100-sxm has 8 devices, and 1 run"),
+    script("a configuration that is written where the script went", "cd $WORK\nCONFIG=./ds.$SLURM_JOBID.json\ncat > $CONFIG <<EOF\n"
+           "{\"zero_optimization\": {\"stage\": 2}, \"train_micro_batch_size_per_gpu\": \"auto\"}\nEOF\n"
+           "deepspeed --num_gpus 8 train.py --deepspeed $CONFIG --model_name_or_path gpt2 --per_device_train_batch_size 1 --block_size 512 --bf16",
+           {{"zero_stage", "2"}, {"framework", "deepspeed"}}),
     script("a line that evaluates", "python run_eval.py --model_name_or_path gpt2 --per_device_eval_batch_size 8 --max_length 2048 --dtype float16", {},
            "say nothing of a training"),
     script("a line that evaluates, by its switch", "python run_clm.py --model_name_or_path gpt2 --do_eval --per_device_train_batch_size 8 --block_size 512", {},

@@ -19,14 +19,37 @@ bool among(const std::string& word, std::initializer_list<const char*> words) {
 
 // ---- launchers -----------------------------------------------------------------------------------------------------------
 
-/// Options whose values are not known here are left out: how many ranks there are is then --on's to say. Indices of the words that stay.
+/// Values that stand behind an option of a launcher.
+std::size_t values_behind(const std::string& option) {
+  if (option.find('=') != std::string::npos ||
+      among(option, {"-m", "--module", "--standalone", "--no-python", "--no_python", "--no_local_rank", "--no-local-rank", "--force_multi", "--run-path",
+                     "--run_path", "--use_env", "--use-env", "--no_ssh", "--no_ssh_check", "--elastic_training", "--bind_cores_to_rank",
+                     "--allow-run-as-root", "--oversubscribe", "--report-bindings", "--tag-output"}))
+    return 0;
+  return among(option, {"-mca", "--mca", "-gmca", "--gmca"}) ? 2 : 1;
+}
+
+/// Options of a launcher whose values are not known here are left out: how many ranks there are is then --on's to say. Indices of the words
+/// that stay; the program is the first that is neither an option nor a value, and all behind it is its own.
 std::vector<std::size_t> known_words(const std::vector<Node>& words) {
   std::vector<std::size_t> kept;
+  std::size_t pending = 0, before_option = 0;
   for (std::size_t i = 0; i < words.size(); ++i) {
-    if (!is_unknown(words[i])) {
+    const std::string& word = words[i].text;
+    const bool option = i > 0 && word.size() > 1 && word[0] == '-', unknown = is_unknown(words[i]);
+    const bool program = i > 0 && !option && (pending == 0 || word.ends_with(".py"));
+    if (program) {
+      for (; i < words.size(); ++i) kept.push_back(i);
+    } else if (option && unknown) {
+      pending = 0;
+    } else if (option) {
+      pending = values_behind(word);
+      before_option = kept.size();
       kept.push_back(i);
-    } else if (!kept.empty() && words[kept.back()].text.rfind("--", 0) == 0 && words[i].text.rfind("--", 0) != 0) {
-      kept.pop_back();
+    } else {
+      if (pending > 0) --pending;
+      if (unknown) kept.resize(before_option);
+      if (!unknown) kept.push_back(i);
     }
   }
   return kept;

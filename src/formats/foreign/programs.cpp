@@ -109,9 +109,7 @@ void read_megatron_deepspeed(Reading& reading, const Node& flags) {
   }
   if (const Node* checkpoints = flags.find("deepspeed_activation_checkpointing"); checkpoints && flags.find("checkpoint_activations"))
     reading.leave_unread("deepspeed_activation_checkpointing", checkpoints->where);
-  if (!file) return;
-  if (reading.has_file(file->word())) return read_deepspeed_reference(reading, *file);
-  reading.leave_unread("deepspeed_config " + file->word().substr(0, 80) + ": not there before the script has run", file->where);
+  if (file) read_deepspeed_reference(reading, *file);
 }
 
 /// Whose arguments the flags are of the programs that extend TrainingArguments, or its own; nullptr: of none.

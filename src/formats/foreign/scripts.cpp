@@ -81,6 +81,15 @@ Node told_command(const std::vector<Node>& words) {
   return verb ? Node::scalar(words[0].text + " " + words[1].text, words[0].where) : words[0];
 }
 
+/// What the script has written until then, by path, and by the path from where the command runs.
+std::map<std::string, std::string> files_of(const Started& started) {
+  std::map<std::string, std::string> files = *started.files;
+  const std::string front = started.folder + "/";
+  for (const auto& [path, text] : *started.files)
+    if (!started.folder.empty() && path.rfind(front, 0) == 0) files[path.substr(front.size())] = text;
+  return files;
+}
+
 /// What a script starts, gathered while it is followed.
 class Launches {
  public:
@@ -118,7 +127,7 @@ class Launches {
     });
     constexpr std::size_t kMostLaunches = 1000;
     if (launches_.size() >= kMostLaunches) fail("the script starts more than 1000 trainings", started.words.front().where);
-    if (!known) launches_.push_back({started.words, started.environment, *started.files, {}, {}});
+    if (!known) launches_.push_back({started.words, started.environment, files_of(started), {}, {}});
     return true;
   }
 

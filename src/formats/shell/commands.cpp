@@ -189,6 +189,7 @@ Shell::Outcome Shell::external(const Words& said) {
   for (const auto& [name, variable] : state_.variables)
     if (variable.exported && variable.at(0)) started.environment[name] = *variable.at(0);
   started.files = &state_.files;
+  started.folder = state_.folder;
   if (!conditions_.empty()) started.hangs_on = conditions_.back();
   if (in_) started.input = in_->text.substr(std::min(in_->at, in_->text.size()));
   spend_on_state();

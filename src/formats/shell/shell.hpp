@@ -21,6 +21,7 @@ struct Started {
   std::vector<Node> words;                                    ///< with where its line stands
   std::map<std::string, std::string> environment;             ///< exported variables
   const std::map<std::string, std::string>* files = nullptr;  ///< that the script has written until then
+  std::string folder;                                         ///< where it runs, seen from where the script does; empty: there
   std::string hangs_on;                                       ///< a mark: whether it is started at all; empty: it is
   std::optional<std::string> input;                           ///< what it reads, where the script says that
 };

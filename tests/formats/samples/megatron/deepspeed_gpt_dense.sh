@@ -7,5 +7,8 @@ megatron_options=" --tensor-model-parallel-size ${MP_SIZE} --num-experts ${EP_SI
 if [ "${ACTIVATION_CHECKPOINT}" = "true" ]; then
 megatron_options="${megatron_options} --checkpoint-activations"
 fi
+cat > ds_config_made.json <<EOT
+{"train_micro_batch_size_per_gpu": ${BATCH_SIZE}, "zero_optimization": {"stage": 1}, "gradient_clipping": 1.0, "fp16": {"enabled": true}}
+EOT
 deepspeed_options=" --deepspeed --deepspeed_config ds_config_made.json --zero-stage 1 --no-pipeline-parallel"
 deepspeed --num_nodes 1 --num_gpus 8 pretrain_gpt.py ${megatron_options} ${deepspeed_options}
