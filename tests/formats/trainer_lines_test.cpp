@@ -134,6 +134,8 @@ const Wild kLines[] = {
            "--block_size 512", {}, "comes from the variable WORK"),
     script("a program whose folder is not known, behind options", "torchrun --nnodes $N --nproc_per_node 8 $WORK/train.py --model_name_or_path gpt2 "
            "--per_device_train_batch_size 3 --block_size 512", {{"micro_batch", "3"}, {"model", "gpt2"}, {"cluster.gpus_per_node", "8"}}),
+    script("a program behind a launcher's module", "python -u -m torch.distributed.run --nproc_per_node 8 --nnodes $1 $WORK/train.py --model_name_or_path gpt2 "
+           "--per_device_train_batch_size 3 --block_size 512", {{"micro_batch", "3"}, {"model", "gpt2"}, {"cluster.gpus_per_node", "8"}}),
     script("a program behind a switch", "torchrun --standalone $WORK/train.py --model_name_or_path gpt2 --per_device_train_batch_size 3 --block_size 512", {},
            "--on 8xh100-sxm has 8 devices, and 1 run"),
     script("a configuration that is written where the script went", "cd $WORK\nCONFIG=./ds.$SLURM_JOBID.json\ncat > $CONFIG <<EOF\n"

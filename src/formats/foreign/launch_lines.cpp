@@ -29,15 +29,23 @@ std::size_t values_behind(const std::string& option) {
   return among(option, {"-mca", "--mca", "-gmca", "--gmca"}) ? 2 : 1;
 }
 
+/// Words that name the launcher: "torchrun", "python -u -m torch.distributed.run".
+std::size_t words_of_launcher(const std::vector<Node>& words) {
+  const auto module = std::find_if(words.begin(), words.end(), [](const Node& word) { return word.text == "-m"; });
+  const bool by_module = !words.empty() && is_python(words.front()) && words.end() - module > 1;
+  return by_module ? static_cast<std::size_t>(module - words.begin()) + 2 : 1;
+}
+
 /// Options of a launcher whose values are not known here are left out: how many ranks there are is then --on's to say. Indices of the words
 /// that stay; the program is the first that is neither an option nor a value, and all behind it is its own.
 std::vector<std::size_t> known_words(const std::vector<Node>& words) {
   std::vector<std::size_t> kept;
   std::size_t pending = 0, before_option = 0;
+  const std::size_t launcher = words_of_launcher(words);
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i].text;
-    const bool option = i > 0 && word.size() > 1 && word[0] == '-', unknown = is_unknown(words[i]);
-    const bool program = i > 0 && !option && (pending == 0 || word.ends_with(".py"));
+    const bool option = i >= launcher && word.size() > 1 && word[0] == '-', unknown = is_unknown(words[i]);
+    const bool program = i >= launcher && !option && (pending == 0 || word.ends_with(".py"));
     if (program) {
       for (; i < words.size(); ++i) kept.push_back(i);
     } else if (option && unknown) {

@@ -14,7 +14,7 @@ const Rows& megatron_rows() {
       {"group_query_attention", kCode},
       {"kv_channels", "model.head_dim", "None=-,*"},
       {"max_position_embeddings", "model.max_positions", "None=-,*"},
-      {"position_embedding_type", "model.positions", "alibi=!of forks of Megatron-DeepSpeed,learned_absolute=learned,rope=rope,yarn=rope,none=!,relative=!,mrope=!",
+      {"position_embedding_type", "model.positions", "learned_absolute=learned,rope=rope,yarn=rope,none=!,relative=!,mrope=!,alibi=!of BigScience's fork,rotary=!of BigScience's fork",
        "learned_absolute"},
       {"use_rotary_position_embeddings", "model.positions", "true=rope,false=-"},
       {"no_position_embedding", kCode, "", nullptr, "of learned positions: refused without rope"},
