@@ -143,8 +143,8 @@ void read_adapter(Reading& reading, const Node& tree) {
     reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
 }
 
-/// axolotl's fused kernels for adapters (utils/schemas/config.py, check_auto_enable_lora_kernels): on by themselves since 0.9 where none of the
-/// switches is said, unless 8-bit weights, remote code or FSDP1, which is for several devices, stand against them.
+/// axolotl's fused kernels for adapters (utils/schemas/config.py, check_auto_enable_lora_kernels): on by themselves since 0.9 where none of
+/// the switches is said, unless 8-bit weights, remote code or FSDP1, which is for several devices, stand against them.
 void refuse_adapter_kernels(const Reading& reading, const Node& tree) {
   bool said = false;
   for (const char* key : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"}) {
@@ -177,16 +177,16 @@ void derive_storage(Reading& reading, const Node& tree) {
   });
 }
 
-/// loaders/model.py, _configure_embedding_dtypes: embeddings, head and norms are cast to fp32, and back where an adapter, FSDP or the attention's
-/// kernel asks for it (attn_needs_dtype_cast). DeepSpeed's engine casts what it is given.
+/// loaders/model.py, _configure_embedding_dtypes: embeddings, head and norms are cast to fp32, and back where an adapter, FSDP or the
+/// attention's kernel asks for it (attn_needs_dtype_cast). DeepSpeed's engine casts what it is given.
 void refuse_mixed_weights(const Reading& reading, const Node& tree) {
   const Node* adapter = tree.find("adapter");
   const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0 || reading.is("framework", "deepspeed");
   const std::string attention = reading.value("attention", "sdpa");
   const bool cast_back = attention != "sdpa" && attention != "eager";
   if ((adapter && !adapter->is_null()) || sharded || cast_back || reading.is("precision", "fp32")) return;
-  refuse("not modelled: embeddings, head and norms in fp32 beside layers in 16 bits, as axolotl leaves them in a full finetune with " + attention +
-             " attention",
+  refuse("not modelled: embeddings, head and norms in fp32 beside layers in 16 bits, as axolotl leaves them in a full finetune with " +
+             attention + " attention",
          tree.where, "attn_implementation: flash_attention_2, or FSDP or DeepSpeed");
 }
 

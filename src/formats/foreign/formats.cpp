@@ -15,8 +15,9 @@ const Rows& no_rows() {
 void read_fsdp_file(Reading& reading, const Node& tree) { read_fsdp(reading, tree, "fsdp_config.", 2, "transformers 5.23"); }
 
 int recognises_fsdp(const Node& tree) {
-  return 2 * count_of(tree, {"transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap", "auto_wrap_policy", "fsdp_auto_wrap_policy",
-                             "backward_prefetch", "fsdp_backward_prefetch", "reshard_after_forward", "xla_fsdp_v2", "xla_fsdp_settings"});
+  return 2 *
+         count_of(tree, {"transformer_layer_cls_to_wrap", "fsdp_transformer_layer_cls_to_wrap", "auto_wrap_policy", "fsdp_auto_wrap_policy",
+                         "backward_prefetch", "fsdp_backward_prefetch", "reshard_after_forward", "xla_fsdp_v2", "xla_fsdp_settings"});
 }
 
 /// The file of --fsdp_config.

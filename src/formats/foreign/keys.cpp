@@ -69,8 +69,8 @@ std::vector<std::string> names_of(const Rows& rows) {
 
 /// Keys that name files and folders, by their ends or as they are: who opens such a file asks for it.
 bool names_a_path(const std::string& key) {
-  return key.ends_with("_path") || key.ends_with("_file") || key.ends_with("_dir") || key.ends_with("_model") ||
-         key == "deepspeed" || key == "deepspeed_config";
+  return key.ends_with("_path") || key.ends_with("_file") || key.ends_with("_dir") || key.ends_with("_model") || key == "deepspeed" ||
+         key == "deepspeed_config";
 }
 
 class RowReader {

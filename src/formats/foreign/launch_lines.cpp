@@ -22,9 +22,9 @@ bool among(const std::string& word, std::initializer_list<const char*> words) {
 /// Values that stand behind an option of a launcher.
 std::size_t values_behind(const std::string& option) {
   if (option.find('=') != std::string::npos ||
-      among(option, {"-m", "--module", "--standalone", "--no-python", "--no_python", "--no_local_rank", "--no-local-rank", "--force_multi", "--run-path",
-                     "--run_path", "--use_env", "--use-env", "--no_ssh", "--no_ssh_check", "--elastic_training", "--bind_cores_to_rank",
-                     "--allow-run-as-root", "--oversubscribe", "--report-bindings", "--tag-output"}))
+      among(option, {"-m", "--module", "--standalone", "--no-python", "--no_python", "--no_local_rank", "--no-local-rank", "--force_multi",
+                     "--run-path", "--run_path", "--use_env", "--use-env", "--no_ssh", "--no_ssh_check", "--elastic_training",
+                     "--bind_cores_to_rank", "--allow-run-as-root", "--oversubscribe", "--report-bindings", "--tag-output"}))
     return 0;
   return among(option, {"-mca", "--mca", "-gmca", "--gmca"}) ? 2 : 1;
 }

@@ -224,7 +224,8 @@ Node without_idle(Reading& reading, const Node& said) {
   std::erase_if(tree.members, [&](const auto& member) {
     const std::string& name = member.first;
     const bool of_graphs = name == "cuda_graph_scope" || name == "cuda_graph_modules";
-    const bool of_fsdp = name == "data_parallel_sharding_strategy" || name == "suggested_communication_unit_size" || name == "fsdp_double_buffer";
+    const bool of_fsdp =
+        name == "data_parallel_sharding_strategy" || name == "suggested_communication_unit_size" || name == "fsdp_double_buffer";
     const bool idle = (of_graphs && !captures) || (of_fsdp && !fsdp);
     if (idle && !member.second.is_null()) reading.leave_unread(name, member.second.where);
     return idle;
@@ -289,7 +290,8 @@ void read_recompute(Reading& reading, const Node& tree) {
   if (reading.is("recompute", "full")) read_recomputed_layers(reading, tree);
 }
 
-/// --use-flash-attn is read by legacy/model/transformer.py, which Megatron-DeepSpeed has; of Megatron-core's layers attention_backend decides.
+/// --use-flash-attn is read by legacy/model/transformer.py, which Megatron-DeepSpeed has; of Megatron-core's layers attention_backend
+/// decides.
 void read_flash_attention(Reading& reading, const Node& tree) {
   const Node* flash = tree.find("use_flash_attn");
   if (!is_on(flash)) return;

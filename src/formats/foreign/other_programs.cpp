@@ -16,13 +16,15 @@ struct OtherProgram {
 const std::vector<OtherProgram>& other_programs() {
   static const std::vector<OtherProgram> programs = {
       // nemo_automodel/recipes/llm/train_ft.py
-      {"NeMo AutoModel", {{"step_scheduler"}, {"model._target_", "distributed"}, {"recipe", "model._target_"}, {"recipe_args", "dist_env"}}},
+      {"NeMo AutoModel",
+       {{"step_scheduler"}, {"model._target_", "distributed"}, {"recipe", "model._target_"}, {"recipe_args", "dist_env"}}},
       // llamafactory/v1/config
       {"LLaMA-Factory v1", {{"dist_config"}, {"model_class"}, {"init_config", "model"}, {"kernel_config", "model"}}},
       // megatron/neox_arguments
       {"GPT-NeoX",
        {{"pipe_parallel_size"}, {"pipe-parallel-size"}, {"attention-config"}, {"attention_config"}, {"train_micro_batch_size_per_gpu", "num_layers"},
-        {"train_micro_batch_size_per_gpu", "num-layers"}, {"num-layers", "hidden-size"}, {"zero_optimization", "train_iters"}, {"checkpoint_factor"},
+        {"train_micro_batch_size_per_gpu", "num-layers"}, {"num-layers", "hidden-size"}, {"zero_optimization", "train_iters"},
+        {"checkpoint_factor"},
         {"train_micro_batch_size_per_gpu", "checkpoint_activations"}, {"text_gen_type"}, {"checkpoint_validation_with_forward_pass"}}},
       // litgpt/pretrain.py, finetune/lora.py
       {"LitGPT", {{"checkpoint_dir", "train"}, {"model_name", "precision", "train"}, {"initial_checkpoint_dir", "train"}, {"train.lr_warmup_steps"}}},

@@ -67,7 +67,8 @@ Node read_with_bases(const std::string& path, int depth) {
   return file;
 }
 
-/// A file of Primus' own, seen from an experiment: beside it, or in the repository above it (primus/configs/models/megatron). Empty: nowhere.
+/// A file of Primus' own, seen from an experiment: beside it, or in the repository above it (primus/configs/models/megatron). Empty:
+/// nowhere.
 std::string own_file(const std::string& name, const std::string& where, const std::string& kept) {
   namespace fs = std::filesystem;
   fs::path folder = fs::path(where.substr(0, where.rfind(':'))).parent_path();
@@ -90,8 +91,13 @@ Node base_of(const Node& trainer, const char* key, const std::string& kept) {
 /// primus/configs/modules/megatron/pre_trainer.yaml and models/megatron/language_model.yaml, where they are nowhere: what they take that
 /// Megatron-LM itself does not.
 void add_usual(Node& arguments) {
-  for (const auto& [key, value] : {std::pair{"micro_batch_size", "2"}, {"global_batch_size", "16"}, {"seq_length", "1024"}, {"bf16", "true"},
-                                   {"use_distributed_optimizer", "true"}, {"sequence_parallel", "true"}, {"gradient_accumulation_fusion", "true"}})
+  for (const auto& [key, value] : {std::pair{"micro_batch_size", "2"},
+                                   {"global_batch_size", "16"},
+                                   {"seq_length", "1024"},
+                                   {"bf16", "true"},
+                                   {"use_distributed_optimizer", "true"},
+                                   {"sequence_parallel", "true"},
+                                   {"gradient_accumulation_fusion", "true"}})
     if (!arguments.find(key)) arguments.set(key, Node::scalar(value, kPrimus));
 }
 
@@ -131,8 +137,10 @@ void read_turbo(Reading& reading, const Node& turbo) {
   const bool grouped = is("use_turbo_grouped_mm", false);
   if (grouped && is("use_moe_fp8", true)) refuse_fp8("use_moe_fp8");
   if (grouped) reading.leave_unknown("use_turbo_grouped_mm: true (the experts' products by Primus-Turbo, not modelled)", turbo.where);
-  if (is("use_classic_attention", false)) refuse("not modelled: DeepSeek's attention by Primus (use_classic_attention)", turbo.where, "set it to false");
-  if (is("use_turbo_attention", true)) reading.leave_unknown("use_turbo_attention: true (attention by Primus-Turbo's kernel, not modelled)", turbo.where);
+  if (is("use_classic_attention", false))
+    refuse("not modelled: DeepSeek's attention by Primus (use_classic_attention)", turbo.where, "set it to false");
+  if (is("use_turbo_attention", true))
+    reading.leave_unknown("use_turbo_attention: true (attention by Primus-Turbo's kernel, not modelled)", turbo.where);
 }
 
 /// "llama3.1_8B.yaml" as models/torchtitan/llama3.1_8B.yaml has it, where that is nowhere.
@@ -156,7 +164,8 @@ void read_converters(Node& tree, const std::string& where) {
   const Node* converters = tree.find("model.converters");
   if (!converters) return;
   for (const auto& [unused, one] : converters->members)
-    if (one.word() != "primus_turbo") refuse("not modelled: Primus over torchtitan in fp8 (" + one.word().substr(0, 60) + ")", where, "a model without -fp8");
+    if (one.word() != "primus_turbo")
+      refuse("not modelled: Primus over torchtitan in fp8 (" + one.word().substr(0, 60) + ")", where, "a model without -fp8");
   erase_below(tree, "model", "converters");
 }
 

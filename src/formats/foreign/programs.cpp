@@ -124,10 +124,10 @@ const Format* trainer_of(const Node& flags) {
 
 /// Throws Error where a line says which model, and nothing of a training of it: scripts that convert, merge, answer or evaluate.
 void require_training(const Node& flags, const std::string& program) {
-  static const std::vector<std::string_view> of_the_model{"model_name_or_path", "config_name",   "output_dir", "trust_remote_code", "model_revision",
-                                                          "dtype",              "torch_dtype",   "seed",       "local_rank",        "report_to",
-                                                          "attn_implementation", "load_in_4bit", "load_in_8bit", "overwrite_output_dir", "max_length",
-                                                          "dataset_name",       "per_device_eval_batch_size"};
+  static const std::vector<std::string_view> of_the_model{
+      "model_name_or_path", "config_name", "output_dir",   "trust_remote_code",    "model_revision", "dtype",
+      "torch_dtype",        "seed",        "local_rank",   "report_to",            "max_length",     "attn_implementation",
+      "load_in_4bit",       "load_in_8bit", "dataset_name", "overwrite_output_dir", "per_device_eval_batch_size"};
   for (const char* other : {"do_eval", "do_predict"})
     if (const Node* value = flags.find(other); is_on(value) && !is_on(flags.find("do_train")))
       fail(std::string("--") + other + " without --do_train does not train", value->where, "give the line that trains");

@@ -123,7 +123,8 @@ void name_fsdp(const Reading& reading, Node& trainer) {
   Node fsdp = options ? *options : Node::scalar("full_shard auto_wrap", where);
   Node inner = keys ? *keys : Node::table(where);
   if (const Node* offloads = inner.find("activation_cpu_offload"); is_on(offloads))  // ActivationCpuOffloadCallBack
-    refuse("not modelled: ms-swift's offload of activations under FSDP, found activation_cpu_offload: true", offloads->where, "set it to false");
+    refuse("not modelled: ms-swift's offload of activations under FSDP, found activation_cpu_offload: true", offloads->where,
+           "set it to false");
   std::erase_if(inner.members, [](const auto& member) { return member.first == "activation_cpu_offload"; });
   trainer.set("fsdp", fsdp);
   trainer.set("fsdp_config", inner);

@@ -111,7 +111,8 @@ const Rows& rows() {
 
 int recognises(const Node& tree) {
   return 3 * count_of(tree, {"parallelism.data_parallel_shard_degree", "parallelism.tensor_parallel_degree", "activation_checkpoint.mode",
-                             "training.local_batch_size", "training.data_parallel_shard_degree", "training.data_parallel_degree", "model.flavor"}) +
+                             "training.local_batch_size", "training.data_parallel_shard_degree", "training.data_parallel_degree",
+                             "model.flavor"}) +
          count_of(tree, {"job.dump_folder", "training.seq_len", "metrics.log_freq"});
 }
 

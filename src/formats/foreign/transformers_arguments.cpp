@@ -110,7 +110,8 @@ const Rows& rows() {
 }
 
 int recognises(const Node& tree) {
-  const int own = count_of(tree, {"per_device_train_batch_size", "per_gpu_train_batch_size", "model_name_or_path", "num_train_epochs", "optim"});
+  const int own =
+      count_of(tree, {"per_device_train_batch_size", "per_gpu_train_batch_size", "model_name_or_path", "num_train_epochs", "optim"});
   return own == 0 ? 0 : 2 * own + count_of(tree, {"gradient_accumulation_steps", "learning_rate", "output_dir", "max_grad_norm"});
 }
 

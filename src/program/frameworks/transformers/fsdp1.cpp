@@ -21,8 +21,8 @@ void refuse_impossible(const Strategy& strategy) {
 }
 
 /// Whether the units are those of PEFT's fsdp_auto_wrap_policy, which Trainer sets in the place of any policy that was asked for
-/// (_fsdp_qlora_plugin_updates); a loop of its own needs them where adapters have another type than the weights around them, or FSDP1 flattens
-/// frozen and trained parameters apart.
+/// (_fsdp_qlora_plugin_updates); a loop of its own needs them where adapters have another type than the weights around them, or FSDP1
+/// flattens frozen and trained parameters apart.
 bool wraps_adapters(const Strategy& strategy) {
   if (!strategy.lora) return false;
   if (is_prepared_by_accelerate(strategy)) return true;
@@ -42,7 +42,8 @@ void add_adapters_and_layers(Module& module, const std::unordered_set<const Modu
 std::vector<Module*> adapters_and_layers(const Model& model, Module& root, const std::vector<std::string>& classes) {
   std::unordered_set<const Module*> layers;
   const bool asked = !classes.empty() && classes.front() != "none";
-  for (const std::vector<Module*>& unit : asked ? wrap_units(model, root, classes) : std::vector<std::vector<Module*>>{layer_modules(model, root)})
+  for (const std::vector<Module*>& unit :
+       asked ? wrap_units(model, root, classes) : std::vector<std::vector<Module*>>{layer_modules(model, root)})
     layers.insert(unit.begin(), unit.end());
   std::vector<Module*> units;
   add_adapters_and_layers(root, layers, units);
