@@ -14,6 +14,14 @@ std::string trimmed(std::string_view text) {
   return first == std::string_view::npos ? std::string() : std::string(text.substr(first, last - first + 1));
 }
 
+/// What functions of torch take under NumPy's names, too (python_arg_parser.cpp, numpy_compatibility_arg_names).
+std::string_view torch_name_of(std::string_view argument) {
+  if (argument == "axis") return "dim";
+  if (argument == "keepdims") return "keepdim";
+  if (argument == "x" || argument == "x1") return "input";
+  return argument == "x2" ? "other" : argument;
+}
+
 /// The arguments with one in front.
 CallArguments behind(const Value& first, CallArguments arguments) {
   arguments.positional.insert(arguments.positional.begin(), first);
@@ -92,9 +100,13 @@ Value Interpreter::call_native(NativeObject& function, CallArguments arguments) 
     else
       raise("TypeError", function.name + "() takes " + std::to_string(function.parameters.size()) + " arguments, and was given more");
   }
+  const bool of_torch = function.name.starts_with("torch.") || function.name.starts_with("Tensor.");
+  const auto parameter = [&](Symbol name) {
+    return std::find_if(function.parameters.begin(), function.parameters.end(), [&](const auto& each) { return each.name == name; });
+  };
   for (auto& [name, value] : arguments.keywords) {
-    const auto found =
-        std::find_if(function.parameters.begin(), function.parameters.end(), [&](const auto& each) { return each.name == name; });
+    auto found = parameter(name);
+    if (found == function.parameters.end() && of_torch) found = parameter(symbol(torch_name_of(names_.text(name))));
     if (found != function.parameters.end()) {
       Value& place = bound.values[static_cast<std::size_t>(found - function.parameters.begin())];
       if (place.is_bound()) raise("TypeError", function.name + "() got multiple values for argument '" + names_.text(name) + "'");

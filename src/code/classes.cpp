@@ -67,8 +67,14 @@ void Interpreter::order(ClassObject& type) {
 
 Value Interpreter::make_class(std::string name, std::vector<Value> bases, Attributes attributes, const CallArguments& keywords) {
   Held<ClassObject> made(new ClassObject(heap_, std::move(name)));
+  const bool is_enum = std::any_of(bases.begin(), bases.end(), [](const Value& base) {
+    const auto* type = base.as<ClassObject>();
+    return type != nullptr && std::any_of(type->order.begin(), type->order.end(), [](const ClassObject* each) { return each->name == "Enum"; });
+  });
   for (const Value& base : bases) {
     if (base.as<TokenObject>() != nullptr) continue;  // Protocol, Generic[T]: for type checkers
+    if (is_enum && (base.as<ClassObject>() == builtin_class("str") || base.as<ClassObject>() == builtin_class("int")))
+      continue;  // a member is equal to its value
     if (const auto* library = base.as<NamespaceObject>(); library != nullptr && !library->known)
       foreign(*library);
     auto* type = base.as<ClassObject>();

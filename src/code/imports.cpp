@@ -69,7 +69,7 @@ TextModule* Interpreter::text_module(const std::string& path) {
     }
   }
   if (const auto over = over_.find(path); over != over_.end()) {
-    auto own = made(over->second, "plimsoll:" + path, false);
+    auto own = made(std::string(over->second), "plimsoll:" + path, false);
     if (module)
       module->over = over_modules_.emplace_back(std::move(own)).get();
     else

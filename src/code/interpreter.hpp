@@ -69,7 +69,7 @@ class Interpreter {
   /// The folder of the text that is run: other files there, and in the package that it is of, may be imported.
   void look_in(const std::string& folder);
   /// A text of ours for a module of a package: its names come before those of the package's own text.
-  void put_over(const std::string& module, const char* text) { over_.emplace(module, text); }
+  void put_over(const std::string& module, std::string_view text) { over_.emplace(module, text); }
   /// What names of libraries that no text tells are: asked before a name is foreign; unbound where it doesn't know, too.
   using Rule = std::function<Value(const std::string& path, const std::string& name)>;
   void set_rule(Rule rule) { rule_ = std::move(rule); }
@@ -225,7 +225,7 @@ class Interpreter {
   std::vector<std::unique_ptr<TextModule>> over_modules_;
   TextModule* main_ = nullptr;
   std::vector<std::shared_ptr<const Package>> packages_;
-  std::unordered_map<std::string, const char*> over_;
+  std::unordered_map<std::string, std::string_view> over_;
   Rule rule_;
   std::vector<ExpressionPtr> literals_;
   std::unordered_map<Symbol, Value> builtins_;

@@ -1,261 +1,15 @@
-// What of the standard library is told in Python: names beside those that are native (standard_library.cpp).
+// What of libraries is told in Python (python/*.py): names beside those that are native (standard_library.cpp).
 #include "code/library_texts.hpp"
+
+#include <algorithm>
 
 #include "code/library.hpp"
 #include "code/torch/torch.hpp"
+#include "data/shipped_files.hpp"
 
 namespace plimsoll::code {
 
 namespace {
-
-constexpr const char* kTypingExtensions = R"py(
-def dataclass_transform(**options):
-    return lambda of: of
-
-
-def override(of):
-    return of
-)py";
-
-constexpr const char* kTyping = R"py(
-def cast(type, value):
-    return value
-
-
-def overload(function):
-    return function
-
-
-def override(function):
-    return function
-
-
-def TypeVar(name, *bounds, **options):
-    return None
-
-
-def get_type_hints(of):
-    return {}
-)py";
-
-constexpr const char* kFunctools = R"py(
-def lru_cache(maxsize=128, typed=False):
-    if callable(maxsize):
-        return maxsize
-    return lambda function: function
-
-
-def cache(function):
-    return function
-
-
-def reduce(function, iterable, *initial):
-    items = list(iterable)
-    if initial:
-        value = initial[0]
-    elif items:
-        value = items.pop(0)
-    else:
-        raise TypeError("reduce() of empty iterable with no initial value")
-    for item in items:
-        value = function(value, item)
-    return value
-)py";
-
-constexpr const char* kItertools = R"py(
-class chain:
-    def __init__(self, *iterables):
-        self._items = [item for iterable in iterables for item in iterable]
-
-    def __iter__(self):
-        return iter(self._items)
-
-    @classmethod
-    def from_iterable(cls, iterables):
-        return cls(*iterables)
-
-
-def accumulate(iterable, function=None, initial=None):
-    sums = [] if initial is None else [initial]
-    for item in iterable:
-        if not sums:
-            sums.append(item)
-        else:
-            sums.append(sums[-1] + item if function is None else function(sums[-1], item))
-    return sums
-
-
-def product(*iterables):
-    made = [()]
-    for iterable in iterables:
-        items = list(iterable)
-        made = [each + (item,) for each in made for item in items]
-    return made
-
-
-def groupby(iterable, key=None):
-    groups = []
-    for item in iterable:
-        value = item if key is None else key(item)
-        if groups and groups[-1][0] == value:
-            groups[-1][1].append(item)
-        else:
-            groups.append((value, [item]))
-    return groups
-
-
-def islice(iterable, *bounds):
-    return list(iterable)[slice(*bounds)]
-
-
-def zip_longest(*iterables, fillvalue=None):
-    lists = [list(each) for each in iterables]
-    most = max(len(each) for each in lists)
-    return [tuple(each[at] if at < len(each) else fillvalue for each in lists) for at in range(most)]
-
-
-def pairwise(iterable):
-    items = list(iterable)
-    return list(zip(items, items[1:]))
-)py";
-
-constexpr const char* kOperator = R"py(
-def mul(a, b):
-    return a * b
-
-
-def add(a, b):
-    return a + b
-
-
-def or_(a, b):
-    return a | b
-
-
-def and_(a, b):
-    return a & b
-
-
-def itemgetter(*keys):
-    return lambda of: of[keys[0]] if len(keys) == 1 else tuple(of[key] for key in keys)
-
-
-def attrgetter(name):
-    def get(of):
-        for part in name.split("."):
-            of = getattr(of, part)
-        return of
-
-    return get
-)py";
-
-constexpr const char* kOs = R"py(
-class _Environment:
-    def get(self, name, default=None):
-        return default
-
-    def __contains__(self, name):
-        return False
-
-
-environ = _Environment()
-
-
-def getenv(name, default=None):
-    return default
-)py";
-
-constexpr const char* kContextlib = R"py(
-def contextmanager(function):  # a generator, which is refused where it runs
-    return function
-
-
-def suppress(*types):
-    from contextlib import nullcontext
-
-    return nullcontext()
-)py";
-
-constexpr const char* kEnum = R"py(
-class _Member:
-    def __init__(self, name, value):
-        self.name = name
-        self.value = value
-
-    def __eq__(self, other):
-        return self is other or self.value == other
-
-
-class Enum:
-    def __init_subclass__(cls, **kwargs):
-        for name, value in list(cls.__dict__.items()):
-            if not name.startswith("_") and not callable(value):
-                setattr(cls, name, _Member(name, value))
-
-
-StrEnum = IntEnum = Enum
-)py";
-
-constexpr const char* kInspect = R"py(
-class Parameter:
-    POSITIONAL_ONLY = 0
-    POSITIONAL_OR_KEYWORD = 1
-    VAR_POSITIONAL = 2
-    KEYWORD_ONLY = 3
-    VAR_KEYWORD = 4
-
-    class empty:
-        pass
-
-    def __init__(self, name, kind, default):
-        self.name = name
-        self.kind = kind
-        self.default = default
-
-
-class Signature:
-    def __init__(self, parameters):
-        self.parameters = parameters
-
-
-def signature(function):
-    from plimsoll import parameters_of
-
-    found = {}
-    for name, kind, has_default in parameters_of(function):
-        found[name] = Parameter(name, kind, None if has_default else Parameter.empty)
-    return Signature(found)
-
-
-def unwrap(function):
-    while hasattr(function, "__wrapped__"):
-        function = function.__wrapped__
-    return function
-
-
-def get_annotations(of):
-    return {}
-)py";
-
-constexpr const char* kRandom = R"py(
-def random():
-    from plimsoll import refuse
-
-    refuse("a number that is drawn (random.random)")
-)py";
-
-constexpr const char* kCollections = R"py(
-def namedtuple(name, fields, **options):
-    from plimsoll import refuse
-
-    refuse("collections.namedtuple")
-)py";
-
-constexpr std::pair<const char*, const char*> kTexts[] = {
-    {"typing_extensions", kTypingExtensions}, {"typing", kTyping},         {"functools", kFunctools}, {"itertools", kItertools},
-    {"operator", kOperator},                  {"os", kOs}, {"contextlib", kContextlib}, {"enum", kEnum},
-    {"inspect", kInspect},                    {"random", kRandom},         {"collections", kCollections},
-};
 
 /// parameters_of(function): name, inspect's kind, whether it has a default.
 Value parameters_of(Interpreter& i, Bound& a) {
@@ -383,8 +137,18 @@ Value is_dataclass(Interpreter&, Bound& a) {
 
 }  // namespace
 
+void put_texts_over(Interpreter& i, std::string_view folder) {
+  for (const data::ShippedFile* file : data::shipped_files_under(folder)) {
+    std::string module(file->path.substr(folder.size()));
+    for (const std::string_view ending : {"/__init__.py", ".py"})
+      if (module.ends_with(ending)) module.resize(module.size() - ending.size());
+    std::replace(module.begin(), module.end(), '/', '.');
+    i.put_over(module, file->text);
+  }
+}
+
 void define_library_texts(Interpreter& i) {
-  for (const auto& [module, text] : kTexts) i.put_over(module, text);
+  put_texts_over(i, "src/code/python/");
   NamespaceObject& own = i.library("plimsoll");
   own.attributes[i.symbol("parameters_of")] = i.native("parameters_of", "function", parameters_of);
   own.attributes[i.symbol("refuse")] = i.native("refuse", "what", refuse_what);

@@ -66,6 +66,15 @@ void define_math(Interpreter& i) {
   });
   function("prod", "iterable", product);
   function("gcd", "a, b", greatest_divisor);
+  function("isqrt", "n", [](Interpreter& inner, Bound& a) {
+    const std::int64_t number = inner.whole(a[0], "math.isqrt()");
+    if (number < 0) inner.raise("ValueError", "isqrt() argument must be nonnegative");
+    auto root = static_cast<std::int64_t>(std::sqrt(static_cast<double>(number)));
+    while (root > number / std::max<std::int64_t>(root, 1)) --root;
+    while (root + 1 <= number / (root + 1)) ++root;
+    return Value::integer(root);
+  });
+  function("isfinite", "x", [](Interpreter& inner, Bound& a) { return Value::boolean(std::isfinite(inner.number(a[0], "math.isfinite()"))); });
   function("isnan", "x", [](Interpreter& inner, Bound& a) { return Value::boolean(std::isnan(inner.number(a[0], "math.isnan()"))); });
   function("isinf", "x", [](Interpreter& inner, Bound& a) { return Value::boolean(std::isinf(inner.number(a[0], "math.isinf()"))); });
   math.attributes[i.symbol("pi")] = Value::real(std::numbers::pi);
@@ -159,6 +168,15 @@ void define_functools(Interpreter& i) {
   i.library("abc").attributes[i.symbol("ABC")] = Value(static_cast<Object*>(i.builtin_class("object")));
 }
 
+void define_itertools(Interpreter& i) {
+  i.library("itertools").attributes[i.symbol("cycle")] = i.native("itertools.cycle", "iterable", [](Interpreter& inner, Bound& a) {
+    return Value(new FunctionIterator(inner.heap(), [items = inner.list(inner.all_of(a[0])), at = std::size_t{0}](Interpreter&) mutable {
+      const auto& all = items.as<SequenceObject>()->items;
+      return all.empty() ? Value() : all[at++ % all.size()];
+    }));
+  });
+}
+
 /// Names that stand in annotations alone.
 void define_typing(Interpreter& i) {
   for (const char* name : {"Any", "Callable", "Dict", "Final", "Iterable", "Iterator", "List", "Literal", "Mapping", "NamedTuple",
@@ -230,6 +248,7 @@ void define_standard_library(Interpreter& i) {
   define_math(i);
   define_dataclasses(i);
   define_functools(i);
+  define_itertools(i);
   define_typing(i);
   define_others(i);
 }

@@ -232,6 +232,7 @@ void gemm(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const
   if (options.workspace)
     tape.product_workspace(options.epilogue == Epilogue::none ? Tape::BlasLibrary::cublas : Tape::BlasLibrary::cublas_lt);
   const Product product = product_of(tape, a, b, out, options);
+  if (product.m * product.n * product.k == 0) refuse("a product of a tensor without elements is not modelled");
   if (schedules_tiles_by_counter(tape, product)) tape.copy({Copy::Direction::set, kTileCounter}, tape.stream);
   tape.kernel({product});
 }
@@ -313,7 +314,8 @@ void pointwise(Pointwise::Form form, std::initializer_list<const Tensor*> ins, s
 
 void concatenate(const Tensor& out, const std::vector<Tensor>& ins) {
   Pointwise kernel{Pointwise::Form::concatenate, out.elements(), {}};
-  for (const Tensor& in : ins) kernel.operands.read(operand(in));
+  for (const Tensor& in : ins)
+    if (in.elements() > 0) kernel.operands.read(operand(in));
   kernel.operands.write(operand(out));
   if (kernel.elements > 0) out.tape().kernel({kernel});
 }
@@ -321,6 +323,7 @@ void concatenate(const Tensor& out, const std::vector<Tensor>& ins) {
 void reduce(const Tensor& out, const Tensor& in, const std::vector<bool>& reduced) { reduce(out, in, axis_of(out, in, reduced)); }
 
 void reduce(const Tensor& out, const Tensor& in, Reduction::Axis axis) {
+  if (in.elements() == 0) refuse("a reduction of a tensor without elements is not modelled");
   Reduction kernel;
   kernel.axis = axis;
   kernel.outputs = std::max<std::int64_t>(out.elements(), 1);
@@ -331,12 +334,12 @@ void reduce(const Tensor& out, const Tensor& in, Reduction::Axis axis) {
 
 void row_wise(RowWise::Function function, std::int64_t rows, std::int64_t columns, std::initializer_list<const Tensor*> ins,
               std::initializer_list<const Tensor*> outs) {
-  tape_of(ins, outs).kernel({RowWise{function, rows, columns, operands_of(ins, outs)}});
+  if (rows > 0) tape_of(ins, outs).kernel({RowWise{function, rows, columns, operands_of(ins, outs)}});
 }
 
 void gather(Gather::Function function, std::int64_t elements, std::initializer_list<const Tensor*> ins,
             std::initializer_list<const Tensor*> outs) {
-  tape_of(ins, outs).kernel({Gather{function, elements, operands_of(ins, outs)}});
+  if (elements > 0) tape_of(ins, outs).kernel({Gather{function, elements, operands_of(ins, outs)}});
 }
 
 Operand packed(std::int64_t elements, DType type) { return {elements, type, Walk::contiguous}; }

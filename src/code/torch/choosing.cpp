@@ -24,11 +24,15 @@ Value where(Interpreter& i, Bound& a) {
   if (!a.has(1) || !a.has(2)) i.unknown("torch.where with a condition alone", "what the device computes is not followed");
   const Tensor left = Torch::is_tensor(a[1]) ? torch_of(i).tensor(a[1]) : Tensor(),
                right = Torch::is_tensor(a[2]) ? torch_of(i).tensor(a[2]) : Tensor();
-  if (!left && !right) i.unknown("torch.where of two numbers", "torch.where(condition, tensor, number)");
   torch_of(i).check_devices({&condition, &left, &right});
   for (const Tensor* side : {&left, &right})
     if (*side) torch_of(i).check_broadcast(condition, *side);
   if (left && right) torch_of(i).check_broadcast(left, right);
+  if (!left && !right) {  // two numbers: of the type that both have
+    const bool real = a[1].is_real() || a[2].is_real(), truths = a[1].is_boolean() && a[2].is_boolean();
+    return torch_of(i).wrap(
+        program::where(condition, {}, {}, real ? torch_of(i).default_type : truths ? DType::boolean : DType::int64));
+  }
   const DType number = left && right ? DType::fp32 : type_of_number(left ? a[2] : a[1], (left ? left : right).dtype());
   return torch_of(i).wrap(program::where(condition, left, right, number));
 }
@@ -180,6 +184,16 @@ Value norm(Interpreter& i, Bound& a) {
   return torch_of(i).wrap(program::norm_of(x, torch_of(i).dimensions_of(a[2], x.rank()), flag(i, a, 3)));
 }
 
+/// torch._weight_norm(v, g, dim).
+Value weight_norm(Interpreter& i, Bound& a) {
+  const Tensor v = input_of(i, a), g = torch_of(i).tensor_of(a[1], "g");
+  torch_of(i).check_devices({&v, &g});
+  const int dimension = dimension_at(i, a, 2, v.rank(), 0);
+  if (dimension != 0 && dimension != v.rank() - 1) i.unknown("a weight's norm over another dimension than the first or the last");
+  if (v.dtype() == DType::fp16) i.unknown("a weight's norm in fp16");
+  return torch_of(i).wrap(program::weight_norm(v, g));
+}
+
 /// F.normalize: input / input.norm(p, dim, keepdim=True).clamp_min(eps).expand_as(input).
 Value normalized(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
@@ -247,6 +261,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "cumsum", "input, dim, *, dtype=", cumsum},
     {In::both, "softmax", "input, dim=, dtype=", softmax<false>},
     {In::both, "log_softmax", "input, dim=, dtype=", softmax<true>},
+    {In::torch, "_weight_norm", "v, g, dim=", weight_norm},
     {In::both, "norm", "input, p=, dim=, keepdim=", norm},
     {In::both, "var", "input, dim=, unbiased=, correction=, keepdim=", variance<false>},
     {In::both, "std", "input, dim=, unbiased=, correction=, keepdim=", variance<true>},

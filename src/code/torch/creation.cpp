@@ -124,19 +124,38 @@ Value meshgrid(Interpreter& i, Bound& a) {
   return torch_of(i).wrap_all(std::move(grids));
 }
 
-/// The letters of an equation's operands; throws where they are no letters, or not as many as its dimensions.
-std::vector<std::string> labels_of(Interpreter& i, const std::string& text, const std::vector<Tensor>& operands) {
+/// What stands for the dimensions of an ellipsis, counted from the last: no letter.
+std::string ellipsis_labels(int dimensions) {
+  std::string labels;
+  for (int at = dimensions; at > 0; --at) labels += static_cast<char>(at);
+  return labels;
+}
+
+/// The letters of an equation's operands, an ellipsis as labels of its own; throws where they are no letters, or not as many as its
+/// dimensions. `widest`: the dimensions of the largest ellipsis.
+std::vector<std::string> labels_of(Interpreter& i, const std::string& text, const std::vector<Tensor>& operands, int& widest) {
   std::vector<std::string> labels{""};
-  for (const char c : text) {
+  constexpr char kEllipsis = '.';
+  for (std::size_t at = 0; at < text.size(); ++at) {
+    const char c = text[at];
+    const bool ellipsis = text.compare(at, 3, "...") == 0;
+    if (ellipsis) at += 2;
     if (c == ',')
       labels.emplace_back();
-    else if (std::isalpha(static_cast<unsigned char>(c)) != 0)
+    else if (ellipsis || std::isalpha(static_cast<unsigned char>(c)) != 0)
       labels.back() += c;
     else if (c != ' ')
       i.unknown("an equation of einsum with '" + std::string(1, c) + "'", "letters, one per dimension");
   }
   if (labels.size() != operands.size())
     torch_of(i).wrong_shape("einsum(): more operands were provided than specified in the equation, or fewer");
+  for (std::size_t at = 0; at < operands.size(); ++at) {
+    const std::size_t place = labels[at].find(kEllipsis);
+    if (place == std::string::npos) continue;
+    const int dimensions = std::max(operands[at].rank() - static_cast<int>(labels[at].size()) + 1, 0);
+    labels[at].replace(place, 1, ellipsis_labels(dimensions));
+    widest = std::max(widest, dimensions);
+  }
   for (std::size_t at = 0; at < operands.size(); ++at) {
     if (static_cast<int>(labels[at].size()) != operands[at].rank())
       torch_of(i).wrong_shape("einsum(): the number of subscripts in the equation (" + std::to_string(labels[at].size()) +
@@ -157,7 +176,8 @@ Value einsum(Interpreter& i, Bound& a) {
   if (operands.empty() || operands.size() > 2) i.unknown("einsum of " + std::to_string(operands.size()) + " tensors", "one or two");
   for (const Tensor& each : operands) torch_of(i).check_devices({&operands.front(), &each});
   const std::size_t arrow = equation.find("->");
-  const std::vector<std::string> labels = labels_of(i, equation.substr(0, arrow), operands);
+  int widest = 0;
+  const std::vector<std::string> labels = labels_of(i, equation.substr(0, arrow), operands, widest);
   std::string out;
   std::map<char, std::int64_t> sizes;
   std::map<char, int> uses;
@@ -172,7 +192,9 @@ Value einsum(Interpreter& i, Bound& a) {
       known->second = std::max(known->second, size);
     }
   if (arrow != std::string::npos) {
-    for (const char c : equation.substr(arrow + 2)) {
+    std::string result = equation.substr(arrow + 2);
+    if (const std::size_t place = result.find("..."); place != std::string::npos) result.replace(place, 3, ellipsis_labels(widest));
+    for (const char c : result) {
       if (c == ' ') continue;
       if (!sizes.contains(c) || out.find(c) != std::string::npos)
         torch_of(i).wrong_shape("einsum(): output subscript " + std::string(1, c) +
@@ -180,8 +202,9 @@ Value einsum(Interpreter& i, Bound& a) {
       out += c;
     }
   } else {
+    out = ellipsis_labels(widest);
     for (const auto& [label, count] : uses)
-      if (count == 1) out += label;  // in alphabetical order, capitals first
+      if (count == 1 && std::isalpha(static_cast<unsigned char>(label)) != 0) out += label;  // in alphabetical order, capitals first
   }
   torch_of(i).check_rank(static_cast<int>(sizes.size()));
   return torch_of(i).wrap(program::einsum(labels, out, operands));
@@ -207,8 +230,11 @@ Value baddbmm(Interpreter& i, Bound& a) {
   const bool fits = left.rank() == 3 && right.rank() == 3 && left.size(0) == right.size(0) && left.size(2) == right.size(1);
   if (!fits) torch_of(i).wrong_shape("batch1 and batch2 must be 3D tensors that fit");
   const double alpha = a.has(4) ? i.number(a[4], "alpha") : 1;
-  const bool same = x.sizes() == Dims{left.size(0), left.size(1), right.size(2)};
-  if (!same || (a.has(3) && i.number(a[3], "beta") != 1)) i.unknown("baddbmm with a beta, or an input that is broadcast");
+  if (a.has(3) && i.number(a[3], "beta") != 1) i.unknown("baddbmm with a beta");
+  const Dims sizes{left.size(0), left.size(1), right.size(2)};
+  if (x.rank() > 3) torch_of(i).wrong_shape("expand(): the number of sizes provided must be greater or equal to the number of dimensions in the tensor");
+  for (int at = 1; at <= x.rank(); ++at)
+    if (x.size(-at) != 1 && x.size(-at) != sizes[-at]) torch_of(i).wrong_shape("baddbmm: the input does not broadcast to the product");
   return torch_of(i).wrap(
       program::baddbmm(program::autocast_low(x), program::autocast_low(left), program::autocast_low(right), alpha != 1));
 }

@@ -174,7 +174,7 @@ void define_reads(Interpreter&, Torch& torch) {
 void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension, const Value& result) {
   if (!std::all_of(parts.begin(), parts.end(), [&](const Value& part) { return torch.follows(part); })) return;
   const Tensor& made = torch.tensor(result);
-  if (made.elements() > kMostFollowed) return;
+  if (made.elements() > kMostFollowed || made.elements() == 0) return;
   std::int64_t outer = 1;
   for (int at = 0; at < dimension; ++at) outer *= made.size(at);
   Numbers values;
@@ -223,6 +223,7 @@ Rule each(double (*function)(double)) {
 /// A reduction over all elements, or over one dimension.
 Rule folded(double start, double (*function)(double, double)) {
   return [=](Interpreter& i, const Bound& a, const Numbers& values, const Tensor& x, const Tensor&) -> std::optional<Numbers> {
+    if (values.empty()) return std::nullopt;
     if (!a.has(1)) {
       double sum = start;
       for (const double value : values) sum = function(sum, value);

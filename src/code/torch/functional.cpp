@@ -1,6 +1,7 @@
 // torch.nn.functional.
 #include "code/torch/torch.hpp"
 #include "plimsoll/error.hpp"
+#include "program/ops/functions.hpp"
 
 namespace plimsoll::code {
 
@@ -67,8 +68,11 @@ Value dropout(Interpreter& i, Bound& a) {
   const double rate = a.has(1) ? i.number(a[1], "dropout's p") : 0.5;
   const bool trains = !a[2].is_bound() || i.truth(a[2]);
   if (rate < 0 || rate > 1) i.raise("ValueError", "dropout probability has to be between 0 and 1, but got " + i.written(a[1]));
-  if (is(i, a[3])) i.unknown("dropout in place");
-  return rate == 0 || !trains ? a[0] : of(i).wrap(program::dropout(x, rate));
+  if (rate == 0 || !trains) return a[0];
+  if (!is(i, a[3])) return of(i).wrap(program::dropout(x, rate));
+  if (rate == 1) i.unknown("dropout of everything in place");
+  of(i).check_changeable(x);
+  return of(i).replace(a[0], program::dropout_in_place(x));
 }
 
 Value attention(Interpreter& i, Bound& a) {

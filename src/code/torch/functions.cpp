@@ -24,7 +24,10 @@ std::vector<Tensor> tensors_of(Interpreter& i, const Value& value) {
 }
 
 Value cat(Interpreter& i, Bound& a) {
-  const std::vector<Tensor> tensors = tensors_of(i, a[0]);
+  std::vector<Tensor> tensors = tensors_of(i, a[0]);
+  // cat_should_skip_tensor: nothing, in one dimension, fits behind anything.
+  const auto is_nothing = [](const Tensor& each) { return each.rank() == 1 && each.elements() == 0; };
+  if (!std::all_of(tensors.begin(), tensors.end(), is_nothing)) std::erase_if(tensors, is_nothing);
   const int rank = tensors.front().rank(), dimension = a.has(1) ? of(i).dimension_of(a[1], rank) : 0;
   for (const Tensor& each : tensors) {
     if (each.rank() != rank)
@@ -35,7 +38,7 @@ Value cat(Interpreter& i, Bound& a) {
                           std::to_string(tensors.front().size(at)) + " but got size " + std::to_string(each.size(at)));
   }
   Value result = of(i).wrap(program::cat(tensors, dimension));
-  follow_joined(of(i), i.all_of(a[0]), dimension, result);
+  if (tensors.size() == i.all_of(a[0]).size()) follow_joined(of(i), i.all_of(a[0]), dimension, result);
   return result;
 }
 
@@ -153,14 +156,14 @@ Value device(Interpreter& i, Bound& a) {
 constexpr LibraryRow kRows[] = {
     {"cat", "tensors, dim=", cat},
     {"concat", "tensors, dim=", cat},
+    {"concatenate", "tensors, dim=", cat},
     {"stack", "tensors, dim=", stack},
     {"arange", "start, end=, step=, *, dtype=, device=, requires_grad=", arange},
     {"full", "size, fill_value, *, dtype=, device=", full},
-    {"zeros_like", "input, *, dtype=, device=, requires_grad=", made_like<true, false>},
-    {"ones_like", "input, *, dtype=, device=, requires_grad=", made_like<false, true>},
-    {"empty_like", "input, *, dtype=, device=, requires_grad=", made_like<false, false>},
+    {"zeros_like", "input, *, dtype=, device=, requires_grad=, memory_format=", made_like<true, false>},
+    {"ones_like", "input, *, dtype=, device=, requires_grad=, memory_format=", made_like<false, true>},
+    {"empty_like", "input, *, dtype=, device=, requires_grad=, memory_format=", made_like<false, false>},
     {"tensor", "data, *, dtype=, device=, requires_grad=", tensor},
-    {"outer", "input, vec2", outer},
     {"device", "type, index=", device},
     {"manual_seed", "seed", [](Interpreter&, Bound&) { return Value::none(); }},
     {"is_tensor", "of", [](Interpreter&, Bound& a) { return Value::boolean(Torch::is_tensor(a[0])); }},
@@ -168,7 +171,8 @@ constexpr LibraryRow kRows[] = {
 
 }  // namespace
 
-void define_functions(Interpreter& i, Torch&) {
+void define_functions(Interpreter& i, Torch& torch) {
+  torch.define(Torch::In::both, "outer", "input, vec2", outer);
   NamespaceObject& library = i.library("torch");
   for (const LibraryRow& row : kRows)
     library.attributes[i.symbol(row.name)] = i.native(std::string("torch.") + row.name, row.signature, row.run);
@@ -181,7 +185,17 @@ void define_functions(Interpreter& i, Torch&) {
   sized("ones", made<false, true, 1>);
   sized("empty", made<false, false>);
   sized("randn", made<false, true>);
-  sized("rand", made<false, true>);
+  sized("rand", [](Interpreter& inner, Bound& a) {
+    Value drawn = made<false, true>(inner, a);
+    const Tensor& one = of(inner).tensor(drawn);
+    const bool expected = of(inner).expects_draws && one.elements() == 1 && !of(inner).is_on_device(one);
+    return expected ? of(inner).follow_filled(std::move(drawn), 0.5) : drawn;
+  });
+  library.attributes[i.symbol("normal")] =
+      i.native("torch.normal", "mean, std, size, *, generator=, dtype=, device=", [](Interpreter& inner, Bound& a) {
+        Bound given{{a[2], a[4], a[5], Value()}, {}, {}};
+        return made<false, true>(inner, given);
+      });
   NamespaceObject& cuda = i.library("torch.cuda");
   cuda.attributes[i.symbol("is_available")] =
       i.native("torch.cuda.is_available", "", [](Interpreter&, Bound&) { return Value::boolean(true); });

@@ -127,7 +127,6 @@ class Keys {
     if (step < 1) i_.raise("ValueError", "step must be greater than zero");
     const std::int64_t start = bound(slice.start, 0), stop = std::max(start, bound(slice.stop, size));
     if (step != 1) {
-      if (start == stop) i_.unknown("a tensor without elements");
       x_ = program::stepped(x_, at_, start, stop, step);
       same_ = false;
     } else if (start != 0 || stop != size || !in_tuple_) {  // within a tuple, applySlice leaves a whole dimension out
@@ -222,6 +221,7 @@ Value Torch::rows_of(const Value& of) {
   if (x.rank() == 0) i_.raise("TypeError", "iteration over a 0-d tensor");
   constexpr std::int64_t kMostRows = 10'000;
   if (x.size(0) > kMostRows) i_.unknown("a loop over the " + std::to_string(x.size(0)) + " rows of a tensor");
+  if (x.size(0) == 0) return i_.tuple({});
   if (!follows(of)) return wrap_all(program::unbind(x, 0));
   std::vector<Value> rows;
   const std::vector<double>& values = values_of(of, false);

@@ -68,12 +68,14 @@ Value rms_norm(Interpreter& i, Bound& a) {
 
 Value dropout_init(Interpreter& i, Bound& a) {
   start(a);
-  if (is(i, a[2], false)) i.unknown("dropout in place");
+  keep(i, a[0], "inplace", Value::boolean(is(i, a[2], false)));
   keep(i, a[0], "p", a[1].is_bound() ? a[1] : Value::real(0.5));
   return Value::none();
 }
 
-Value dropout(Interpreter& i, Bound& a) { return functional(i, "dropout", {a[1], kept(i, a[0], "p"), kept(i, a[0], "training")}); }
+Value dropout(Interpreter& i, Bound& a) {
+  return functional(i, "dropout", {a[1], kept(i, a[0], "p"), kept(i, a[0], "training"), kept(i, a[0], "inplace")});
+}
 
 Value activation_init(Interpreter& i, Bound& a) {
   start(a);

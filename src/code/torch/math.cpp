@@ -137,7 +137,36 @@ Value mapped_in_place(Interpreter& i, Bound& a) {
   return torch_of(i).replace(a[0], program::change_in_place(x));
 }
 
+// ---- complex numbers ----
+
+Value polar(Interpreter& i, Bound& a) {
+  const Tensor size = input_of(i, a), angle = torch_of(i).tensor_of(a[1], "angle");
+  torch_of(i).check_devices({&size, &angle});
+  torch_of(i).check_broadcast(size, angle);
+  if (size.dtype() != DType::fp32 || angle.dtype() != DType::fp32) i.unknown("torch.polar of other than fp32");
+  if (size.requires_grad() || angle.requires_grad()) i.unknown("torch.polar of what takes a gradient");
+  return torch_of(i).wrap(program::compare(size, angle, DType::complex64));
+}
+
+Value as_complex(Interpreter& i, Bound& a) {
+  const Tensor x = input_of(i, a);
+  if (x.rank() < 1 || x.size(-1) != 2) torch_of(i).wrong_shape("Tensor must have a last dimension of size 2");
+  if (x.dtype() != DType::fp32) i.unknown("complex numbers of other than fp32");
+  if (x.strides()[-1] != 1) torch_of(i).wrong_shape("Tensor must have a last dimension with stride 1");
+  return torch_of(i).wrap(program::view_as_complex(x));
+}
+
+Value as_real(Interpreter& i, Bound& a) {
+  const Tensor x = input_of(i, a);
+  if (x.dtype() != DType::complex64) torch_of(i).wrong_shape("view_as_real is only supported for complex tensors");
+  torch_of(i).check_rank(x.rank() + 1);
+  return torch_of(i).wrap(program::view_as_real(x));
+}
+
 constexpr OperatorRow kRows[] = {
+    {In::torch, "polar", "abs, angle", polar},
+    {In::torch, "view_as_complex", "input", as_complex},
+    {In::torch, "view_as_real", "input", as_real},
     {In::both, "sin", "input", mapped<program::kSin>},
     {In::both, "cos", "input", mapped<program::kCos>},
     {In::both, "tan", "input", mapped<program::kTangent>},

@@ -39,6 +39,7 @@ struct ModuleState {
     bool persistent = true;
   };
   std::vector<Buffer> buffers;
+  std::vector<std::pair<Symbol, Value>> computed;  ///< attributes that a call gives: tensors that are parametrized
   bool training = true;
   program::Module* module = nullptr;  ///< what wrappers see of it; null until there is one
 
@@ -46,6 +47,7 @@ struct ModuleState {
     parameters.clear();
     modules.clear();
     buffers.clear();
+    computed.clear();
   }
 };
 

@@ -125,6 +125,7 @@ Value to(Interpreter& i, Bound& a) {
     const DType type = of(i).type_of(each);
     for (const auto& item : of(i).all_parameters(a[0])) {
       auto& object = *item.second.as<TensorObject>();
+      if (object.current().dtype() == type) continue;
       if (of(i).is_on_device(object.current())) i.unknown("changing a module's type on the device");
       const bool trains = object.tensor.requires_grad();
       object.tensor = program::to(object.tensor.detach(), type);
@@ -140,6 +141,9 @@ Value without_forward(Interpreter& i, Bound& a) {
 }
 
 Value state_dict(Interpreter& i, Bound&) { i.unknown("a module's state_dict"); }
+
+/// A hook that runs when a state is loaded or saved, which a step does not.
+Value unused_hook(Interpreter&, Bound&) { return Value::none(); }
 
 constexpr LibraryRow kRows[] = {
     {"__init__", "self, *args, **kwargs", init},
@@ -162,6 +166,10 @@ constexpr LibraryRow kRows[] = {
     {"requires_grad_", "self, requires_grad=", require_grad},
     {"to", "self, *wanted, device=, dtype=", to},
     {"state_dict", "self", state_dict},
+    {"_register_load_state_dict_pre_hook", "self, hook, with_module=", unused_hook},
+    {"register_load_state_dict_pre_hook", "self, hook", unused_hook},
+    {"register_load_state_dict_post_hook", "self, hook", unused_hook},
+    {"_register_state_dict_hook", "self, hook", unused_hook},
 };
 
 }  // namespace
@@ -179,6 +187,7 @@ Value Torch::module_attribute(InstanceObject& instance, Symbol name) {
   if (const auto known = find(state.parameters, name); known != state.parameters.end()) return known->second;
   if (const auto known = find(state.modules, name); known != state.modules.end()) return known->second;
   if (const auto known = find(state.buffers, name); known != state.buffers.end()) return known->value;
+  if (const auto known = find(state.computed, name); known != state.computed.end()) return i_.call(known->second, std::vector<Value>{});
   if (i_.names().text(name) == "training") return Value::boolean(state.training);
   return {};
 }
@@ -338,7 +347,17 @@ std::vector<std::pair<std::string, Value>> Torch::all_parameters(const Value& ro
   return all;
 }
 
+namespace {
+
+Value compute_attribute(Interpreter& i, Bound& a) {
+  put(of(i).state(a[0]).computed, i.symbol(i.words(a[1], "attribute names")), a[2]);
+  return Value::none();
+}
+
+}  // namespace
+
 void define_modules(Interpreter& i, Torch&) {
+  i.library("plimsoll").attributes[i.symbol("compute_attribute")] = i.native("compute_attribute", "module, name, function", compute_attribute);
   const Held<ClassObject> type = i.native_class("torch.nn.Module", {i.builtin_class("object")});
   type->is_module = true;
   for (const LibraryRow& row : kRows)

@@ -203,6 +203,19 @@ Value max_pool(Interpreter& i, Bound& a) {
                      kept(i, a[0], "ceil_mode")});
 }
 
+/// nn.ConstantPad1d to 3d: as many numbers on each side of as many dimensions, or a number for all; of nn.ZeroPad1d to 3d they are 0.
+template <int kDimensions>
+Value pad_init(Interpreter& i, Bound& a) {
+  start(a);
+  keep(i, a[0], "padding", tuple_of(i, a[1], 2 * kDimensions, 0));
+  keep(i, a[0], "value", a.values.size() > 2 ? a[2] : Value::real(0));
+  return Value::none();
+}
+
+Value pad(Interpreter& i, Bound& a) {
+  return functional(i, "pad", {a[1], kept(i, a[0], "padding"), i.text("constant"), kept(i, a[0], "value")});
+}
+
 Value flatten_init(Interpreter& i, Bound& a) {
   start(a);
   keep(i, a[0], "start_dim", or_else(a[1], Value::integer(1)));
@@ -267,6 +280,14 @@ constexpr Method kMethods[] = {
     {"BatchNorm2d", "forward", "self, input", batch_norm},
     {"MaxPool2d", "__init__", "self, kernel_size, stride=, padding=, dilation=, return_indices=, ceil_mode=", max_pool_init},
     {"MaxPool2d", "forward", "self, input", max_pool},
+    {"ZeroPad1d", "__init__", "self, padding", pad_init<1>},
+    {"ZeroPad1d", "forward", "self, input", pad},
+    {"ZeroPad2d", "__init__", "self, padding", pad_init<2>},
+    {"ZeroPad2d", "forward", "self, input", pad},
+    {"ConstantPad1d", "__init__", "self, padding, value", pad_init<1>},
+    {"ConstantPad1d", "forward", "self, input", pad},
+    {"ConstantPad2d", "__init__", "self, padding, value", pad_init<2>},
+    {"ConstantPad2d", "forward", "self, input", pad},
     {"Flatten", "__init__", "self, start_dim=, end_dim=", flatten_init},
     {"Flatten", "forward", "self, input", flatten},
     {"ParameterList", "__init__", "self, values=", parameters_init},

@@ -67,6 +67,10 @@ Value Torch::binary_result(Operator op, const Value& a, const Value& b) {
     const Tensor left = tensor(a), right = tensor(b);
     check_devices({&left, &right});
     check_broadcast(left, right);
+    if (left.dtype() == DType::complex64 || right.dtype() == DType::complex64) {
+      if (op != Operator::multiply || left.dtype() != right.dtype()) i_.unknown("this operator on complex numbers", "a product of two");
+      return wrap(program::multiply_complex(left, right));
+    }
     switch (op) {
       case Operator::add:
         return wrap(program::add(left, right));
@@ -78,6 +82,9 @@ Value Torch::binary_result(Operator op, const Value& a, const Value& b) {
         if (!is_floating(left.dtype()) && !is_floating(right.dtype()))
           return wrap(program::Op("div", {&left, &right}).elementwise({&left, &right}, DType::fp32));
         return wrap(program::divide(left, right));
+      case Operator::power:
+        if (left.requires_grad() || right.requires_grad()) i_.unknown("a power by a tensor's exponents of what takes a gradient");
+        return wrap(program::compare(left, right, program::common_type(left, right)));
       case Operator::modulo:
         if (right.requires_grad()) i_.unknown("a remainder by what takes a gradient");
         return wrap(program::remainder(left, right));
@@ -97,6 +104,10 @@ Value Torch::binary_result(Operator op, const Value& a, const Value& b) {
   const Value& number = is_tensor(a) ? b : a;
   const bool behind = is_tensor(a);
   if (!number.is_number()) i_.raise("TypeError", "unsupported operand type(s): 'Tensor' and '" + i_.type_name(number) + "'");
+  if (x.dtype() == DType::complex64) {
+    if (op != Operator::multiply || x.requires_grad()) i_.unknown("this operator on complex numbers", "a product");
+    return wrap(program::compare(x, {}, DType::complex64));
+  }
   const bool widens = !is_floating(x.dtype()) && (number.is_real() || op == Operator::divide);
   switch (op) {
     case Operator::add:

@@ -64,6 +64,14 @@ Value reshape(Interpreter& i, Bound& a) {
   return of(i).wrap(program::reshape(x, sizes));
 }
 
+/// view_as(other), reshape_as(other).
+template <Value (*kFunction)(Interpreter&, Bound&)>
+Value as_other(Interpreter& i, Bound& a) {
+  a.rest = {of(i).size_value(of(i).tensor_of(a[1], "other").sizes())};
+  a.values.resize(1);
+  return kFunction(i, a);
+}
+
 Value transpose(Interpreter& i, Bound& a) {
   const Tensor x = self(i, a);
   return of(i).wrap(program::transpose(x, of(i).dimension_of(a[1], x.rank()), of(i).dimension_of(a[2], x.rank())));
@@ -236,9 +244,19 @@ Value moved(Interpreter& i, const Value& value, program::Tape& tape) {
   return of(i).wrap(std::move(made));
 }
 
+/// Whether memory_format= asks for a row-major result; unbound and torch.preserve_format ask for none.
+bool asks_row_major(Interpreter& i, const Value& format) {
+  if (!format.is_bound() || format.is_none()) return false;
+  const auto* token = format.as<TokenObject>();
+  if (token != nullptr && token->name == "torch.preserve_format") return false;
+  if (token == nullptr || token->name != "torch.contiguous_format") i.unknown("memory_format=" + i.written(format), "torch.contiguous_format");
+  return true;
+}
+
 /// to(dtype), to(device), to(device, dtype), to(other).
 Value to(Interpreter& i, Bound& a) {
   Value value = a[0];
+  const bool row_major = asks_row_major(i, a[4]);
   std::vector<Value> wanted = a.rest;
   for (std::size_t at : {std::size_t{1}, std::size_t{2}})
     if (a.has(at)) wanted.push_back(a[at]);
@@ -255,7 +273,12 @@ Value to(Interpreter& i, Bound& a) {
       value = moved(i, value, of(i).tape_of(each));
     }
   }
-  return type.is_bound() ? cast(i, value, of(i).type_of(type)) : value;
+  if (!type.is_bound()) return value;
+  const DType wanted_type = of(i).type_of(type);
+  // What has the type stays as it lies: suggest_memory_format() of strides that are not channels last is contiguous_format (to_will_alias).
+  const Tensor x = of(i).tensor_of(value, "input");
+  if (!row_major || x.dtype() == wanted_type) return cast(i, value, wanted_type);
+  return of(i).wrap(program::to_row_major(x, wanted_type));
 }
 
 Value type_as(Interpreter& i, Bound& a) {
@@ -306,8 +329,17 @@ Value batched(Interpreter& i, Bound& a) {
 }
 
 Value detach(Interpreter& i, Bound& a) { return of(i).wrap(self(i, a).detach()); }
-Value contiguous(Interpreter& i, Bound& a) { return self(i, a).is_contiguous() ? a[0] : of(i).wrap(program::contiguous(self(i, a))); }
-Value clone(Interpreter& i, Bound& a) { return of(i).wrap(program::clone(self(i, a))); }
+
+Value contiguous(Interpreter& i, Bound& a) {
+  if (a[1].is_bound() && !asks_row_major(i, a[1])) return a[0];
+  return self(i, a).is_contiguous() ? a[0] : of(i).wrap(program::contiguous(self(i, a)));
+}
+
+Value clone(Interpreter& i, Bound& a) {
+  const Tensor x = self(i, a);
+  // Of strided elements clone(contiguous_format) is what contiguous() does.
+  return of(i).wrap(asks_row_major(i, a[1]) && !x.is_contiguous() ? program::contiguous(x) : program::clone(x));
+}
 
 Value require_grad(Interpreter& i, Bound& a) {
   of(i).set_tensor_attribute(a[0], i.symbol("requires_grad"), Value::boolean(!a[1].is_bound() || i.truth(a[1])));
@@ -324,6 +356,8 @@ constexpr OperatorRow kRows[] = {
     {In::tensor, "view", "input, *sizes", view},
     {In::tensor, "reshape", "input, *sizes, shape=", reshape},
     {In::torch, "reshape", "input, shape", reshape},
+    {In::tensor, "view_as", "input, other", as_other<view>},
+    {In::tensor, "reshape_as", "input, other", as_other<reshape>},
     {In::both, "transpose", "input, dim0, dim1", transpose},
     {In::both, "swapaxes", "input, axis0, axis1", transpose},
     {In::tensor, "permute", "input, *dims", permute},
@@ -354,7 +388,7 @@ constexpr OperatorRow kRows[] = {
     {In::tensor, "long", "input", cast_to<DType::int64>},
     {In::tensor, "int", "input", cast_to<DType::int32>},
     {In::tensor, "bool", "input", cast_to<DType::boolean>},
-    {In::tensor, "to", "input, *wanted, device=, dtype=, non_blocking=", to},
+    {In::tensor, "to", "input, *wanted, device=, dtype=, non_blocking=, memory_format=", to},
     {In::tensor, "cuda", "input", [](Interpreter& i, Bound& a) { return moved(i, a[0], of(i).tape_of(i.text("cuda"))); }},
     {In::tensor, "cpu", "input", [](Interpreter& i, Bound& a) { return moved(i, a[0], of(i).host()); }},
     {In::tensor, "type", "input, dtype=", typed_as},
@@ -370,6 +404,11 @@ constexpr OperatorRow kRows[] = {
     {In::both, "gt", "input, other", compared<Operator::greater>},
     {In::both, "le", "input, other", compared<Operator::less_equal>},
     {In::both, "ge", "input, other", compared<Operator::greater_equal>},
+    {In::both, "not_equal", "input, other", compared<Operator::not_equal>},
+    {In::both, "less", "input, other", compared<Operator::less>},
+    {In::both, "less_equal", "input, other", compared<Operator::less_equal>},
+    {In::both, "greater", "input, other", compared<Operator::greater>},
+    {In::both, "greater_equal", "input, other", compared<Operator::greater_equal>},
     {In::both, "neg", "input", unary<program::negate>},
     {In::both, "pow", "input, exponent", power},
     {In::both, "square", "input", square},
@@ -387,8 +426,8 @@ constexpr OperatorRow kRows[] = {
     {In::both, "matmul", "input, other", matmul},
     {In::both, "mm", "input, mat2", matmul},
     {In::both, "bmm", "input, mat2", batched},
-    {In::tensor, "contiguous", "input", contiguous},
-    {In::both, "clone", "input", clone},
+    {In::tensor, "contiguous", "input, memory_format=", contiguous},
+    {In::both, "clone", "input, *, memory_format=", clone},
     {In::both, "detach", "input", detach},
     {In::tensor, "requires_grad_", "input, requires_grad=", require_grad},
 };

@@ -28,6 +28,8 @@ Torch::Torch(Interpreter& interpreter) : i_(interpreter), host_(interpreter.host
   NamespaceObject& library = i_.library("torch");
   for (const TypeName& each : kTypes) library.attributes[i_.symbol(each.name)] = type_value(each.type);
   library.attributes[i_.symbol("__version__")] = i_.text("2.15.0");
+  for (const char* format : {"contiguous_format", "preserve_format", "channels_last", "channels_last_3d"})
+    library.attributes[i_.symbol(format)] = Value(new TokenObject(i_.heap(), TokenObject::Kind::other, std::string("torch.") + format));
   tensor_class_ = i_.native_class("torch.Tensor", {i_.builtin_class("object")});
   tensor_class_->holds = [](const Value& value) { return is_tensor(value); };
   parameter_class_ = i_.native_class("torch.nn.Parameter", {tensor_class_.get()});
@@ -118,7 +120,6 @@ Tensor Torch::tensor_or_none(const Value& value, const char* what) {
   return value.is_bound() && !value.is_none() ? tensor_of(value, what) : Tensor();
 }
 
-/// Kernels over nothing are launched by no operator of the tape.
 void Torch::check_filled(const Tensor& tensor) {
   if (tensor.elements() == 0) i_.unknown("a tensor without elements");
 }
@@ -126,7 +127,6 @@ void Torch::check_filled(const Tensor& tensor) {
 Value Torch::wrap(Tensor tensor) {
   constexpr std::int64_t kSteps = 20;  // what an operator's record takes is bounded with the steps
   i_.step(kSteps);
-  check_filled(tensor);
   return Value(new TensorObject(i_.heap(), std::move(tensor)));
 }
 
@@ -186,6 +186,9 @@ int Torch::dimension_of(const Value& value, int rank) {
 }
 
 DType Torch::type_of(const Value& value) {
+  // Python's own types are types of tensors, too (python_arg_parser.cpp, toScalarType).
+  for (const auto& [name, type] : {std::pair{"float", DType::fp64}, std::pair{"int", DType::int64}, std::pair{"bool", DType::boolean}})
+    if (value.as<ClassObject>() != nullptr && value.as<ClassObject>() == i_.builtin_class(name)) return type;
   const auto* token = value.as<TokenObject>();
   if (token == nullptr || token->kind != TokenObject::Kind::dtype)
     i_.raise("TypeError", "dtype must be torch.dtype, not " + i_.type_name(value));

@@ -47,7 +47,7 @@ class Torch {
   Value wrap(program::Tensor tensor);
   /// A tensor that is none yet.
   Value placeholder() { return Value(new TensorObject(i_.heap(), {})); }
-  /// Throws Error (refused): a tensor of no elements.
+  /// Throws Error (refused): a tensor of no elements, where one is not modelled.
   void check_filled(const program::Tensor& tensor);
   Value wrap_all(std::vector<program::Tensor> tensors);
   program::Dims sizes_of(const Value& value, const char* what);
@@ -119,6 +119,8 @@ class Torch {
   /// What both tapes record of gradients.
   void enable_grad(bool yes);
   bool grad_enabled() const { return host_.grad_enabled; }
+  /// A number that the host draws between 0 and 1 is taken to be its mean (layers that are dropped by a draw).
+  bool expects_draws = false;
   /// torch.set_default_dtype: the type of floating tensors that are made without one.
   DType default_type = DType::fp32;
 

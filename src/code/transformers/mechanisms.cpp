@@ -4,9 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "code/library_texts.hpp"
 #include "code/torch/torch.hpp"
 #include "code/transformers/experts.hpp"
-#include "code/transformers/texts.hpp"
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 
@@ -210,11 +210,12 @@ void define_transformers(Interpreter& i) {
     library.attributes[i.symbol(row.name)] = i.native(std::string("plimsoll.") + row.name, row.signature, row.run);
   define_experts(i);
   define_loss_mark(i);
-  for (const ModuleText& each : transformers_texts()) i.put_over(each.module, each.text);
+  put_texts_over(i, "src/code/transformers/python/");
   const Value absent = i.native("is_available", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::boolean(false); });
   i.set_rule([absent](const std::string& path, const std::string& name) {
     // Packages beside torch are not installed, and there is one kind of device.
-    const bool asks = path.starts_with("transformers.utils") && name.starts_with("is_") && name.ends_with("_available") && name != "is_torch_available";
+    const bool asks = path.starts_with("transformers.utils") && name.starts_with("is_") && name.ends_with("_available") && name != "is_torch_available" &&
+                      name != "is_torch_flex_attn_available";
     return asks ? absent : Value();
   });
 }

@@ -52,14 +52,21 @@ Tensor unary_saving_input(const char* name, const Tensor& x) {
   });
 }
 
-Tensor to(const Tensor& x, DType type) {
-  if (x.dtype() == type) return x;
+namespace {
+
+Tensor cast(const Tensor& x, DType type, const Dims& strides) {
   Op op("to", {&x});
   Tensor y = op.tape().empty(x.sizes(), type);
-  y.impl()->strides = like_strides(x);
+  y.impl()->strides = strides;
   in_place(y, {&x});
   return op.done(y, [before = x.dtype()](BackwardCall& b) { b.give(0, to(b.grad(), before)); });
 }
+
+}  // namespace
+
+Tensor to(const Tensor& x, DType type) { return x.dtype() == type ? x : cast(x, type, like_strides(x)); }
+
+Tensor to_row_major(const Tensor& x, DType type) { return cast(x, type, contiguous_strides(x.sizes())); }
 
 Tensor add(const Tensor& a, const Tensor& b) {
   Op op("add", {&a, &b});

@@ -162,6 +162,13 @@ Tensor subtract_in_place(const Tensor& target, const Tensor& other) {
   });
 }
 
+Tensor dropout_in_place(const Tensor& x) {
+  const Tensor noise = empty_like(x);
+  in_place(noise, {});        // bernoulli_
+  in_place(noise, {&noise});  // div_
+  return multiply_in_place(x, noise);
+}
+
 Tensor fill_in_place(const Tensor& target, bool zero) {
   Op op("fill_", {&target});
   if (zero && target.tape().torch.zeroes_by_driver())

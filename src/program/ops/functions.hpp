@@ -58,6 +58,8 @@ Tensor floor_quotient(const Tensor& x, const Tensor& y, DType type);
 /// target *= other, target -= other: the result has target's storage. Without `other`: of a number.
 Tensor multiply_in_place(const Tensor& target, const Tensor& other);
 Tensor subtract_in_place(const Tensor& target, const Tensor& other);
+/// dropout_(x, p) of a p between 0 and 1: a mask is drawn and scaled, and x multiplied by it (Dropout.cpp, _dropout_impl).
+Tensor dropout_in_place(const Tensor& x);
 /// target.fill_(number), zero_(): the result has target's storage.
 Tensor fill_in_place(const Tensor& target, bool zero);
 /// A function in place (exp_, clamp_min_ …) of a tensor whose gradient is not recorded.

@@ -1,4 +1,5 @@
 #include "plimsoll/error.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -188,13 +189,13 @@ Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, bool scaled) {
   Op op("baddbmm", {&x, &a, &b});
   op.save_if(op.needs(2), a);
   op.save_if(op.needs(1), b);
-  Tensor y = op.tape().empty(x.sizes(), x.dtype());
-  op.tape().copy({Copy::Direction::device_to_device, y.bytes()}, op.tape().stream);
+  Tensor y = op.tape().empty({a.size(0), a.size(1), b.size(2)}, x.dtype());
+  copy_into(y, x.sizes() == y.sizes() ? x : expand(x.detach(), y.sizes()));
   {
     const Tensor left = batch_for_cublas(a), right = batch_for_cublas(b);
     gemm(op.tape(), matrix(left), matrix(right), matrix(y), {.accumulates = true});
   }
-  return op.done(y, [scaled](BackwardCall& call) {
+  return op.done(y, [scaled, sizes = x.sizes()](BackwardCall& call) {
     const Tensor& g = call.grad();
     const GradMode frozen(call.tape, false);
     if (call.needs(1)) {
@@ -205,7 +206,7 @@ Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, bool scaled) {
       const Tensor turned = transpose(call.saved(0), 1, 2);
       call.give(2, factor_gradient(call.tape, turned, g, scaled));
     }
-    if (call.needs(0)) call.give(0, g);
+    if (call.needs(0)) call.give(0, sum_to(g, sizes));  // the engine sums what was broadcast (validate_outputs)
   });
 }
 

@@ -1,4 +1,4 @@
-/// F.rms_norm: aten::_fused_rms_norm (aten/src/ATen/native/cuda/layer_norm_kernel.cu).
+/// F.rms_norm: aten::_fused_rms_norm (aten/src/ATen/native/cuda/layer_norm_kernel.cu); weight norm: cuda/WeightNorm.cu.
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
 
@@ -50,6 +50,26 @@ Tensor rms_norm(const Tensor& x_in, const Tensor& weight) {
       }
       row_wise(RowWise::Function::norm_weight_backward, rows_of(input), input.size(-1), {&packed_gradient, &packed_input}, {&scale});
     }
+  });
+}
+
+Tensor weight_norm(const Tensor& v_in, const Tensor& g_in) {
+  const Tensor v = contiguous(v_in), g = contiguous(g_in);
+  Op op("weight_norm", {&v, &g});
+  op.save(v);
+  op.save(g);
+  const DType type_of_norms = g.dtype() == DType::fp16 ? DType::fp32 : g.dtype();
+  Tensor y = op.output(v.sizes(), v.dtype());
+  const Tensor norms = op.tape().empty(g.sizes(), type_of_norms);
+  row_wise(RowWise::Function::rms_norm, g.elements(), v.elements() / g.elements(), {&v, &g}, {&y, &norms});
+  op.save_output(norms);
+  return op.done(y, [](BackwardCall& b) {  // _weight_norm_interface_backward
+    const Tensor direction = b.saved(0), length = b.saved(1), norms = b.saved(2), grad = contiguous(b.grad());
+    Tensor of_direction = b.tape.empty(direction.sizes(), direction.dtype()), of_length = b.tape.empty(length.sizes(), length.dtype());
+    row_wise(RowWise::Function::rms_norm_backward, length.elements(), direction.elements() / length.elements(),
+             {&grad, &direction, &length, &norms}, {&of_direction, &of_length});
+    b.give(0, std::move(of_direction));
+    b.give(1, std::move(of_length));
   });
 }
 

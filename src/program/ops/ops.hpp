@@ -41,6 +41,8 @@ Tensor pad_last(const Tensor& x, std::int64_t left, std::int64_t right);
 // ---- elementwise (ops_elementwise.cpp) ---------------------------------------------------------------------------------
 /// x.to(type): x itself when it has that type.
 Tensor to(const Tensor& x, DType type);
+/// x.to(type, memory_format=torch.contiguous_format) of another type.
+Tensor to_row_major(const Tensor& x, DType type);
 Tensor add(const Tensor& a, const Tensor& b);
 Tensor subtract(const Tensor& a, const Tensor& b);
 Tensor multiply(const Tensor& a, const Tensor& b);
@@ -93,6 +95,8 @@ Tensor log_softmax(const Tensor& x, DType type);
 Tensor safe_softmax(const Tensor& x);
 /// F.layer_norm; weight and bias may be undefined.
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// torch._weight_norm(v, g, dim) over all but the first or the last dimension (aten::_weight_norm_interface).
+Tensor weight_norm(const Tensor& v, const Tensor& g);
 /// F.rms_norm (aten::_fused_rms_norm).
 Tensor rms_norm(const Tensor& x, const Tensor& weight);
 

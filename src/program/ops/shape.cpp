@@ -26,7 +26,7 @@ Dims inferred(const Tensor& x, Dims sizes) {
 
 /// at::detail::computeStride: the strides of a view with `sizes`, if there is one.
 std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
-  if (x.is_contiguous()) return contiguous_strides(sizes);
+  if (x.is_contiguous() || x.elements() == 0) return contiguous_strides(sizes);
   Dims strides = sizes;
   int next = sizes.rank() - 1;
   std::int64_t chunk_base = x.strides()[-1];

@@ -1,0 +1,1 @@
+from transformers.integrations.deepspeed import is_deepspeed_zero3_enabled, is_fsdp_managed_module, is_fsdp_enabled

@@ -1,0 +1,1 @@
+from transformers.generation.utils import CompileConfig, GenerationMixin

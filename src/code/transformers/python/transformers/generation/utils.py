@@ -1,0 +1,6 @@
+class GenerationMixin:
+    pass
+
+
+class CompileConfig:
+    pass

@@ -1,0 +1,2 @@
+class PeftAdapterMixin:
+    pass

@@ -1,0 +1,1 @@
+from transformers.models.auto.auto_factory import CONFIG_MAPPING, AutoConfig
