@@ -25,7 +25,11 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
     for (std::size_t at = 0; at < 2; ++at)
       if (names_.text(name) == (at == 0 ? "values" : "indices")) return pair->items[at];
   if (const auto* library = of.as<NamespaceObject>()) {
-    if (!library->known) return Value(new NamespaceObject(heap_, library->name + "." + names_.text(name), false));
+    if (!library->known) {
+      const std::string whole = library->name + "." + names_.text(name);
+      if (over_.contains(whole) || libraries_.contains(whole)) return imported(whole, 0);
+      return Value(new NamespaceObject(heap_, whole, false));
+    }
     const auto known = library->attributes.find(name);
     if (known != library->attributes.end()) return known->second;
     TextModule* const told = text_module(library->name);  // what of a library is told in Python

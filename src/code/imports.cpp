@@ -37,7 +37,7 @@ TextModule* Interpreter::text_module(const std::string& path) {
   const auto known = modules_.find(path);
   if (known != modules_.end()) return known->second.get();
   step();
-  if (modules_.size() >= kMostModules) refuse("the code imports more than " + std::to_string(kMostModules) + " modules", here());
+  if (texts_ >= kMostModules) refuse("the code imports more than " + std::to_string(kMostModules) + " modules", here());
   const auto made = [&](std::string text, std::string where, bool is_folder) {
     auto module = std::make_unique<TextModule>();
     module->name = path;
@@ -75,6 +75,7 @@ TextModule* Interpreter::text_module(const std::string& path) {
     else
       module = std::move(own);
   }
+  if (module) ++texts_;
   return modules_.emplace(path, std::move(module)).first->second.get();
 }
 

@@ -225,6 +225,7 @@ class Interpreter {
   std::vector<std::unique_ptr<TextModule>> over_modules_;
   TextModule* main_ = nullptr;
   std::vector<std::shared_ptr<const Package>> packages_;
+  std::size_t texts_ = 0;  ///< of packages that were read
   std::unordered_map<std::string, std::string_view> over_;
   Rule rule_;
   std::vector<ExpressionPtr> literals_;

@@ -27,8 +27,13 @@ def floor(x):
 
 
 def prod(a):
-    return math.prod(a)
+    return a if isinstance(a, (int, float)) else math.prod(a)
 
 
 def lcm(a, b):
     return abs(a * b) // math.gcd(a, b)
+
+
+def linspace(start, stop, num=50):
+    step = (stop - start) / max(num - 1, 1)
+    return [start + step * at for at in range(num)]

@@ -5,6 +5,7 @@
 #include "program/ops/functions.hpp"
 #include "program/ops/pointwise.hpp"
 #include "program/ops/routing.hpp"
+#include "program/ops/triangular.hpp"
 
 namespace plimsoll::code {
 
@@ -144,7 +145,7 @@ Value sum(Interpreter& i, Bound& a) {
   const bool to_fp32 = a.has(3) && torch_of(i).type_of(a[3]) == DType::fp32 && size_of(given.dtype()) == 2;
   const Tensor x = to_fp32 ? given : typed(i, given, a[3]);
   const std::vector<int> dimensions = torch_of(i).dimensions_of(a[1], x.rank());
-  if (to_fp32) i.unknown("a sum of 16-bit numbers in fp32", ".float().sum()");
+  if (to_fp32) return torch_of(i).wrap(program::sum_in_fp32(x, dimensions, flag(i, a, 2)));
   if (is_floating(x.dtype())) return torch_of(i).wrap(program::sum(x, dimensions, flag(i, a, 2)));
   return torch_of(i).wrap(program::reduced_to(x, dimensions, flag(i, a, 2), DType::int64));
 }
@@ -154,6 +155,14 @@ Value product(Interpreter& i, Bound& a) {
   if (x.requires_grad()) i.unknown("prod() of what takes a gradient", "its backward reads what the tensor holds");
   return torch_of(i).wrap(
       program::reduced_to(x, torch_of(i).dimensions_of(a[1], x.rank()), flag(i, a, 2), is_floating(x.dtype()) ? x.dtype() : DType::int64));
+}
+
+Value cumprod(Interpreter& i, Bound& a) {
+  const Tensor x = input_of(i, a);
+  if (x.requires_grad()) i.unknown("cumprod() of what takes a gradient", "its backward reads what the tensor holds");
+  if (x.rank() == 0) i.unknown("cumprod() of a number");
+  const DType own = is_floating(x.dtype()) ? x.dtype() : DType::int64;
+  return torch_of(i).wrap(program::running_sum(x, torch_of(i).dimension_of(a[1], x.rank()), a.has(2) ? torch_of(i).type_of(a[2]) : own));
 }
 
 Value cumsum(Interpreter& i, Bound& a) {
@@ -238,6 +247,19 @@ Value sorted_order(Interpreter& i, Bound& a) {
   return both.as<SequenceObject>()->items[1];
 }
 
+Value solve_triangular(Interpreter& i, Bound& a) {
+  const Tensor system = torch_of(i).tensor_of(a[0], "A"), sides = torch_of(i).tensor_of(a[1], "B");
+  torch_of(i).check_devices({&system, &sides});
+  if (!flag(i, a, 3, true)) i.unknown("solve_triangular() from the right", "left=True");
+  if (system.rank() < 2 || system.size(-1) != system.size(-2)) torch_of(i).wrong_shape("linalg.solve_triangular: A must be batches of square matrices");
+  bool fits = system.rank() == sides.rank() && sides.size(-2) == system.size(-1) && system.dtype() == sides.dtype();
+  for (int at = 0; fits && at + 2 < system.rank(); ++at) fits = system.size(at) == sides.size(at);
+  if (!fits) i.unknown("solve_triangular() of batches that are broadcast", "A [*, n, n] and B [*, n, m]");
+  if (system.dtype() != DType::fp32 && system.dtype() != DType::fp64)
+    torch_of(i).wrong_shape("linalg.solve_triangular: Expected a floating point or complex tensor as input, in 32 or 64 bits");
+  return torch_of(i).wrap(program::solve_triangular(system, sides));
+}
+
 constexpr OperatorRow kRows[] = {
     {In::torch, "where", "condition, input=, other=", where},
     {In::tensor, "where", "input, condition, other", where_of},
@@ -258,6 +280,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "mean", "input, dim=, keepdim=, *, dtype=", mean},
     {In::both, "sum", "input, dim=, keepdim=, *, dtype=", sum},
     {In::both, "prod", "input, dim=, keepdim=", product},
+    {In::both, "cumprod", "input, dim, *, dtype=", cumprod},
     {In::both, "cumsum", "input, dim, *, dtype=", cumsum},
     {In::both, "softmax", "input, dim=, dtype=", softmax<false>},
     {In::both, "log_softmax", "input, dim=, dtype=", softmax<true>},
@@ -280,6 +303,8 @@ void define_choosing(Interpreter& i, Torch& torch) {
   for (const char* name : {"softmax", "log_softmax"}) functional.attributes[i.symbol(name)] = library.attributes.at(i.symbol(name));
   functional.attributes[i.symbol("normalize")] = i.native("torch.nn.functional.normalize", "input, p=, dim=, eps=", normalized);
   i.library("torch.linalg").attributes[i.symbol("vector_norm")] = i.native("torch.linalg.vector_norm", "input, ord=, dim=, keepdim=", norm);
+  i.library("torch.linalg").attributes[i.symbol("solve_triangular")] =
+      i.native("torch.linalg.solve_triangular", "A, B, *, upper, left=, unitriangular=", solve_triangular);
   i.library("torch.linalg").attributes[i.symbol("norm")] = i.native("torch.linalg.norm", "input, ord=, dim=, keepdim=", norm);
 }
 

@@ -83,7 +83,7 @@ Value attention(Interpreter& i, Bound& a) {
   const bool grouped = is(i, a[7]);
   const bool fits = query.size(0) == key.size(0) && key.size(0) == value.size(0) && query.size(3) == key.size(3) &&
                     key.size(2) == value.size(2) && key.size(1) == value.size(1) &&
-                    (grouped ? key.size(1) > 0 && query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1));
+                    (grouped ? key.size(1) > 0 && query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1) || key.size(1) == 1);
   if (!fits) of(i).wrong_shape("scaled_dot_product_attention: the shapes of query, key and value do not fit");
   program::AttentionArguments arguments;
   arguments.dropout = a.has(4) ? i.number(a[4], "dropout_p") : 0;

@@ -173,6 +173,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "asin", "input", mapped<program::kArcsine>},
     {In::both, "acos", "input", mapped<program::kArccosine>},
     {In::both, "atan", "input", mapped<program::kArctangent>},
+    {In::both, "nan_to_num", "input, nan=, posinf=, neginf=", mapped<program::kNanToNum>},
     {In::both, "erf", "input", mapped<program::kErrorFunction>},
     {In::both, "expm1", "input", mapped<program::kExpm1>},
     {In::both, "log1p", "input", mapped<program::kLog1p>},

@@ -313,6 +313,15 @@ Value changed(Interpreter& i, Bound& a) {
   return of(i).in_place(kOperator, a[0], a[1]);
 }
 
+/// add(other, alpha=), sub(other, alpha=): a factor in the same kernel, which multiplies the other's gradient.
+template <Operator kOperator>
+Value scaled_sum(Interpreter& i, Bound& a) {
+  if (a.has(2) && i.number(a[2], "alpha") != 1 && Torch::is_tensor(a[1])) {
+    if (of(i).tensor(a[1]).requires_grad()) i.unknown("alpha= of a tensor that takes a gradient");
+  }
+  return of(i).binary(kOperator, a[0], a[1]);
+}
+
 Value power(Interpreter& i, Bound& a) { return of(i).binary(Operator::power, a[0], a[1]); }
 Value square(Interpreter& i, Bound& a) { return of(i).binary(Operator::power, a[0], Value::integer(2)); }
 
@@ -393,8 +402,8 @@ constexpr OperatorRow kRows[] = {
     {In::tensor, "cpu", "input", [](Interpreter& i, Bound& a) { return moved(i, a[0], of(i).host()); }},
     {In::tensor, "type", "input, dtype=", typed_as},
     {In::tensor, "type_as", "input, other", type_as},
-    {In::both, "add", "input, other", binary<Operator::add>},
-    {In::both, "sub", "input, other", binary<Operator::subtract>},
+    {In::both, "add", "input, other, *, alpha=", scaled_sum<Operator::add>},
+    {In::both, "sub", "input, other, *, alpha=", scaled_sum<Operator::subtract>},
     {In::both, "mul", "input, other", binary<Operator::multiply>},
     {In::tensor, "add_", "input, other", changed<Operator::add>},
     {In::tensor, "div_", "input, other", changed<Operator::divide>},

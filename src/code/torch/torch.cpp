@@ -46,7 +46,11 @@ Torch::Torch(Interpreter& interpreter) : i_(interpreter), host_(interpreter.host
     if (!sizes) arguments.keywords.emplace_back(i.symbol("dtype"), type_value(default_type));
     return i.call(i.library("torch").attributes.at(i.symbol(sizes ? "empty" : "tensor")), std::move(arguments));
   });
-  for (const char* name : {"Tensor", "FloatTensor", "LongTensor"}) library.attributes[i_.symbol(name)] = Value(tensor_class_);
+  for (const char* name : {"Tensor", "FloatTensor"}) library.attributes[i_.symbol(name)] = Value(tensor_class_);
+  for (const auto& [name, type] : {std::pair{"LongTensor", DType::int64}, std::pair{"IntTensor", DType::int32}, std::pair{"BoolTensor", DType::boolean}})
+    library.attributes[i_.symbol(name)] = i_.native(std::string("torch.") + name, "data", [this, type](Interpreter& i, Bound& a) {
+      return i.call(i.library("torch").attributes.at(i.symbol("tensor")), CallArguments{{a[0]}, {{i.symbol("dtype"), type_value(type)}}});
+    });
   i_.library("torch.nn").attributes[i_.symbol("Parameter")] = Value(parameter_class_);
   i_.library("torch.nn.parameter").attributes[i_.symbol("Parameter")] = Value(parameter_class_);
   define_functions(i_, *this);
@@ -66,6 +70,7 @@ Torch::Torch(Interpreter& interpreter) : i_(interpreter), host_(interpreter.host
   define_contexts(i_, *this);
   define_init(i_, *this);
   define_checkpoint(i_, *this);
+  define_autograd_function(i_, *this);
 }
 
 Torch::~Torch() = default;

@@ -162,6 +162,7 @@ void define_images(Interpreter& i, Torch& torch);
 void define_creation(Interpreter& i, Torch& torch);
 void define_more_layers(Interpreter& i, Torch& torch);
 void define_multihead(Interpreter& i, Torch& torch);
+void define_autograd_function(Interpreter& i, Torch& torch);
 /// Reads of what tensors hold: item(), tolist().
 void define_reads(Interpreter& i, Torch& torch);
 

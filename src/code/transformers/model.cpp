@@ -1,4 +1,6 @@
 // From a configuration and the code of transformers to a Model.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -46,6 +48,8 @@ Json parsed(const PackageModel& package) {
   return json;
 }
 
+constexpr std::int64_t kUsualImage = 224;  ///< pixels on a side, where a configuration says none
+
 /// A table of classes by model type, and what their forward takes.
 struct Task {
   const char* table;
@@ -70,6 +74,7 @@ class Builder {
  public:
   Builder(const PackageModel& package, const program::RunOptions& options) : package_(package) {
     interpreter_ = std::make_unique<Interpreter>("", package.package, limits());
+    interpreter_->torch().expects_draws = true;
     interpreter_->add_package(open_package(package.package));
     define_transformers(*interpreter_);
     json_ = parsed(package);
@@ -92,7 +97,7 @@ class Builder {
 
   /// A whole number of the configuration, or of the first of its parts that has it; 0: none has.
   std::int64_t number(const char* name) {
-    for (const char* part : {"", "text_config", "vision_config", "audio_config", "encoder", "decoder"}) {
+    for (const char* part : kParts) {
       Value of = *part == '\0' ? config_ : known(config_, part);
       if (!of.is_bound() || of.is_none()) continue;
       Value found = known(of, name);
@@ -110,12 +115,34 @@ class Builder {
     const auto* words = name.as<TextObject>();
     return words != nullptr ? words->text : std::string("input_ids");
   }
+  /// A real number of the configuration or of the first of its parts that has it; 0: none has.
+  double real(const char* name) {
+    for (const char* part : kParts) {
+      Value of = *part == '\0' ? config_ : known(config_, part);
+      if (!of.is_bound() || of.is_none()) continue;
+      const Value found = known(of, name);
+      if (found.is_number()) return found.as_real();
+    }
+    return 0;
+  }
+  /// Whether forward has an argument of that name, and, with `required`, no default for it.
+  bool takes(const char* argument, bool required) {
+    const Value forward = interpreter_->attribute_or(class_, interpreter_->symbol("forward"));
+    const Value inner = interpreter_->attribute_or(forward, interpreter_->symbol("__wrapped__"));
+    const auto* function = (inner.is_bound() ? inner : forward).as<FunctionObject>();
+    if (function == nullptr) return false;
+    return std::any_of(function->code.parameters.begin(), function->code.parameters.end(), [&](const Parameter& each) {
+      return each.name == interpreter_->symbol(argument) && (!required || each.default_value == nullptr);
+    });
+  }
   bool flag(const char* name) {
     const Value found = known(config_, name);
     return found.is_bound() && found.is_boolean() && found.as_integer() != 0;
   }
 
  private:
+  static constexpr const char* kParts[] = {"", "text_config", "vision_config", "audio_config", "encoder_config", "encoder", "decoder"};
+
   static Limits limits() { return {.steps = 20'000'000, .calls = 200, .expressions = 2'000}; }
 
   Value known(const Value& of, const char* name) {
@@ -224,27 +251,41 @@ class Builder {
   Model::Task task_ = Model::Task::causal_lm;
 };
 
+/// A spectrogram: whisper's, [bins, frames], are of twice its positions; others are [frames, bins], of as many frames as --seq.
+Input sound(Builder& builder, const std::string& name) {
+  const std::int64_t bins = builder.number("num_mel_bins"), positions = builder.number("max_source_positions");
+  if (bins != 0 && positions != 0) return Input{name, DType::fp32, {Input::kBatch, bins, 2 * positions}, true};
+  const std::int64_t features = builder.number("input_feat_per_channel") * std::max<std::int64_t>(builder.number("input_channels"), 1);
+  const std::int64_t width = bins != 0 ? bins : features != 0 ? features : builder.number("feature_projection_input_dim");
+  if (width == 0) refuse("the size of the sound that '" + builder.class_name() + "' takes is not known");
+  return Input{name, DType::fp32, {Input::kBatch, Input::kSequence, width}, true};
+}
+
+Input image(Builder& builder, const std::string& name) {
+  const std::int64_t size = builder.number("image_size") > 0 ? builder.number("image_size") : kUsualImage, channels = builder.number("num_channels");
+  return Input{name, DType::fp32, {Input::kBatch, channels > 0 ? channels : 3, size, size}, true};
+}
+
 std::vector<Input> inputs_of(Builder& builder) {
   const std::int64_t batch = Input::kBatch, length = Input::kSequence;
   const auto tokens = [](const char* name, std::vector<std::int64_t> sizes) { return Input{name, DType::int64, std::move(sizes)}; };
   const std::string main = builder.main_input();
   if (main == "input_values")  // sound, of as many samples
     return {Input{main, DType::fp32, {batch, length}, true}, tokens("labels", {batch, Input::kTarget})};
-  if (main == "input_features") {  // spectrograms: whisper's are of twice its positions
-    const std::int64_t bins = builder.number("num_mel_bins"), frames = builder.number("max_source_positions");
-    if (bins == 0 || frames == 0) refuse("the size of the sound that '" + builder.class_name() + "' takes is not known");
-    return {Input{main, DType::fp32, {batch, bins, 2 * frames}, true}, tokens("labels", {batch, Input::kTarget})};
-  }
+  if (main == "input_features" && !builder.takes("input_ids", false)) return {sound(builder, main), tokens("labels", {batch, Input::kTarget})};
+  const bool looks = main == "pixel_values" || builder.takes("pixel_values", true);
+  if (looks && builder.task() == Model::Task::seq2seq && !builder.takes("input_ids", false))
+    return {image(builder, "pixel_values"), tokens("labels", {batch, Input::kTarget})};
+  if (looks && builder.task() == Model::Task::causal_lm)
+    return {tokens("input_ids", {batch, length}), tokens("labels", {batch, length}), image(builder, "pixel_values")};
   switch (builder.task()) {
     case Model::Task::seq2seq:
       return {tokens("input_ids", {batch, length}), tokens("labels", {batch, Input::kTarget})};
     case Model::Task::classification:
       return {tokens("input_ids", {batch, length}), tokens("labels", {batch})};
-    case Model::Task::image_classification: {
-      const std::int64_t size = builder.number("image_size"), channels = builder.number("num_channels");
-      return {Input{"pixel_values", DType::fp32, {batch, channels > 0 ? channels : 3, size > 0 ? size : 224, size > 0 ? size : 224}, true},
-              tokens("labels", {batch})};
-    }
+    case Model::Task::image_classification:
+      if (main == "input_ids") return {tokens("input_ids", {batch, length}), tokens("labels", {batch})};  // an image of colours' numbers
+      return {image(builder, "pixel_values"), tokens("labels", {batch})};
     default:
       return {tokens("input_ids", {batch, length}), tokens("labels", {batch, length})};
   }
@@ -269,6 +310,9 @@ Model model_of_package(const PackageModel& package) {
   if (builder.task() == Model::Task::image_classification && builder.number("image_size") == 0)
     model.assumed.push_back("images: 224 by 224, which the configuration does not say");
   model.assumed.push_back("code: " + model.architecture + " as " + package.package + " has it, its weights not initialised, its cache off");
+  for (const char* name : {"layerdrop", "encoder_layerdrop", "decoder_layerdrop"})
+    if (const double share = builder.real(name); share > 0)
+      model.assumed.push_back(fmt::format("layers: all run ({} {}: the host draws for each whether it does)", name, share));
   model.blocks.push_back(builder.build()->block());
   model.source = code::make_source({[package](const program::RunOptions& options, DType type) { return code::Builder(package, options).build(type); },
                                     std::move(inputs), true});

@@ -232,6 +232,15 @@ Tensor scanned(const Tensor& x, int dimension, DType type) {
 
 }  // namespace
 
+Tensor sum_in_fp32(const Tensor& x, const std::vector<int>& dimensions, bool keep) {
+  const std::vector<bool> reduced = mask_of(x, dimensions);
+  Op op("sum", {&x});
+  Tensor y = reduce(x, reduced, keep, DType::fp32, size_of(x.dtype()));
+  return op.done(y, [before = x.sizes(), type = x.dtype(), reduced](BackwardCall& b) {  // grad.expand(sizes), cast where it arrives
+    b.give(0, to(expand(restored(b.grad(), before, reduced), before), type));
+  });
+}
+
 Tensor running_sum(const Tensor& x, int dimension, DType type) {
   Op op("cumsum", {&x});
   Tensor y = scanned(x, dimension, type);

@@ -29,6 +29,8 @@ Tensor place_of_extreme(const Tensor& x, int dimension, bool keep);
 TopK sorted_rows(const Tensor& x);
 /// x.any(dim), x.all(dim): reductions to a type of their own that take no gradient.
 Tensor reduced_to(const Tensor& x, const std::vector<int>& dimensions, bool keep, DType type);
+/// x.sum(dimensions, dtype=torch.float32) of 16-bit numbers, which the kernel widens on its way.
+Tensor sum_in_fp32(const Tensor& x, const std::vector<int>& dimensions, bool keep);
 /// x.cumsum(dim) in `type`.
 Tensor running_sum(const Tensor& x, int dimension, DType type);
 /// x.softmax(dim), or its logarithm, over any dimension.

@@ -18,6 +18,7 @@ struct FunctionRule {
 
 inline constexpr FunctionRule kSin{"sin", FunctionRule::Saves::input, 1};
 inline constexpr FunctionRule kCos{"cos", FunctionRule::Saves::input, 2};
+inline constexpr FunctionRule kNanToNum{"nan_to_num", FunctionRule::Saves::input, 5};
 inline constexpr FunctionRule kTangent{"tan", FunctionRule::Saves::result, 2, true};
 inline constexpr FunctionRule kArcsine{"asin", FunctionRule::Saves::input, 4, true};
 inline constexpr FunctionRule kArccosine{"acos", FunctionRule::Saves::input, 5, true};

@@ -82,8 +82,20 @@ PreTrainedModel.can_generate = classmethod(lambda cls: False)
 PreTrainedModel.gradient_checkpointing = False
 
 
-class _AttentionFunctions:
+class AttentionInterface:
+    def __init__(self):
+        self._own = {}
+
+    @classmethod
+    def register(cls, name, function):
+        pass
+
+    def __setitem__(self, name, function):
+        self._own[name] = function
+
     def __getitem__(self, name):
+        if name in self._own:
+            return self._own[name]
         if name == "sdpa":
             from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -97,7 +109,7 @@ class _AttentionFunctions:
         return self.get_interface(name, default)
 
     def __contains__(self, name):
-        return name == "sdpa"
+        return name == "sdpa" or name in self._own
 
 
-ALL_ATTENTION_FUNCTIONS = _AttentionFunctions()
+ALL_ATTENTION_FUNCTIONS = AttentionInterface()
