@@ -151,6 +151,12 @@ void Interpreter::set_attribute(const Value& of, Symbol asked, Value value) {
   raise("AttributeError", "'" + type_name(of) + "' object has no attribute '" + names_.text(name) + "'");
 }
 
+void Interpreter::erase_attribute(const Value& of, Symbol name) {
+  auto* instance = of.as<InstanceObject>();
+  if (instance != nullptr && torch_->erase_attribute(*instance, name)) return;
+  if (instance == nullptr || !instance->attributes.erase(name)) no_attribute(of, name);
+}
+
 std::vector<std::string> Interpreter::names_of(const Value& value) {
   std::vector<std::string> names;
   if (auto* instance = value.as<InstanceObject>()) {

@@ -287,6 +287,8 @@ constexpr Function kFunctions[] = {
     {"hasattr", "of, name", has_attribute},
     {"setattr", "of, name, value",
      [](Interpreter& i, Bound& a) { return i.set_attribute(a[0], i.symbol(i.words(a[1], "attribute names")), a[2]), Value::none(); }},
+    {"delattr", "of, name",
+     [](Interpreter& i, Bound& a) { return i.erase_attribute(a[0], i.symbol(i.words(a[1], "attribute names"))), Value::none(); }},
     {"isinstance", "value, types", [](Interpreter& i, Bound& a) { return Value::boolean(i.is_instance(a[0], a[1])); }},
     {"issubclass", "type, other", is_subclass},
     {"iter", "of", [](Interpreter& i, Bound& a) { return Value(i.iterate(a[0])); }},

@@ -75,6 +75,8 @@ Interpreter::Completion Interpreter::execute(const Statement& s, Frame& frame) {
     case Kind::class_type: {
       std::vector<Value> decorators = evaluate_all(s.decorators, frame);
       Value made = s.kind == Kind::function ? make_function(*s.function, frame) : execute_class(s, frame);
+      if (frame.code.kind == FunctionCode::Kind::module && frame.code.module->lazy)
+        if (const auto native = replaced_.find(s.targets.front()->name); native != replaced_.end()) made = native->second;
       for (; !decorators.empty(); decorators.pop_back()) made = call(decorators.back(), std::vector<Value>{std::move(made)});
       assign(*s.targets.front(), std::move(made), frame);
       return Completion::normal;
@@ -340,11 +342,7 @@ void Interpreter::erase(const Expression& target, Frame& frame) {
         frame.code.module->globals.erase(target.name);
       return;
     case Expression::Kind::attribute: {
-      const Value of = evaluate(*target.parts[0], frame);
-      auto* instance = of.as<InstanceObject>();
-      if (instance != nullptr && torch_->erase_attribute(*instance, target.name)) return;
-      if (instance == nullptr || !instance->attributes.erase(target.name)) no_attribute(of, target.name);
-      return;
+      return erase_attribute(evaluate(*target.parts[0], frame), target.name);
     }
     case Expression::Kind::subscript: {
       const Value of = evaluate(*target.parts[0], frame), key = evaluate(*target.parts[1], frame);

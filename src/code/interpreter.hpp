@@ -70,6 +70,8 @@ class Interpreter {
   void look_in(const std::string& folder);
   /// A text of ours for a module of a package: its names come before those of the package's own text.
   void put_over(const std::string& module, std::string_view text) { over_.emplace(module, text); }
+  /// What a package's function of that name is, whichever of its texts writes it.
+  void replace_function(const std::string& name, Value native) { replaced_[symbol(name)] = std::move(native); }
   /// What names of libraries that no text tells are: asked before a name is foreign; unbound where it doesn't know, too.
   using Rule = std::function<Value(const std::string& path, const std::string& name)>;
   void set_rule(Rule rule) { rule_ = std::move(rule); }
@@ -102,6 +104,7 @@ class Interpreter {
   Value attribute_or(const Value& of, Symbol name);
   Value attribute(const Value& of, Symbol name);
   void set_attribute(const Value& of, Symbol name, Value value);
+  void erase_attribute(const Value& of, Symbol name);
   bool truth(const Value& value);
   bool equal(const Value& a, const Value& b);
   bool less(const Value& a, const Value& b);
@@ -225,6 +228,7 @@ class Interpreter {
   std::vector<std::unique_ptr<TextModule>> over_modules_;
   TextModule* main_ = nullptr;
   std::vector<std::shared_ptr<const Package>> packages_;
+  std::unordered_map<Symbol, Value> replaced_;
   std::size_t texts_ = 0;  ///< of packages that were read
   std::unordered_map<std::string, std::string_view> over_;
   Rule rule_;

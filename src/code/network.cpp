@@ -115,9 +115,9 @@ class Checkpoints {
 
 class CodeNetwork final : public program::Network {
  public:
-  CodeNetwork(std::unique_ptr<BuiltModule> built, const std::vector<Input>& inputs, const program::RunOptions& options, program::Module& root,
-              Tape& tape)
-      : inputs_(inputs), options_(options), root_(root), tape_(tape), own_(std::move(built)), built_(*own_) {}
+  CodeNetwork(std::unique_ptr<BuiltModule> built, const std::vector<Input>& inputs, std::int64_t vocabulary,
+              const program::RunOptions& options, program::Module& root, Tape& tape)
+      : inputs_(inputs), vocabulary_(vocabulary), options_(options), root_(root), tape_(tape), own_(std::move(built)), built_(*own_) {}
 
   Tensor loss(const Batch& batch) override {
     if (!bound_) {
@@ -131,6 +131,7 @@ class CodeNetwork final : public program::Network {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const Tensor& tensor = i == 0 ? batch.input_ids : i == 1 ? batch.labels : batch.conditions[i - 2];
       arguments.keywords.emplace_back(interpreter.symbol(inputs_[i].name), interpreter.torch().wrap(tensor));
+      if (inputs_[i].type == DType::int64) arguments.keywords.back().second.as<TensorObject>()->ids_below = vocabulary_;
     }
     const Value output = interpreter.call_from_outside(built_.module(), std::move(arguments));
     const Tensor found = loss_in(output);
@@ -172,6 +173,7 @@ class CodeNetwork final : public program::Network {
   }
 
   const std::vector<Input>& inputs_;
+  const std::int64_t vocabulary_;
   const program::RunOptions options_;
   program::Module& root_;
   Tape& tape_;
@@ -190,7 +192,7 @@ class CodeSource final : public program::NetworkSource {
   }
 
   std::unique_ptr<program::Network> network(const program::RunOptions& options, program::Module& root, Tape& tape) const override {
-    return std::make_unique<CodeNetwork>(recipe_.build(options, type_of(root)), inputs_, options, root, tape);
+    return std::make_unique<CodeNetwork>(recipe_.build(options, type_of(root)), inputs_, recipe_.vocabulary, options, root, tape);
   }
 
   bool is_of_transformers() const override { return recipe_.of_transformers; }

@@ -49,6 +49,7 @@ struct Recipe {
   std::function<std::unique_ptr<BuiltModule>(const program::RunOptions& options, DType type)> build;
   std::vector<Input> inputs;
   bool of_transformers = false;
+  std::int64_t vocabulary = 0;  ///< ids are below it, and none is a special token; 0: nothing is known of whole numbers
 };
 
 /// The source of a model of code.

@@ -1,4 +1,6 @@
 // torch.autograd.Function: forward and backward in Python, a node of the graph between them (torch/csrc/autograd/python_function.cpp).
+#include <algorithm>
+
 #include "code/torch/torch.hpp"
 #include "program/python_function.hpp"
 
@@ -32,30 +34,49 @@ Value save(Interpreter& i, Bound& a) {
   return Value::none();
 }
 
-/// What is saved of a function's own results takes no part in the graph that it is of.
-void detach_results(Interpreter& i, const Value& context, const std::vector<Value>& results) {
-  const Value saved = i.attribute_or(context, i.symbol("saved_tensors"));
-  if (!saved.is_bound()) return;
-  std::vector<Value> kept = values_of(saved);
-  for (Value& each : kept)
-    for (const Value& result : results)
-      if (Torch::is_tensor(each) && each.same(result)) {
-        each = i.torch().wrap(i.torch().tensor(result).detach());
-        break;
-      }
-  context.as<InstanceObject>()->attributes.set(i.symbol("saved_tensors"), i.tuple(std::move(kept)));
+/// What save_for_backward was given, kept by the node; where each is found among what it saves.
+std::vector<std::size_t> keep_saved(Interpreter& i, const Value& context, const std::vector<Value>& results, program::PythonFunction& op) {
+  const Symbol name = i.symbol("saved_tensors");
+  const Value saved = i.attribute_or(context, name);
+  if (!saved.is_bound()) return {};
+  const std::vector<Value> values = values_of(saved);
+  context.as<InstanceObject>()->attributes.erase(name);
+  const auto is_result = [&](const Value& value) {
+    return std::any_of(results.begin(), results.end(), [&](const Value& result) { return value.same(result); });
+  };
+  std::vector<std::size_t> places(values.size());
+  std::size_t next = 0;
+  for (const bool of_results : {false, true})  // a node lists its own results behind all else that it saves
+    for (std::size_t at = 0; at < values.size(); ++at) {
+      if (is_result(values[at]) != of_results) continue;
+      const Tensor tensor = i.torch().tensor_or_none(values[at], "what is saved for backward");
+      of_results ? op.save_output(tensor) : op.save_if(tensor.defined(), tensor);
+      places[at] = next++;
+    }
+  return places;
 }
 
+struct Applied {
+  Value type, context;
+  std::vector<std::size_t> places;  ///< of tensors among forward's arguments
+  std::vector<std::size_t> saved;   ///< of what was saved among what the node keeps
+  std::size_t results = 0;
+};
+
 /// Calls backward(ctx, *gradients) and gives each tensor that forward was given what stands in its argument's place.
-void run_backward(Interpreter& i, const Value& type, const Value& context, const std::vector<std::size_t>& places, std::size_t results,
-                  BackwardCall& call) {
+void run_backward(Interpreter& i, const Applied& applied, BackwardCall& call) {
+  const auto& [type, context, places, kept, results] = applied;
   const WithoutGrad frozen(i.torch());
+  std::vector<Value> saved;
+  for (const std::size_t at : kept) saved.push_back(call.saved(at) ? i.torch().wrap(call.saved(at)) : Value::none());
+  context.as<InstanceObject>()->attributes.set(i.symbol("saved_tensors"), i.tuple(std::move(saved)));
   std::vector<Value> arguments{context};
   for (std::size_t at = 0; at < results; ++at) {
     const program::TensorMeta& meta = call.node.outputs[at];
     arguments.push_back(i.torch().wrap(call.grad(at) ? call.grad(at) : program::zeros(call.tape, meta.sizes, meta.type)));
   }
   const Value result = i.call_from_outside(i.attribute(type, i.symbol("backward")), {std::move(arguments), {}});
+  context.as<InstanceObject>()->attributes.erase(i.symbol("saved_tensors"));
   const std::vector<Value> gradients = values_of(result);
   for (std::size_t input = 0; input < places.size(); ++input) {
     if (places[input] >= gradients.size()) i.raise("RuntimeError", "function returned an incorrect number of gradients");
@@ -98,10 +119,8 @@ Value apply(Interpreter& i, Bound& a) {
     for (const Tensor& input : inputs)
       if (input.impl() == made.back().impl()) i.unknown("an autograd.Function that returns its own argument");
   }
-  detach_results(i, context, results);
-  op.finish_all(made, [&i, type, context, places, count = results.size()](BackwardCall& call) {
-    run_backward(i, type, context, places, count, call);
-  });
+  Applied applied{type, context, std::move(places), keep_saved(i, context, results, op), results.size()};
+  op.finish_all(made, [&i, applied = std::move(applied)](BackwardCall& call) { run_backward(i, applied, call); });
   for (std::size_t at = 0; at < made.size(); ++at) results[at].as<TensorObject>()->tensor = std::move(made[at]);
   return result;
 }

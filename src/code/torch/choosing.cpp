@@ -2,6 +2,7 @@
 #include "program/ops/choosing.hpp"
 
 #include "code/torch/arguments.hpp"
+#include "code/torch/followed.hpp"
 #include "program/ops/functions.hpp"
 #include "program/ops/pointwise.hpp"
 #include "program/ops/routing.hpp"
@@ -66,7 +67,10 @@ Value masked_fill_into(Interpreter& i, Bound& a) {
   check_mask(i, x, mask);
   if (Torch::is_tensor(a[2])) i.unknown("masked_fill_ with a tensor's value");
   torch_of(i).check_changeable(x);
-  return torch_of(i).replace(a[0], program::masked_fill_into(x, mask));
+  const std::int64_t before = ids_below(torch_of(i), a[0]), filling = ids_below(torch_of(i), a[2]);
+  Value result = torch_of(i).replace(a[0], program::masked_fill_into(x, mask));
+  if (before > 0 && filling > 0) result.as<TensorObject>()->ids_below = std::max(before, filling);
+  return result;
 }
 
 Value clamp(Interpreter& i, Bound& a) {

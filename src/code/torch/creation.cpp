@@ -88,7 +88,8 @@ Value made_new(Interpreter& i, Bound& a) {
   for (int at = 0; at < sizes.rank(); ++at)
     if (sizes[at] < 0) torch_of(i).wrong_shape("Trying to create tensor with negative dimension " + std::to_string(sizes[at]));
   if (kNew == New::empty) return torch_of(i).wrap(tape.empty(sizes, type));
-  return torch_of(i).wrap(kNew == New::zeros ? program::zeros(tape, sizes, type) : program::filled(tape, sizes, type));
+  if (kNew == New::zeros) return torch_of(i).follow_filled(torch_of(i).wrap(program::zeros(tape, sizes, type)), 0);
+  return torch_of(i).follow_filled(torch_of(i).wrap(program::filled(tape, sizes, type)), 1);
 }
 
 Value new_full(Interpreter& i, Bound& a) {

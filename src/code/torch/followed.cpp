@@ -101,7 +101,7 @@ Value Torch::follow(Value tensor_value, const Numbers& values, const Value& view
   followed->changed = view_of.is_bound() ? view_of.as<TensorObject>()->followed->changed : std::make_shared<bool>(false);
   followed->values.reserve(values.size());
   for (const double each : values) {
-    if (std::isnan(each) || std::abs(each) > 0x1p52) return tensor_value;
+    if (std::isnan(each) || (!is_floating(x.dtype()) && std::abs(each) > 0x1p52)) return tensor_value;
     followed->values.push_back(typed(each, x.dtype()));
   }
   object->followed = std::move(followed);
@@ -184,6 +184,27 @@ void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension,
       const auto width = static_cast<std::ptrdiff_t>(own.size()) / outer;
       values.insert(values.end(), own.begin() + o * width, own.begin() + (o + 1) * width);
     }
+  (void)torch.follow(result, values);
+}
+
+void follow_padded(Torch& torch, const Value& of, const Dims& before, double constant, const Value& result) {
+  if (!torch.follows(of)) return;
+  const Dims sizes = torch.tensor(of).sizes(), made = torch.tensor(result).sizes();
+  if (made.product() > kMostFollowed) return;
+  const Numbers& own = torch.values_of(of, false);
+  Numbers values;
+  for (std::int64_t at = 0; at < made.product(); ++at) {
+    std::int64_t rest = at, from = 0, stride = 1;
+    bool inside = true;
+    for (int i = made.rank() - 1; i >= 0; --i) {
+      const std::int64_t index = rest % made[i] - before[i];
+      rest /= made[i];
+      inside = inside && index >= 0 && index < sizes[i];
+      from += index * stride;
+      stride *= sizes[i];
+    }
+    values.push_back(inside ? own[static_cast<std::size_t>(from)] : constant);
+  }
   (void)torch.follow(result, values);
 }
 
@@ -356,7 +377,56 @@ const std::vector<Named>& rules() {
 
 }  // namespace
 
-Native with_following(std::string_view name, const Native& run) {
+std::int64_t ids_below(Torch& torch, const Value& value) {
+  if (value.is_integer()) return value.as_integer() < 0 ? 0 : value.as_integer() + 1;
+  const auto* object = value.as<TensorObject>();
+  if (object == nullptr || is_floating(object->current().dtype())) return 0;
+  if (object->ids_below > 0) return object->ids_below;
+  if (!torch.follows(value) || object->followed->values.empty()) return 0;
+  const auto [least, most] = std::minmax_element(object->followed->values.begin(), object->followed->values.end());
+  return *least < 0 ? 0 : static_cast<std::int64_t>(*most) + 1;
+}
+
+void follow_compared_ids(Torch& torch, Operator op, const Value& a, const Value& b, const Value& result) {
+  const bool behind = Torch::is_tensor(a);
+  const Value& number = behind ? b : a;
+  const auto* ids = (behind ? a : b).as<TensorObject>();
+  if (ids == nullptr || ids->ids_below == 0 || !number.is_number()) return;
+  const double least = 0, most = static_cast<double>(ids->ids_below - 1), other = number.as_real();
+  const auto tell = [&](bool all) { (void)torch.follow_filled(result, all ? 1 : 0); };
+  const bool less = op == Operator::less || op == Operator::less_equal, greater = op == Operator::greater || op == Operator::greater_equal;
+  if (op == Operator::equal || op == Operator::not_equal) return tell(op == Operator::not_equal);
+  if (!less && !greater) return;
+  const bool holds_equal = op == Operator::less_equal || op == Operator::greater_equal;
+  const bool below = less == behind;  // ids < number, or number > ids
+  const auto compared = [&](double id) { return below ? (holds_equal ? id <= other : id < other) : (holds_equal ? id >= other : id > other); };
+  if (compared(least) == compared(most)) tell(compared(least));
+}
+
+namespace {
+
+/// What hands on ids as they are, in another form.
+bool keeps_ids(std::string_view name) {
+  constexpr std::string_view kNames[] = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "expand",
+                                         "to", "long", "int", "cpu", "cuda", "max", "min", "amax", "amin", "transpose", "roll", "flip"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+Native with_ids(std::string_view name, const Native& run) {
+  if (!keeps_ids(name)) return run;
+  return [run](Interpreter& i, Bound& a) {
+    const auto* given = a[0].as<TensorObject>();
+    const std::int64_t below = given != nullptr ? given->ids_below : 0;
+    Value result = run(i, a);
+    if (auto* made = result.as<TensorObject>(); made != nullptr && below > 0 && !is_floating(made->current().dtype())) made->ids_below = below;
+    return result;
+  };
+}
+
+}  // namespace
+
+Native with_following(std::string_view name, const Native& run_in) {
+  const Native run = with_ids(name, run_in);
   if (name == "split" || name == "chunk")
     return [run](Interpreter& i, Bound& a) {
       const Value given = a[0];

@@ -126,7 +126,14 @@ Value tensor(Interpreter& i, Bound& a) {
     const Value next = sequence->items.front();
     inner = next;
   }
-  if (Torch::is_tensor(inner)) i.unknown("a tensor of what other tensors hold");
+  if (Torch::is_tensor(inner) && !inner.same(a[0])) i.unknown("a tensor of what other tensors hold");
+  if (Torch::is_tensor(inner)) {  // a copy
+    const Value numbers = i.torch().follows(inner) ? i.call(i.attribute(inner, i.symbol("tolist")), std::vector<Value>{}) : Value();
+    if (!numbers.is_bound()) i.unknown("a tensor of what another holds", "what the device computes is not followed");
+    a.values[0] = numbers;
+    if (!a.has(1)) a.values[1] = of(i).type_value(of(i).tensor(inner).dtype());
+    return tensor(i, a);
+  }
   if (inner.is_real()) type = of(i).default_type;
   if (inner.is_boolean()) type = DType::boolean;
   program::Tape& tape = of(i).tape_of(a[2]);

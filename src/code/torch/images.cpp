@@ -94,8 +94,8 @@ Value batch_norm(Interpreter& i, Bound& a) {
 }
 
 std::int64_t pooled_extent(std::int64_t size, std::int64_t kernel, std::int64_t stride, std::int64_t padding, bool up) {
-  const std::int64_t span = size + 2 * padding - kernel;
-  std::int64_t places = (up ? (span + stride - 1) / stride : span / stride) + 1;
+  const std::int64_t span = size + 2 * padding - kernel + (up ? stride - 1 : 0);
+  std::int64_t places = (span >= 0 ? span / stride : -((stride - 1 - span) / stride)) + 1;  // pooling_output_shape_pad_lr, div_rtn
   if (up && (places - 1) * stride >= size + padding) --places;
   return places;
 }
@@ -112,9 +112,11 @@ Value pool(Interpreter& i, Bound& a) {
     i.unknown("a pool with dilation");
   Dims places;
   for (int at = 0; at < kDimensions; ++at) {
-    if (kernel[at] < 1 || stride[at] < 1 || x.size(at + 2) + 2 * padding[at] < kernel[at])
+    const bool up = flag(i, a, largest ? 5 : 4);
+    if (kernel[at] < 1 || stride[at] < 1 || (!up && x.size(at + 2) + 2 * padding[at] < kernel[at]))
       torch_of(i).wrong_shape("the pool's window is larger than its input, or empty");
-    places.push_back(pooled_extent(x.size(at + 2), kernel[at], stride[at], padding[at], flag(i, a, largest ? 5 : 4)));
+    places.push_back(pooled_extent(x.size(at + 2), kernel[at], stride[at], padding[at], up));
+    if (places[-1] < 1) torch_of(i).wrong_shape("Calculated output size is too small");
   }
   return torch_of(i).wrap(program::pooled(x, places, kKind));
 }
@@ -192,6 +194,24 @@ Value image_to_columns(Interpreter& i, Bound& a) {
   return torch_of(i).wrap(program::image_to_columns(x, kernel.product(), places));
 }
 
+/// F.fold(input, output_size, kernel_size, dilation, padding, stride).
+Value columns_to_image(Interpreter& i, Bound& a) {
+  const Tensor x = input_of(i, a);
+  if (x.rank() != 3) i.unknown("fold() of " + std::to_string(x.rank()) + " dimensions", "3, a batch");
+  const Dims size = each_of(i, a[1], 2, 1, "output_size"), kernel = each_of(i, a[2], 2, 1, "kernel_size"),
+             dilation = each_of(i, a[3], 2, 1, "dilation"), padding = each_of(i, a[4], 2, 0, "padding"),
+             stride = each_of(i, a[5], 2, 1, "stride");
+  std::int64_t places = 1;
+  for (int at = 0; at < 2; ++at) {
+    if (kernel[at] < 1 || stride[at] < 1 || dilation[at] < 1 || size[at] + 2 * padding[at] < dilation[at] * (kernel[at] - 1) + 1)
+      torch_of(i).wrong_shape("the window is larger than its output, or empty");
+    places *= program::convolved_extent(size[at], kernel[at], stride[at], padding[at], dilation[at]);
+  }
+  if (x.size(1) % kernel.product() != 0 || x.size(2) != places)
+    torch_of(i).wrong_shape("Given output_size and kernel_size, expected input of " + std::to_string(places) + " sliding blocks");
+  return torch_of(i).wrap(program::columns_to_image(x, torch_of(i).checked({x.size(0), x.size(1) / kernel.product(), size[0], size[1]})));
+}
+
 template <bool kBack>
 Value shuffle(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
@@ -225,6 +245,7 @@ constexpr LibraryRow kRows[] = {
     {"interpolate", "input, size=, scale_factor=, mode=, align_corners=, recompute_scale_factor=, antialias=", interpolate},
     {"grid_sample", "input, grid, mode=, padding_mode=, align_corners=", grid_sample},
     {"unfold", "input, kernel_size, dilation=, padding=, stride=", image_to_columns},
+    {"fold", "input, output_size, kernel_size, dilation=, padding=, stride=", columns_to_image},
     {"pixel_shuffle", "input, upscale_factor", shuffle<false>},
     {"pixel_unshuffle", "input, downscale_factor", shuffle<true>},
 };

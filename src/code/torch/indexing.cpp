@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "code/torch/arguments.hpp"
+#include "code/torch/followed.hpp"
 #include "program/ops/choosing.hpp"
 #include "program/ops/placing.hpp"
 
@@ -173,6 +174,7 @@ Value Torch::indexed(const Value& of, const Value& key) {
   const std::vector<Tensor>& indices = keys.indices();
   if (indices.empty()) {
     Value result = wrap(keys.same() ? program::alias(x) : x);
+    result.as<TensorObject>()->ids_below = of.as<TensorObject>()->ids_below;
     if (!follows(of)) return result;
     const auto numbers = indexed_numbers(i_, values_of(of, false), tensor(of).sizes(), key);
     return numbers ? follow(std::move(result), *numbers, of) : result;
@@ -190,6 +192,12 @@ Value Torch::indexed(const Value& of, const Value& key) {
 /// On the host nothing is kept of what tensors hold; on the device it is a copy into a part, or a filling of it.
 void Torch::set_indexed(const Value& of, const Value& key, const Value& value) {
   auto& object = *of.as<TensorObject>();
+  const std::int64_t before = ids_below(*this, of), given_ids = ids_below(*this, value);
+  struct KeepIds {  // ids into which ids are written
+    TensorObject& object;
+    std::int64_t below;
+    ~KeepIds() { object.ids_below = below; }
+  } const keep_ids{object, before > 0 && given_ids > 0 ? std::max(before, given_ids) : 0};
   if (object.followed) *object.followed->changed = true;
   const Tensor x = tensor(of);
   if (!is_on_device(x)) return;
@@ -198,9 +206,8 @@ void Torch::set_indexed(const Value& of, const Value& key, const Value& value) {
   Keys keys(i_, x.detach(), key);
   if (!keys.indices().empty()) i_.unknown("an assignment to what tensors of indices name");
   if (keys.mask()) {
-    if (is_tensor(value) && tensor(value).rank() != 0) i_.unknown("an assignment of a tensor to what a mask names");
-    if (keys.first() != 0 || keys.seen().sizes() != x.sizes() || is_tensor(value))
-      i_.unknown("an assignment to what a mask names, in this place");
+    if (keys.first() != 0 || keys.seen().sizes() != x.sizes()) i_.unknown("an assignment to what a mask names, in this place");
+    if (is_tensor(value)) return set_masked(of, key, value);
     Tensor mask = keys.mask();
     while (mask.rank() < x.rank()) mask = program::unsqueeze(mask, mask.rank());
     (void)replace(of, program::assign_masked(x, mask));
@@ -214,6 +221,23 @@ void Torch::set_indexed(const Value& of, const Value& key, const Value& value) {
     check_devices({&x, &given});
   }
   (void)replace(of, program::assign_part(x, part, given));
+}
+
+/// x[mask] = values, where it is known how many elements of the mask are true.
+void Torch::set_masked(const Value& of, const Value& mask_value, const Value& value) {
+  const Value& mask = mask_value.as<SequenceObject>() != nullptr ? mask_value.as<SequenceObject>()->items.front() : mask_value;
+  const Tensor x = tensor(of), given = tensor(value);
+  if (!follows(mask)) i_.unknown("an assignment of a tensor to what a mask names", "what the device computes is not followed");
+  const std::vector<double>& truths = values_of(mask, false);
+  const auto count = static_cast<std::int64_t>(std::count_if(truths.begin(), truths.end(), [](double each) { return each != 0; }));
+  Dims place{count};
+  for (int at = tensor(mask).rank(); at < x.rank(); ++at) place.push_back(x.size(at));
+  bool fits = given.rank() <= place.rank();
+  for (int at = 1; fits && at <= given.rank(); ++at) fits = given.size(-at) == 1 || given.size(-at) == place[-at];
+  if (!fits) wrong_shape("shape mismatch: value tensor cannot be broadcast to indexing result");
+  if (given.dtype() != x.dtype()) wrong_shape("Index put requires the source and destination dtypes match");
+  check_devices({&x, &given});
+  (void)replace(of, program::assign_masked_by(x, tensor(mask), place, given));
 }
 
 Value Torch::rows_of(const Value& of) {

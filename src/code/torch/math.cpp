@@ -175,6 +175,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "atan", "input", mapped<program::kArctangent>},
     {In::both, "nan_to_num", "input, nan=, posinf=, neginf=", mapped<program::kNanToNum>},
     {In::both, "erf", "input", mapped<program::kErrorFunction>},
+    {In::both, "erfinv", "input", mapped<program::kInverseErrorFunction>},
     {In::both, "expm1", "input", mapped<program::kExpm1>},
     {In::both, "log1p", "input", mapped<program::kLog1p>},
     {In::both, "log2", "input", mapped<program::kLog2>},

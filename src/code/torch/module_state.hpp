@@ -26,6 +26,7 @@ class TensorObject final : public Object {
   std::shared_ptr<program::Parameter> parameter;
   enum class Buffer : std::uint8_t { no, persistent, not_persistent } buffer = Buffer::no;  ///< of nn.Buffer: a module registers it
   std::shared_ptr<const Followed> followed;  ///< null: what it holds is not known
+  std::int64_t ids_below = 0;                ///< of ordinary tokens: whole numbers from 0 to below this, none a special one; 0: not of such
 
   const program::Tensor& current() const { return parameter && parameter->tensor ? parameter->tensor : tensor; }
 };

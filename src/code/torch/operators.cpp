@@ -151,6 +151,7 @@ void Torch::check_changeable(const Tensor& x) {
 Value Torch::replace(const Value& target, Tensor made) {
   auto& object = *target.as<TensorObject>();
   if (object.followed) *object.followed->changed = true;
+  object.ids_below = 0;
   object.tensor = std::move(made);
   return target;
 }
@@ -196,6 +197,7 @@ Value Torch::compared(Operator op, const Value& a, const Value& b) {
     result = wrap(program::compare(tensor(is_tensor(a) ? a : b), {}, DType::boolean));
   }
   follow_binary(*this, op, a, b, result);
+  follow_compared_ids(*this, op, a, b, result);
   return result;
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "code/torch/arguments.hpp"
+#include "code/torch/followed.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/pointwise.hpp"
 #include "program/ops/routing.hpp"
@@ -212,7 +213,9 @@ Value pad(Interpreter& i, Bound& a) {
   std::vector<std::int64_t> sizes;
   for (int at = 0; at < x.rank(); ++at) sizes.push_back(x.size(at) + before[at] + behind[at]);
   (void)torch_of(i).checked(std::move(sizes));
-  return torch_of(i).wrap(program::padded(x, before, behind));
+  Value made = torch_of(i).wrap(program::padded(x, before, behind));
+  follow_padded(torch_of(i), a[0], before, a.has(3) ? i.number(a[3], "value") : 0, made);
+  return made;
 }
 
 constexpr OperatorRow kRows[] = {

@@ -95,6 +95,7 @@ class Torch {
   // ---- indices (indexing.cpp) ----
   Value indexed(const Value& of, const Value& key);
   void set_indexed(const Value& of, const Value& key, const Value& value);
+  void set_masked(const Value& of, const Value& mask, const Value& value);
   Value rows_of(const Value& of);
   // ---- attributes of tensors (tensor_methods.cpp) ----
   Value tensor_attribute(const Value& of, Symbol name);

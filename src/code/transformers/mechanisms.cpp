@@ -32,6 +32,8 @@ bool begins_with(std::string_view name, std::string_view pattern) {
       if (digits == 0) return false;
       name.remove_prefix(digits);
       pattern.remove_prefix(3);
+    } else if (pattern == "$") {
+      return name.empty();
     } else {
       if (pattern.starts_with("\\.")) pattern.remove_prefix(1);
       if (name.empty() || name.front() != pattern.front()) return false;
@@ -138,6 +140,26 @@ Value ask_whether_all(Interpreter& i, Bound& a) {
   return Value::boolean(false);
 }
 
+/// _compute_mask_indices(shape, mask_prob, mask_length, attention_mask, min_masks): spans that NumPy draws, as a mask of the host. So many as
+/// are expected, and none over another; their places do not matter.
+Value masked_spans(Interpreter& i, Bound& a) {
+  const std::vector<Value> shape = i.all_of(a[0]);
+  if (shape.size() != 2) i.raise("ValueError", "not enough values to unpack");
+  const std::int64_t rows = i.whole(shape[0], "sizes"), length = i.whole(shape[1], "sizes"), span = i.whole(a[2], "mask_length");
+  if (span < 1) i.raise("ValueError", "`mask_length` has to be bigger than 0.");
+  if (span > length)
+    i.raise("ValueError", "`mask_length` has to be smaller than `sequence_length`, but got `mask_length`: " + std::to_string(span) +
+                              " and `sequence_length`: " + std::to_string(length) + "`");
+  constexpr double kExpectedDraw = 0.5;  // epsilon, which rounds up or down
+  auto spans = static_cast<std::int64_t>(i.number(a[1], "mask_prob") * static_cast<double>(length) / static_cast<double>(span) + kExpectedDraw);
+  spans = std::min({std::max(spans, a.has(4) ? i.whole(a[4], "min_masks") : 0), length / span, length - span + 1});
+  const program::Dims sizes = i.torch().checked({rows, length});
+  std::vector<double> truths;
+  for (std::int64_t row = 0; row < rows; ++row)
+    for (std::int64_t at = 0; at < length; ++at) truths.push_back(at < spans * span ? 1 : 0);
+  return i.torch().follow(i.torch().wrap(i.host_tape().empty(sizes, DType::boolean)), truths);
+}
+
 // ---- the rest -------------------------------------------------------------------------------------------------------
 
 // ---- where the loss begins --------------------------------------------------------------------------------------------
@@ -208,6 +230,7 @@ void define_transformers(Interpreter& i) {
   NamespaceObject& library = i.library("plimsoll");
   for (const LibraryRow& row : kRows)
     library.attributes[i.symbol(row.name)] = i.native(std::string("plimsoll.") + row.name, row.signature, row.run);
+  i.replace_function("_compute_mask_indices", i.native("_compute_mask_indices", "shape, mask_prob, mask_length, attention_mask=, min_masks=", masked_spans));
   define_experts(i);
   define_loss_mark(i);
   put_texts_over(i, "src/code/transformers/python/");

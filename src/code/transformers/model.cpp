@@ -276,8 +276,11 @@ std::vector<Input> inputs_of(Builder& builder) {
   const bool looks = main == "pixel_values" || builder.takes("pixel_values", true);
   if (looks && builder.task() == Model::Task::seq2seq && !builder.takes("input_ids", false))
     return {image(builder, "pixel_values"), tokens("labels", {batch, Input::kTarget})};
-  if (looks && builder.task() == Model::Task::causal_lm)
-    return {tokens("input_ids", {batch, length}), tokens("labels", {batch, length}), image(builder, "pixel_values")};
+  if (looks && builder.task() == Model::Task::causal_lm) {
+    std::vector<Input> inputs{tokens("input_ids", {batch, length}), tokens("labels", {batch, length}), image(builder, "pixel_values")};
+    if (builder.takes("qformer_input_ids", true)) inputs.push_back(tokens("qformer_input_ids", {batch, length}));
+    return inputs;
+  }
   switch (builder.task()) {
     case Model::Task::seq2seq:
       return {tokens("input_ids", {batch, length}), tokens("labels", {batch, Input::kTarget})};
@@ -313,9 +316,12 @@ Model model_of_package(const PackageModel& package) {
   for (const char* name : {"layerdrop", "encoder_layerdrop", "decoder_layerdrop"})
     if (const double share = builder.real(name); share > 0)
       model.assumed.push_back(fmt::format("layers: all run ({} {}: the host draws for each whether it does)", name, share));
+  if (model.vocab_size > 0) model.assumed.push_back("ids: below the vocabulary, none a special token (padding, an end, an image), where the code asks");
+  if (builder.real("mask_time_prob") > 0 && builder.main_input().starts_with("input_") && builder.main_input() != "input_ids")
+    model.assumed.push_back("SpecAugment: as many spans as are expected, none over another");
   model.blocks.push_back(builder.build()->block());
   model.source = code::make_source({[package](const program::RunOptions& options, DType type) { return code::Builder(package, options).build(type); },
-                                    std::move(inputs), true});
+                                    std::move(inputs), true, model.vocab_size});
   return model;
 }
 

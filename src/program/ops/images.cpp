@@ -184,20 +184,39 @@ Tensor grid_sample(const Tensor& x, const Tensor& grid) {
   });
 }
 
+namespace {
+
+/// im2col: image by image.
+Tensor columns_of(const Tensor& x, const Dims& sizes) {
+  Tensor y = x.tape().empty(sizes, x.dtype());
+  const std::int64_t batch = x.size(0);
+  for (std::int64_t image = 0; image < batch; ++image)
+    gather(x.tape(), Gather::Function::permute, y.elements() / batch, {{x.elements() / batch, x.dtype(), Walk::strided}},
+           {packed(y.elements() / batch, y.dtype())});
+  return y;
+}
+
+/// col2im: one kernel over the batch.
+Tensor images_of(const Tensor& columns, const Dims& sizes) {
+  Tensor y = columns.tape().empty(sizes, columns.dtype());
+  gather(Gather::Function::permute, y.elements(), {&columns}, {&y});
+  return y;
+}
+
+}  // namespace
+
 Tensor image_to_columns(const Tensor& x_in, std::int64_t window, std::int64_t places) {
   const Tensor x = contiguous(x_in);
   Op op("im2col", {&x});
-  const std::int64_t batch = x.size(0);
-  Tensor y = op.output({batch, x.size(1) * window, places}, x.dtype());
-  for (std::int64_t image = 0; image < batch; ++image)
-    gather(op.tape(), Gather::Function::permute, y.elements() / batch, {{x.elements() / batch, x.dtype(), Walk::strided}},
-           {packed(y.elements() / batch, y.dtype())});
-  return op.done(y, [before = x.sizes()](BackwardCall& b) {  // col2im: one kernel over the batch
-    const Tensor grad = contiguous(b.grad());
-    Tensor gradient = b.tape.empty(before, grad.dtype());
-    gather(Gather::Function::permute, gradient.elements(), {&grad}, {&gradient});
-    b.give(0, std::move(gradient));
-  });
+  Tensor y = columns_of(x, {x.size(0), x.size(1) * window, places});
+  return op.done(y, [before = x.sizes()](BackwardCall& b) { b.give(0, images_of(contiguous(b.grad()), before)); });
+}
+
+Tensor columns_to_image(const Tensor& x_in, const Dims& sizes) {
+  const Tensor x = contiguous(x_in);
+  Op op("col2im", {&x});
+  Tensor y = images_of(x, sizes);
+  return op.done(y, [before = x.sizes()](BackwardCall& b) { b.give(0, columns_of(contiguous(b.grad()), before)); });
 }
 
 namespace {

@@ -18,8 +18,9 @@ Tensor pooled(const Tensor& x, const Dims& places, Pooling kind);
 Tensor resized(const Tensor& x, const Dims& places, const char* name);
 /// F.grid_sample of x [batch, channels, height, width] at grid [batch, height, width, 2].
 Tensor grid_sample(const Tensor& x, const Tensor& grid);
-/// F.unfold: windows as columns [batch, channels · window, places]; F.fold back.
+/// F.unfold: windows as columns [batch, channels · window, places]; F.fold of them back into images of these sizes.
 Tensor image_to_columns(const Tensor& x, std::int64_t window, std::int64_t places);
+Tensor columns_to_image(const Tensor& x, const Dims& sizes);
 /// F.pixel_shuffle and unshuffle.
 Tensor pixel_shuffle(const Tensor& x, std::int64_t factor);
 Tensor pixel_unshuffle(const Tensor& x, std::int64_t factor);

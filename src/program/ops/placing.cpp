@@ -43,6 +43,20 @@ void sort_indices(Tape& tape, std::int64_t n, std::int64_t rows, int dimensions)
     gather(Gather::Function::sort, n, {&sorted, &origins}, {&sorted, &origins});
 }
 
+/// Where the mask is true, `count` places (cuda/Nonzero.cu): the host reads how many before it has room for them.
+Tensor true_places(Tape& tape, const Tensor& mask, std::int64_t count) {
+  const Tensor found = tape.empty({}, DType::int32, Category::workspace);
+  tape.scratch(1);
+  for (int i = 0; i < 2; ++i) reduce(found, mask, Reduction::Axis::all);
+  tape.copy({.direction = Copy::Direction::device_to_host, .bytes = size_of(DType::int32)}, tape.stream);
+  tape.read_back();
+  Tensor places = tape.empty({count * mask.rank()}, DType::int64, Category::workspace);
+  tape.scratch(1);
+  for (int i = 0; i < 2; ++i) gather(Gather::Function::scan, mask.elements(), {&mask}, {&places});
+  if (mask.rank() > 1 && count > 0) pointwise(places, {&places});  // write_indices: an index for each dimension
+  return places;
+}
+
 }  // namespace
 
 Tensor stepped(const Tensor& x, int dimension, std::int64_t start, std::int64_t end, std::int64_t step) {
@@ -307,6 +321,31 @@ Tensor assign_masked(const Tensor& x, const Tensor& mask) {
   });
 }
 
+Tensor assign_masked_by(const Tensor& x, const Tensor& mask, const Dims& place, const Tensor& value) {
+  Op op("index_put_", {&x, &value});
+  op.save(mask);
+  const auto put = [place](Tape& tape, const Tensor& target, const Tensor& by, const Tensor& from) {
+    const Tensor places = true_places(tape, by, place[0]);
+    gather(Gather::Function::scatter, place.product(), {&from, &places}, {&target});
+  };
+  put(op.tape(), x, mask, value);
+  Tensor y = x.detach();
+  return op.done(y, [place, put, of_value = value.sizes()](BackwardCall& b) {
+    const Tensor by = b.saved(0);
+    if (b.needs(0)) {  // grad.index_put(mask, zeros)
+      const Tensor nothing = zeros(b.tape, of_value, b.grad().dtype());
+      Tensor gradient = clone(b.grad());
+      put(b.tape, gradient, by, nothing);
+      b.give(0, std::move(gradient));
+    }
+    if (!b.needs(1)) return;
+    const Tensor places = true_places(b.tape, by, place[0]);  // grad[mask], summed where the value was broadcast
+    const Tensor rows = b.tape.empty(place, b.grad().dtype());
+    gather(Gather::Function::index, rows.elements(), {&b.grad(), &places}, {&rows});
+    b.give(1, sum_to(rows, of_value));
+  });
+}
+
 Tensor masked_scattered(const Tensor& x, const Tensor& mask, const Tensor& source) {
   Op op("masked_scatter", {&x, &source});
   op.save(mask);
@@ -334,14 +373,7 @@ Tensor masked_scattered(const Tensor& x, const Tensor& mask, const Tensor& sourc
     Tensor gradient;
     {
       const Tensor wide = places.sizes() == b.grad().sizes() ? contiguous(places) : contiguous(expand(places, b.grad().sizes()));
-      const Tensor found = b.tape.empty({}, DType::int32, Category::workspace);  // nonzero
-      b.tape.scratch(1);
-      for (int i = 0; i < 2; ++i) reduce(found, wide, Reduction::Axis::all);
-      b.tape.copy({.direction = Copy::Direction::device_to_host, .bytes = size_of(DType::int32)}, b.tape.stream);
-      b.tape.read_back();
-      const Tensor indices = b.tape.empty({from.product()}, DType::int64, Category::workspace);
-      b.tape.scratch(1);
-      for (int i = 0; i < 2; ++i) gather(Gather::Function::scan, wide.elements(), {&wide}, {&indices});
+      const Tensor indices = true_places(b.tape, b.tape.view(wide, {wide.elements()}, {1}), from.product());
       gradient = b.tape.empty({from.product()}, b.grad().dtype());
       gather(Gather::Function::index, gradient.elements(), {&gradient, &indices}, {&gradient});
     }

@@ -38,6 +38,8 @@ Tensor index_added(const Tensor& x, const Tensor& indices, const Tensor& rows, b
 Tensor indexed_by(const Tensor& x, int first, const std::vector<Tensor>& indices);
 /// x[mask] = number.
 Tensor assign_masked(const Tensor& x, const Tensor& mask);
+/// x[mask] = value, `place` the sizes of x[mask]: as many rows as the mask has true elements.
+Tensor assign_masked_by(const Tensor& x, const Tensor& mask, const Dims& place, const Tensor& value);
 /// x.masked_scatter(mask, source).
 Tensor masked_scattered(const Tensor& x, const Tensor& mask, const Tensor& source);
 /// x.unfold(dim, size, step): a view.

@@ -1,1 +1,1 @@
-from transformers.generation.utils import CompileConfig, GenerationMixin
+from transformers.generation.utils import CompileConfig, GenerationConfig, GenerationMixin

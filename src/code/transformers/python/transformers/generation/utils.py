@@ -4,3 +4,9 @@ class GenerationMixin:
 
 class CompileConfig:
     pass
+
+
+class GenerationConfig:
+    @classmethod
+    def from_model_config(cls, config):
+        return cls()
