@@ -131,7 +131,11 @@ class CodeNetwork final : public program::Network {
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       const Tensor& tensor = i == 0 ? batch.input_ids : i == 1 ? batch.labels : batch.conditions[i - 2];
       arguments.keywords.emplace_back(interpreter.symbol(inputs_[i].name), interpreter.torch().wrap(tensor));
-      if (inputs_[i].type == DType::int64) arguments.keywords.back().second.as<TensorObject>()->ids_below = vocabulary_;
+      const Value& value = arguments.keywords.back().second;
+      if (inputs_[i].all_ones)
+        (void)interpreter.torch().follow_filled(value, 1);
+      else if (inputs_[i].type == DType::int64)
+        value.as<TensorObject>()->ids_below = vocabulary_;
     }
     const Value output = interpreter.call_from_outside(built_.module(), std::move(arguments));
     const Tensor found = loss_in(output);

@@ -18,6 +18,7 @@ struct Input {
   DType type = DType::int64;
   std::vector<std::int64_t> sizes;  ///< kBatch, kSequence, kTarget, or a number
   bool in_parameter_type = false;   ///< floating, as the parameters are
+  bool all_ones = false;            ///< a mask of what is all there
   static constexpr std::int64_t kBatch = -1, kSequence = -2, kTarget = -3;
 };
 

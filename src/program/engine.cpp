@@ -289,7 +289,9 @@ void Tape::call(Node& node, Gradients inputs, Gradients& outputs) {
   {
     Node* const outer = std::exchange(evaluated, &node);
     BackwardCall backward_call(*this, node, inputs, outputs);
-    node.apply(backward_call);
+    // Where no gradient arrived at all, a node gives none (any_variable_defined of what autograd generates).
+    const bool any = inputs.empty() || std::any_of(inputs.begin(), inputs.end(), [](const Tensor& each) { return each.defined(); });
+    if (any) node.apply(backward_call);
     evaluated = outer;
   }
   for (std::size_t i = 0; i < outputs.size(); ++i) {

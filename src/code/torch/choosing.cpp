@@ -59,7 +59,9 @@ Value masked_fill(Interpreter& i, Bound& a) {
     torch_of(i).wrong_shape("masked_fill_ only supports a 0-dimensional value tensor, but got tensor with " + std::to_string(value.rank()) +
                             " dimension(s).");
   const bool plain = !value && program::broadcast_sizes({&x, &mask}) == x.sizes();
-  return torch_of(i).wrap(plain ? program::masked_fill(x, mask) : program::masked_fill_by(x, mask, value));
+  Value made = torch_of(i).wrap(plain ? program::masked_fill(x, mask) : program::masked_fill_by(x, mask, value));
+  if (plain && a[2].is_number()) follow_masked(torch_of(i), a[0], a[1], a[2].as_real(), made);
+  return made;
 }
 
 Value masked_fill_into(Interpreter& i, Bound& a) {

@@ -187,6 +187,16 @@ void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension,
   (void)torch.follow(result, values);
 }
 
+void follow_masked(Torch& torch, const Value& of, const Value& mask, double number, const Value& result) {
+  if (!torch.follows(of) || !torch.follows(mask)) return;
+  const Dims sizes = torch.tensor(result).sizes();
+  Numbers values = torch.values_of(of, false);
+  const Numbers truths = broadcast(torch.values_of(mask, false), torch.tensor(mask).sizes(), sizes);
+  for (std::size_t at = 0; at < values.size(); ++at)
+    if (truths[at] != 0) values[at] = number;
+  (void)torch.follow(result, values);
+}
+
 void follow_padded(Torch& torch, const Value& of, const Dims& before, double constant, const Value& result) {
   if (!torch.follows(of)) return;
   const Dims sizes = torch.tensor(of).sizes(), made = torch.tensor(result).sizes();
@@ -408,7 +418,7 @@ namespace {
 /// What hands on ids as they are, in another form.
 bool keeps_ids(std::string_view name) {
   constexpr std::string_view kNames[] = {"view", "reshape", "flatten", "unsqueeze", "squeeze", "contiguous", "clone", "detach", "expand",
-                                         "to", "long", "int", "cpu", "cuda", "max", "min", "amax", "amin", "transpose", "roll", "flip"};
+                                         "to", "long", "int", "cpu", "cuda", "max", "min", "amax", "amin", "transpose", "roll", "flip", "gather"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
 }
 

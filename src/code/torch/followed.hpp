@@ -13,6 +13,8 @@ namespace plimsoll::code {
 Native with_following(std::string_view name, const Native& run);
 /// cat() and stack() of these in that dimension of the result, likewise.
 void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension, const Value& result);
+/// masked_fill() by a number, likewise.
+void follow_masked(Torch& torch, const Value& of, const Value& mask, double number, const Value& result);
 /// pad() with a constant, likewise.
 void follow_padded(Torch& torch, const Value& of, const program::Dims& before, double constant, const Value& result);
 /// The result of a Python operator on two tensors or numbers, likewise.

@@ -32,6 +32,7 @@ Value embedding(Interpreter& i, Bound& a) {
         "Expected tensor for argument #1 'indices' to have one of the following scalar types: Long, Int; but got another (while checking "
         "arguments for embedding)");
   of(i).check_rank(indices.rank() + 1);
+  if (a.has(3) || is(i, a[5]) || is(i, a[6])) i.unknown("an embedding with max_norm, scale_grad_by_freq or sparse");
   return of(i).wrap(program::embedding(weight, indices));
 }
 
@@ -98,7 +99,7 @@ Value attention(Interpreter& i, Bound& a) {
 
 constexpr LibraryRow kRows[] = {
     {"linear", "input, weight, bias=", linear},
-    {"embedding", "input, weight", embedding},
+    {"embedding", "input, weight, padding_idx=, max_norm=, norm_type=, scale_grad_by_freq=, sparse=", embedding},
     {"layer_norm", "input, normalized_shape, weight=, bias=, eps=", layer_norm},
     {"rms_norm", "input, normalized_shape, weight=, eps=", rms_norm},
     {"gelu", "input, approximate=", activation<program::gelu>},

@@ -100,7 +100,8 @@ Value made_like(Interpreter& i, Bound& a) {
   const Tensor x = of(i).tensor_of(a[0], "input");
   Tensor made = filled_like(i, x.sizes(), a.has(1) ? of(i).type_of(a[1]) : x.dtype(), a.has(2) ? of(i).tape_of(a[2]) : x.tape(), kZeros, kKernel);
   if (a.has(3)) made.set_requires_grad(i.truth(a[3]));
-  return of(i).wrap(std::move(made));
+  Value result = of(i).wrap(std::move(made));
+  return kZeros || kKernel ? of(i).follow_filled(std::move(result), kZeros ? 0 : 1) : result;
 }
 
 /// Numbers of lists within lists, in order.

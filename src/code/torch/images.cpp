@@ -1,5 +1,6 @@
 // Convolutions, norms of channels, pools and interpolation of torch.nn.functional.
 #include "program/ops/images.hpp"
+#include "program/ops/placing.hpp"
 
 #include <cmath>
 
@@ -40,7 +41,8 @@ void check_places(Interpreter& i, const Tensor& x, int dimensions, const char* w
 
 template <int kDimensions>
 Value convolution(Interpreter& i, Bound& a) {
-  const Tensor x = input_of(i, a), weight = torch_of(i).tensor_of(a[1], "weight"), bias = torch_of(i).tensor_or_none(a[2], "bias");
+  Tensor x = input_of(i, a);
+  const Tensor weight = torch_of(i).tensor_of(a[1], "weight"), bias = torch_of(i).tensor_or_none(a[2], "bias");
   torch_of(i).check_devices({&x, &weight, &bias});
   check_places(i, x, kDimensions, "a convolution");
   program::ConvolutionGeometry geometry;
@@ -49,11 +51,14 @@ Value convolution(Interpreter& i, Bound& a) {
   geometry.groups = a.has(6) ? i.whole(a[6], "groups") : 1;
   if (const auto* words = a[4].as<TextObject>()) {
     if (words->text != "valid" && words->text != "same") torch_of(i).wrong_shape("padding must be 'valid' or 'same'");
+    Dims nothing = x.sizes(), behind = x.sizes();  // what an even window needs on one side more (_convolution_same)
+    for (int at = 0; at < x.rank(); ++at) nothing[at] = behind[at] = 0;
     for (int at = 0; at < kDimensions; ++at) {
-      const std::int64_t total = geometry.dilation[at] * (weight.size(at + 2) - 1);
-      if (words->text == "same" && total % 2 != 0) i.unknown("a convolution with padding='same' and an even window");
-      geometry.padding.push_back(words->text == "same" ? total / 2 : 0);
+      const std::int64_t total = words->text == "same" ? geometry.dilation[at] * (weight.size(at + 2) - 1) : 0;
+      geometry.padding.push_back(total / 2);
+      behind[at + 2] = total % 2;
     }
+    if (behind != nothing) x = program::padded(x, nothing, behind);
   } else {
     geometry.padding = each_of(i, a[4], kDimensions, 0, "padding");
   }

@@ -138,7 +138,12 @@ class Keys {
   }
 
   void collect(const Value& key) {
-    const Tensor index = torch().tensor(key);
+    Tensor index = torch().tensor(key);
+    if (torch().is_on_device(x_) && !torch().is_on_device(index)) {  // indices of the host are copied to where the tensor is
+      Tensor there = x_.tape().empty(index.sizes(), index.dtype());
+      x_.tape().copy({Copy::Direction::host_to_device, there.bytes()}, x_.tape().stream);
+      index = std::move(there);
+    }
     torch().check_devices({&x_, &index});
     if (index.dtype() == DType::boolean) {
       if (index.rank() == 0 || mask_ || !indices_.empty()) i_.unknown("a mask beside other indices of tensors, or of no dimensions");

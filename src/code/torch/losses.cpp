@@ -1,6 +1,8 @@
 // Losses of torch.nn.functional, and their classes.
 #include "program/ops/losses.hpp"
 
+#include <algorithm>
+
 #include "code/torch/arguments.hpp"
 
 namespace plimsoll::code {
@@ -50,6 +52,26 @@ Value cross_entropy(Interpreter& i, Bound& a) {
   if (x.rank() == 2 && !arguments.weight && !arguments.smooths_labels && arguments.reduction == LossReduction::mean)
     return torch_of(i).wrap(program::cross_entropy(x, target));
   return torch_of(i).wrap(program::cross_entropy(x, target, arguments));
+}
+
+/// ctc_loss(log_probs, targets, input_lengths, target_lengths, blank, reduction, zero_infinity).
+Value ctc_loss(Interpreter& i, Bound& a) {
+  const Tensor x = torch_of(i).tensor_of(a[0], "log_probs"), targets = torch_of(i).tensor_of(a[1], "targets"),
+               inputs = torch_of(i).tensor_of(a[2], "input_lengths"), lengths = torch_of(i).tensor_of(a[3], "target_lengths");
+  torch_of(i).check_devices({&x, &targets, &inputs, &lengths});
+  if (x.rank() != 3 || targets.rank() != 1) i.unknown("ctc_loss of other than [time, batch, classes] and targets in a row");
+  if (x.dtype() != DType::fp32) i.unknown("ctc_loss in other than fp32");
+  if (lengths.rank() != 1 || lengths.size(0) != x.size(1) || inputs.sizes() != lengths.sizes())
+    torch_of(i).wrong_shape("input_lengths and target_lengths must be of size batch_size");
+  const std::vector<double>& known = torch_of(i).values_of(a[3], false);
+  double longest = 0, all = 0;
+  for (const double each : known) {
+    longest = std::max(longest, each);
+    all += each;
+  }
+  if (longest < 1 || all != static_cast<double>(targets.elements())) torch_of(i).wrong_shape("Expected targets as long as target_lengths say");
+  return torch_of(i).wrap(
+      program::ctc_loss(x, targets, inputs, lengths, static_cast<std::int64_t>(longest), reduction_of(i, a[5]), flag(i, a, 6)));
 }
 
 Value nll_loss(Interpreter& i, Bound& a) {
@@ -118,6 +140,7 @@ Value kl_div(Interpreter& i, Bound& a) {
 
 constexpr LibraryRow kRows[] = {
     {"cross_entropy", "input, target, weight=, ignore_index=, reduction=, label_smoothing=, size_average=", cross_entropy},
+    {"ctc_loss", "log_probs, targets, input_lengths, target_lengths, blank=, reduction=, zero_infinity=", ctc_loss},
     {"nll_loss", "input, target, weight=, ignore_index=, reduction=", nll_loss},
     {"binary_cross_entropy_with_logits", "input, target, weight=, reduction=, pos_weight=", binary_cross_entropy},
     {"mse_loss", "input, target, reduction=", mse_loss},

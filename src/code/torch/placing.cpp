@@ -128,6 +128,19 @@ Value masked_scatter(Interpreter& i, Bound& a) {
   return torch_of(i).wrap(program::masked_scattered(x, mask, source));
 }
 
+Value masked_select(Interpreter& i, Bound& a) {
+  const Tensor x = input_of(i, a), mask = torch_of(i).tensor_of(a[1], "mask");
+  torch_of(i).check_devices({&x, &mask});
+  if (mask.dtype() != DType::boolean) torch_of(i).wrong_shape("masked_select: expected BoolTensor for mask");
+  if (x.sizes() != mask.sizes() || x.requires_grad()) i.unknown("masked_select() of what is broadcast, or takes a gradient");
+  if (!torch_of(i).follows(a[1])) i.unknown("masked_select(): how many elements are true", "what the device computes is not followed");
+  const std::vector<double>& truths = torch_of(i).values_of(a[1], false);
+  const auto count = std::count_if(truths.begin(), truths.end(), [](double each) { return each != 0; });
+  Value made = torch_of(i).wrap(program::masked_selected(x, mask, count));
+  made.as<TensorObject>()->ids_below = a[0].as<TensorObject>()->ids_below;
+  return made;
+}
+
 Value one_hot(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
   if (x.dtype() != DType::int64) torch_of(i).wrong_shape("one_hot is only applicable to index tensor of type LongTensor.");
@@ -233,6 +246,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "index_select", "input, dim, index", index_select},
     {In::both, "index_add", "input, dim, index, source", index_add<false>},
     {In::tensor, "index_add_", "input, dim, index, source", index_add<true>},
+    {In::both, "masked_select", "input, mask", masked_select},
     {In::both, "masked_scatter", "input, mask, source", masked_scatter},
     {In::tensor, "copy_", "input, src, non_blocking=", copy_into},
     {In::tensor, "unfold", "input, dimension, size, step", unfold},

@@ -272,7 +272,15 @@ std::vector<Input> inputs_of(Builder& builder) {
   const std::string main = builder.main_input();
   if (main == "input_values")  // sound, of as many samples
     return {Input{main, DType::fp32, {batch, length}, true}, tokens("labels", {batch, Input::kTarget})};
-  if (main == "input_features" && !builder.takes("input_ids", false)) return {sound(builder, main), tokens("labels", {batch, Input::kTarget})};
+  if (main == "input_features" && !builder.takes("input_ids", false)) {
+    std::vector<Input> inputs{sound(builder, main), tokens("labels", {batch, Input::kTarget})};
+    // Of a sound whose frames are counted the lengths of all are told by a mask of ones.
+    if (inputs.front().sizes[1] == Input::kSequence && builder.takes("attention_mask", false)) {
+      inputs.push_back(tokens("attention_mask", {batch, length}));
+      inputs.back().all_ones = true;
+    }
+    return inputs;
+  }
   const bool looks = main == "pixel_values" || builder.takes("pixel_values", true);
   if (looks && builder.task() == Model::Task::seq2seq && !builder.takes("input_ids", false))
     return {image(builder, "pixel_values"), tokens("labels", {batch, Input::kTarget})};

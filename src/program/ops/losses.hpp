@@ -27,6 +27,9 @@ Tensor pairwise_loss(const char* name, const Tensor& x, const Tensor& target, Lo
 Tensor huber_loss(const Tensor& x, const Tensor& target, LossReduction reduction);
 /// F.l1_loss.
 Tensor absolute_loss(const Tensor& x, const Tensor& target, LossReduction reduction);
+/// F.ctc_loss of log_probabilities [time, batch, classes] and targets of all sequences one behind the other; `longest` of them has so many.
+Tensor ctc_loss(const Tensor& log_probabilities, const Tensor& targets, const Tensor& input_lengths, const Tensor& target_lengths,
+                std::int64_t longest, LossReduction reduction, bool zero_infinity);
 /// F.kl_div.
 Tensor divergence(const Tensor& x, const Tensor& target, LossReduction reduction, bool log_target);
 

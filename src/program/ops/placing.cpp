@@ -346,6 +346,14 @@ Tensor assign_masked_by(const Tensor& x, const Tensor& mask, const Dims& place, 
   });
 }
 
+Tensor masked_selected(const Tensor& x, const Tensor& mask, std::int64_t count) {
+  const Op op("masked_select", {&x});
+  const Tensor places = true_places(op.tape(), mask, count);
+  Tensor y = op.tape().empty({count}, x.dtype());
+  gather(Gather::Function::index, count, {&x, &places}, {&y});
+  return y;
+}
+
 Tensor masked_scattered(const Tensor& x, const Tensor& mask, const Tensor& source) {
   Op op("masked_scatter", {&x, &source});
   op.save(mask);

@@ -6,7 +6,7 @@ from upstream.transformers.masking_utils import create_bidirectional_sliding_win
 from upstream.transformers.masking_utils import create_causal_mask as causal_as_read
 from upstream.transformers.masking_utils import create_chunked_causal_mask as chunked_as_read
 from upstream.transformers.masking_utils import create_sliding_window_causal_mask as window_as_read
-from upstream.transformers.masking_utils import eager_mask, sdpa_mask
+from upstream.transformers.masking_utils import _non_vmap_expansion_sdpa, eager_mask, sdpa_mask
 
 
 class _MaskFunctions:
@@ -20,6 +20,24 @@ class _MaskFunctions:
 
 
 ALL_MASK_ATTENTION_FUNCTIONS = _MaskFunctions()
+
+
+class TransformGetItemToIndex:
+    def __enter__(self):
+        pass
+
+    def __exit__(self, *args):
+        return False
+
+
+def _vmap_expansion_sdpa(mask_function):
+    """What torch.vmap computes of batches of numbers is computed of tensors that broadcast."""
+
+    def expanded(batch_arange, head_arange, q_arange, kv_arange):
+        mask = mask_function(*_non_vmap_expansion_sdpa(batch_arange, head_arange, q_arange, kv_arange))
+        return mask.expand(batch_arange.shape[0], head_arange.shape[0], q_arange.shape[0], kv_arange.shape[0])
+
+    return expanded
 
 
 class PagedAttentionCache:

@@ -17,6 +17,7 @@ _LOSSES = {
     "ForAudioClassification": "ForSequenceClassificationLoss",
     "ForTokenClassification": "ForTokenClassification",
     "ForConditionalGeneration": "ForCausalLMLoss",
+    "ForCTC": "ForCTCLoss",
 }
 
 
