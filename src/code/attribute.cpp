@@ -1,4 +1,6 @@
 // Attributes of values.
+#include <algorithm>
+
 #include "code/frame.hpp"
 #include "code/library.hpp"
 #include "code/torch/torch.hpp"
@@ -35,8 +37,11 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
     TextModule* const told = text_module(library->name);  // what of a library is told in Python
     const Value* own = told != nullptr ? global_of(*told, name) : nullptr;
     if (own != nullptr) return *own;
-    TextModule* const within = text_module(library->name + "." + names_.text(name));
-    return within != nullptr ? Value(new ModuleObject(heap_, *within)) : Value();
+    const std::string whole = library->name + "." + names_.text(name);
+    if (TextModule* const within = text_module(whole)) return Value(new ModuleObject(heap_, *within));
+    // A package of which only what lies deeper is told: torch.nn.utils of torch.nn.utils.parametrizations.
+    const bool leads_on = std::any_of(over_.begin(), over_.end(), [&](const auto& text) { return text.first.starts_with(whole + "."); });
+    return leads_on ? Value(new NamespaceObject(heap_, whole, false)) : Value();
   }
   if (const auto* module = of.as<ModuleObject>()) {
     if (const Value* own = global_of(module->module, name)) return *own;

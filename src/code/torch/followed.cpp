@@ -87,7 +87,18 @@ bool is_followed_operator(Operator op) { return !std::isnan(computed(op, 1, 1, t
 
 bool Torch::follows(const Value& value) const {
   const auto* object = value.as<TensorObject>();
-  return object != nullptr && object->followed && !*object->followed->changed;
+  if (object == nullptr || !object->followed || *object->followed->changed) return false;
+  return static_cast<std::int64_t>(object->followed->values.size()) == object->current().elements();
+}
+
+std::optional<double> Torch::uniform(const Value& value) const {
+  if (value.is_number()) return value.as_real();
+  const auto* object = value.as<TensorObject>();
+  if (object == nullptr || !object->followed || *object->followed->changed) return std::nullopt;
+  const Numbers& values = object->followed->values;
+  if (values.empty()) return object->followed->uniform;
+  const bool one = std::all_of(values.begin(), values.end(), [&](double each) { return each == values.front(); });
+  return one ? std::optional(values.front()) : std::nullopt;
 }
 
 Value Torch::follow(Value tensor_value, const Numbers& values, const Value& view_of) {
@@ -108,9 +119,15 @@ Value Torch::follow(Value tensor_value, const Numbers& values, const Value& view
   return tensor_value;
 }
 
-Value Torch::follow_filled(Value tensor_value, double value) {
-  const std::int64_t count = tensor(tensor_value).elements();
-  return count > kMostFollowed ? tensor_value : follow(std::move(tensor_value), Numbers(static_cast<std::size_t>(count), value));
+Value Torch::follow_filled(Value tensor_value, double value, const Value& view_of) {
+  auto* object = tensor_value.as<TensorObject>();
+  const std::int64_t count = object->current().elements();
+  if (count <= kMostFollowed) return follow(std::move(tensor_value), Numbers(static_cast<std::size_t>(count), value), view_of);
+  auto followed = std::make_shared<Followed>();
+  followed->changed = view_of.is_bound() ? view_of.as<TensorObject>()->followed->changed : std::make_shared<bool>(false);
+  followed->uniform = typed(value, object->current().dtype());
+  object->followed = std::move(followed);
+  return tensor_value;
 }
 
 const Numbers& Torch::values_of(const Value& value, bool reads) {
@@ -222,10 +239,13 @@ void follow_padded(Torch& torch, const Value& of, const Dims& before, double con
 
 void follow_binary(Torch& torch, Operator op, const Value& a, const Value& b, const Value& result) {
   if (!is_followed_operator(op)) return;
-  const auto known = [&](const Value& side) { return side.is_number() || torch.follows(side); };
-  if (!known(a) || !known(b)) return;
   const Tensor& made = torch.tensor(result);
-  if (made.elements() > kMostFollowed) return;
+  const auto known = [&](const Value& side) { return side.is_number() || torch.follows(side); };
+  if (!known(a) || !known(b) || made.elements() > kMostFollowed) {
+    const std::optional<double> left = torch.uniform(a), right = torch.uniform(b);
+    if (left && right) (void)torch.follow_filled(result, computed(op, *left, *right, !is_floating(made.dtype())));
+    return;
+  }
   const auto spread = [&](const Value& side) {
     return side.is_number() ? Numbers(static_cast<std::size_t>(made.elements()), side.as_real())
                             : broadcast(torch.values_of(side, false), torch.tensor(side).sizes(), made.sizes());
@@ -337,35 +357,41 @@ std::optional<Numbers> transposed(Interpreter& i, const Bound& a, const Numbers&
   return result;
 }
 
+/// What a function makes of elements that are all one number, where each of its own is then one: `count` of them make one.
+using OfUniform = double (*)(double number, double count);
+double stays(double number, double) { return number; }
+double summed(double number, double count) { return number * count; }
+
 struct Named {
   const char* name;
   Rule rule;
   bool is_view = false;
+  OfUniform of_uniform = nullptr;
 };
 
 const std::vector<Named>& rules() {
   static const std::vector<Named> kRules{
-      {"view", same, true},
-      {"reshape", same, true},
-      {"flatten", same, true},
-      {"unsqueeze", same, true},
-      {"squeeze", same, true},
-      {"contiguous", same},
-      {"clone", same},
-      {"detach", same, true},
-      {"transpose", transposed, true},
-      {"t", transposed, true},
-      {"expand", expanded, true},
-      {"expand_as", expanded, true},
-      {"to", same},
-      {"long", same},
-      {"int", same},
-      {"float", same},
-      {"double", same},
-      {"bool", same},
-      {"cpu", same},
-      {"cuda", same},
-      {"type_as", same},
+      {"view", same, true, stays},
+      {"reshape", same, true, stays},
+      {"flatten", same, true, stays},
+      {"unsqueeze", same, true, stays},
+      {"squeeze", same, true, stays},
+      {"contiguous", same, false, stays},
+      {"clone", same, false, stays},
+      {"detach", same, true, stays},
+      {"transpose", transposed, true, stays},
+      {"t", transposed, true, stays},
+      {"expand", expanded, true, stays},
+      {"expand_as", expanded, true, stays},
+      {"to", same, false, stays},
+      {"long", same, false, stays},
+      {"int", same, false, stays},
+      {"float", same, false, stays},
+      {"double", same, false, stays},
+      {"bool", same, false, stays},
+      {"cpu", same, false, stays},
+      {"cuda", same, false, stays},
+      {"type_as", same, false, stays},
       {"floor", each([](double v) { return std::floor(v); })},
       {"ceil", each([](double v) { return std::ceil(v); })},
       {"round", each([](double v) { return std::nearbyint(v); })},
@@ -374,12 +400,12 @@ const std::vector<Named>& rules() {
       {"exp", each([](double v) { return std::exp(v); })},
       {"log", each([](double v) { return std::log(v); })},
       {"sqrt", each([](double v) { return std::sqrt(v); })},
-      {"sum", folded(0, [](double a, double b) { return a + b; })},
+      {"sum", folded(0, [](double a, double b) { return a + b; }), false, summed},
       {"prod", folded(1, [](double a, double b) { return a * b; })},
-      {"amax", folded(-HUGE_VAL, [](double a, double b) { return std::max(a, b); })},
-      {"amin", folded(HUGE_VAL, [](double a, double b) { return std::min(a, b); })},
-      {"any", folded(0, [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; })},
-      {"all", folded(1, [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; })},
+      {"amax", folded(-HUGE_VAL, [](double a, double b) { return std::max(a, b); }), false, stays},
+      {"amin", folded(HUGE_VAL, [](double a, double b) { return std::min(a, b); }), false, stays},
+      {"any", folded(0, [](double a, double b) { return a != 0 || b != 0 ? 1.0 : 0.0; }), false, stays},
+      {"all", folded(1, [](double a, double b) { return a != 0 && b != 0 ? 1.0 : 0.0; }), false, stays},
       {"cumsum", running},
   };
   return kRules;
@@ -453,7 +479,13 @@ Native with_following(std::string_view name, const Native& run_in) {
     const Value given = a[0];
     Value result = run(i, a);
     Torch& torch = i.torch();
-    if (result.same(given) || !Torch::is_tensor(result) || !torch.follows(given)) return result;
+    if (result.same(given) || !Torch::is_tensor(result)) return result;
+    if (!torch.follows(given)) {
+      const std::optional<double> number = rule->of_uniform != nullptr && !(extreme && a.has(1)) ? torch.uniform(given) : std::nullopt;
+      if (!number || torch.tensor(result).elements() == 0) return result;
+      const double count = static_cast<double>(torch.tensor(given).elements()) / static_cast<double>(torch.tensor(result).elements());
+      return torch.follow_filled(std::move(result), rule->of_uniform(*number, count), rule->is_view ? given : Value());
+    }
     if (extreme && a.has(1)) return result;  // max(dim) and max(other)
     const Tensor x = torch.tensor(given), made = torch.tensor(result);
     const std::optional<Numbers> values = rule->rule(i, a, torch.values_of(given, false), x, made);

@@ -180,7 +180,10 @@ Value Torch::indexed(const Value& of, const Value& key) {
   if (indices.empty()) {
     Value result = wrap(keys.same() ? program::alias(x) : x);
     result.as<TensorObject>()->ids_below = of.as<TensorObject>()->ids_below;
-    if (!follows(of)) return result;
+    if (!follows(of)) {
+      const std::optional<double> number = uniform(of);
+      return number ? follow_filled(std::move(result), *number, of) : result;
+    }
     const auto numbers = indexed_numbers(i_, values_of(of, false), tensor(of).sizes(), key);
     return numbers ? follow(std::move(result), *numbers, of) : result;
   }
@@ -228,13 +231,18 @@ void Torch::set_indexed(const Value& of, const Value& key, const Value& value) {
   (void)replace(of, program::assign_part(x, part, given));
 }
 
+std::int64_t Torch::truths_in(const Value& mask, const char* what) {
+  if (const std::optional<double> all = uniform(mask)) return *all != 0 ? tensor(mask).elements() : 0;
+  if (!follows(mask)) i_.unknown(what, "what the device computes is not followed");
+  const std::vector<double>& truths = values_of(mask, false);
+  return std::count_if(truths.begin(), truths.end(), [](double each) { return each != 0; });
+}
+
 /// x[mask] = values, where it is known how many elements of the mask are true.
 void Torch::set_masked(const Value& of, const Value& mask_value, const Value& value) {
   const Value& mask = mask_value.as<SequenceObject>() != nullptr ? mask_value.as<SequenceObject>()->items.front() : mask_value;
   const Tensor x = tensor(of), given = tensor(value);
-  if (!follows(mask)) i_.unknown("an assignment of a tensor to what a mask names", "what the device computes is not followed");
-  const std::vector<double>& truths = values_of(mask, false);
-  const auto count = static_cast<std::int64_t>(std::count_if(truths.begin(), truths.end(), [](double each) { return each != 0; }));
+  const std::int64_t count = truths_in(mask, "an assignment of a tensor to what a mask names");
   Dims place{count};
   for (int at = tensor(mask).rank(); at < x.rank(); ++at) place.push_back(x.size(at));
   bool fits = given.rank() <= place.rank();

@@ -173,7 +173,9 @@ constexpr OperatorRow kRows[] = {
     {In::both, "asin", "input", mapped<program::kArcsine>},
     {In::both, "acos", "input", mapped<program::kArccosine>},
     {In::both, "atan", "input", mapped<program::kArctangent>},
-    {In::both, "nan_to_num", "input, nan=, posinf=, neginf=", mapped<program::kNanToNum>},
+    {In::both, "nan_to_num", "input, nan=, posinf=, neginf=", [](Interpreter& i, Bound& a) {
+       return torch_of(i).wrap(program::nan_to_num(input_of(i, a)));
+     }},
     {In::both, "erf", "input", mapped<program::kErrorFunction>},
     {In::both, "erfinv", "input", mapped<program::kInverseErrorFunction>},
     {In::both, "expm1", "input", mapped<program::kExpm1>},

@@ -13,7 +13,8 @@ namespace plimsoll::code {
 
 /// What a tensor holds, where that is known: numbers that the host has made, or small ones that follow from them.
 struct Followed {
-  std::vector<double> values;     ///< in row-major order
+  std::vector<double> values;     ///< in row-major order; none of a tensor too large to be followed, all of whose elements are one number
+  double uniform = 0;             ///< that number
   std::shared_ptr<bool> changed;  ///< shared with views of the same storage: somebody has written into it
 };
 

@@ -133,10 +133,7 @@ Value masked_select(Interpreter& i, Bound& a) {
   torch_of(i).check_devices({&x, &mask});
   if (mask.dtype() != DType::boolean) torch_of(i).wrong_shape("masked_select: expected BoolTensor for mask");
   if (x.sizes() != mask.sizes() || x.requires_grad()) i.unknown("masked_select() of what is broadcast, or takes a gradient");
-  if (!torch_of(i).follows(a[1])) i.unknown("masked_select(): how many elements are true", "what the device computes is not followed");
-  const std::vector<double>& truths = torch_of(i).values_of(a[1], false);
-  const auto count = std::count_if(truths.begin(), truths.end(), [](double each) { return each != 0; });
-  Value made = torch_of(i).wrap(program::masked_selected(x, mask, count));
+  Value made = torch_of(i).wrap(program::masked_selected(x, mask, torch_of(i).truths_in(a[1], "masked_select(): how many elements are true")));
   made.as<TensorObject>()->ids_below = a[0].as<TensorObject>()->ids_below;
   return made;
 }

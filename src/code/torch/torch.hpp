@@ -80,11 +80,13 @@ class Torch {
   /// A tensor whose elements are these, in row-major order; the tensor alone where they are too many to be followed. `view_of`: whose
   /// storage it has.
   Value follow(Value tensor, const std::vector<double>& values, const Value& view_of = {});
-  /// A tensor all of whose elements are that number, likewise.
-  Value follow_filled(Value tensor, double value);
+  /// A tensor all of whose elements are that number, however many.
+  Value follow_filled(Value tensor, double value, const Value& view_of = {});
   /// Throws Error (refused): what the tensor holds is not followed. Else its elements.
   const std::vector<double>& values_of(const Value& tensor, bool reads);
   bool follows(const Value& tensor) const;
+  /// The number that all elements of the tensor are, where that is known; of a number itself.
+  std::optional<double> uniform(const Value& value) const;
 
   // ---- operators of Python (operators.cpp) ----
   Value binary(Operator op, const Value& a, const Value& b);
@@ -95,6 +97,8 @@ class Torch {
   // ---- indices (indexing.cpp) ----
   Value indexed(const Value& of, const Value& key);
   void set_indexed(const Value& of, const Value& key, const Value& value);
+  /// How many elements of a mask are true. Throws Error (refused): it is not known; `what` names who asks.
+  std::int64_t truths_in(const Value& mask, const char* what);
   void set_masked(const Value& of, const Value& mask, const Value& value);
   Value rows_of(const Value& of);
   // ---- attributes of tensors (tensor_methods.cpp) ----

@@ -127,7 +127,7 @@ Value find_packed(Interpreter& i, Bound& a) {
   return Value::none();
 }
 
-/// tensor.sum() == tensor.numel(), read by the host, which finds padding.
+/// tensor.sum() == tensor.numel(), read by the host, which finds padding unless the host itself has filled the tensor.
 Value ask_whether_all(Interpreter& i, Bound& a) {
   const Tensor padding = i.torch().tensor_of(a[0], "a padding mask");
   program::Tape& tape = padding.tape();
@@ -137,7 +137,7 @@ Value ask_whether_all(Interpreter& i, Bound& a) {
     program::in_place(total, {&counted});
   }
   const Tensor equal = program::elementwise(tape, {&total}, DType::boolean);
-  return Value::boolean(false);
+  return Value::boolean(i.torch().uniform(a[0]).value_or(0) != 0);
 }
 
 /// _compute_mask_indices(shape, mask_prob, mask_length, attention_mask, min_masks): spans that NumPy draws, as a mask of the host. So many as

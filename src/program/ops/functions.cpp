@@ -90,6 +90,22 @@ Tensor gated_linear_unit(const Tensor& x, int dimension) {
   });
 }
 
+Tensor nan_to_num(const Tensor& x) {
+  Op op("nan_to_num", {&x});
+  op.save(x);
+  Tensor y = op.elementwise({&x}, x.dtype());
+  return op.done(y, [](BackwardCall& b) {  // grad * self.isfinite(), which is (self == self) * (self.abs() != inf)
+    const Tensor self = b.saved(0);
+    Tensor finite;
+    {
+      const Tensor equal = elementwise(b.tape, {&self, &self}, DType::boolean), size = elementwise(b.tape, {&self}, self.dtype()),
+                   small = elementwise(b.tape, {&size}, DType::boolean);
+      finite = elementwise(b.tape, {&equal, &small}, DType::boolean);
+    }
+    b.give(0, elementwise(b.tape, {&b.grad(), &finite}, b.grad().dtype()));
+  });
+}
+
 Tensor power_of(const Tensor& x_in, double exponent) {
   const Tensor x = autocast_fp32(x_in);
   Op op("pow", {&x});

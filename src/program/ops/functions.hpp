@@ -18,13 +18,12 @@ struct FunctionRule {
 
 inline constexpr FunctionRule kSin{"sin", FunctionRule::Saves::input, 1};
 inline constexpr FunctionRule kCos{"cos", FunctionRule::Saves::input, 2};
-inline constexpr FunctionRule kNanToNum{"nan_to_num", FunctionRule::Saves::input, 5};
 inline constexpr FunctionRule kTangent{"tan", FunctionRule::Saves::result, 2, true};
 inline constexpr FunctionRule kArcsine{"asin", FunctionRule::Saves::input, 4, true};
 inline constexpr FunctionRule kArccosine{"acos", FunctionRule::Saves::input, 5, true};
 inline constexpr FunctionRule kArctangent{"atan", FunctionRule::Saves::input, 2};
 inline constexpr FunctionRule kErrorFunction{"erf", FunctionRule::Saves::input, 4};
-inline constexpr FunctionRule kInverseErrorFunction{"erfinv", FunctionRule::Saves::input, 5};
+inline constexpr FunctionRule kInverseErrorFunction{"erfinv", FunctionRule::Saves::input, 4};
 inline constexpr FunctionRule kExpm1{"expm1", FunctionRule::Saves::result, 1, true};
 inline constexpr FunctionRule kLog1p{"log1p", FunctionRule::Saves::input, 1, true};
 inline constexpr FunctionRule kLog2{"log2", FunctionRule::Saves::input, 1, true};
@@ -52,6 +51,8 @@ Tensor function(const FunctionRule& rule, const Tensor& x);
 Tensor function_in_place(const FunctionRule& rule, const Tensor& x);
 /// F.glu(x, dim).
 Tensor gated_linear_unit(const Tensor& x, int dimension);
+/// x.nan_to_num(): the gradient passes where x is finite.
+Tensor nan_to_num(const Tensor& x);
 /// x ** exponent of a number.
 Tensor power_of(const Tensor& x, double exponent);
 /// x % y, x // y, torch.fmod, of tensors or, undefined, of numbers: `x` alone takes a gradient, and only a remainder's passes.

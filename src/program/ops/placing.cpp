@@ -47,13 +47,13 @@ void sort_indices(Tape& tape, std::int64_t n, std::int64_t rows, int dimensions)
 Tensor true_places(Tape& tape, const Tensor& mask, std::int64_t count) {
   const Tensor found = tape.empty({}, DType::int32, Category::workspace);
   tape.scratch(1);
-  for (int i = 0; i < 2; ++i) reduce(found, mask, Reduction::Axis::all);
+  constexpr std::int64_t kTile = 4096;  // of DeviceReduce: what one block sums needs no second kernel
+  for (int i = mask.elements() > kTile ? 2 : 1; i > 0; --i) reduce(found, mask, Reduction::Axis::all);
   tape.copy({.direction = Copy::Direction::device_to_host, .bytes = size_of(DType::int32)}, tape.stream);
   tape.read_back();
   Tensor places = tape.empty({count * mask.rank()}, DType::int64, Category::workspace);
   tape.scratch(1);
   for (int i = 0; i < 2; ++i) gather(Gather::Function::scan, mask.elements(), {&mask}, {&places});
-  if (mask.rank() > 1 && count > 0) pointwise(places, {&places});  // write_indices: an index for each dimension
   return places;
 }
 

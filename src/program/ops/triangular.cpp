@@ -33,14 +33,15 @@ void solve_in_place(const Tensor& a, const Tensor& b) {
 
 /// A matrix that lies row by row or column by column is taken as it lies.
 Tensor ready(const Tensor& a) {
-  return a.is_contiguous() || a.tape().view(a, a.sizes(), a.strides()).is_contiguous() ||
-                 transpose(a.detach(), a.rank() - 2, a.rank() - 1).is_contiguous()
-             ? a
-             : contiguous(a.detach());
+  const bool lies_packed = a.is_contiguous() || transpose(a, a.rank() - 2, a.rank() - 1).is_contiguous();
+  return lies_packed ? a : contiguous(a);
 }
 
+/// The result lies column by column, as BLAS has matrices.
 Tensor solved(const Tensor& a, const Tensor& b) {
   Tensor x = b.tape().empty(b.sizes(), b.dtype());
+  x.impl()->strides[-1] = b.size(-2);
+  x.impl()->strides[-2] = 1;
   copy_into(x, b);
   const Tensor system = ready(a);
   solve_in_place(system, x);
@@ -52,11 +53,15 @@ Tensor solved(const Tensor& a, const Tensor& b) {
 Tensor solve_triangular(const Tensor& a, const Tensor& b_in) {
   Op op("linalg_solve_triangular", {&a, &b_in});
   op.save_if(op.needs(0) || op.needs(1), a);
-  Tensor x = solved(a.detach(), b_in.detach());
+  Tensor x;
+  {
+    const GradMode frozen(op.tape(), false);
+    x = solved(a, b_in);
+  }
   op.save_output_if(op.needs(0), x);
   return op.done(x, [](BackwardCall& b) {
     const Tensor system = b.saved(0), result = b.saved(1);
-    const GradMode frozen(b.tape, false);
+    const GradMode frozen(b.tape, false);  // what is made on the way is of no graph
     const Tensor turned = transpose(system, system.rank() - 2, system.rank() - 1);
     Tensor of_sides = solved(turned, b.grad());
     if (b.needs(0)) {  // -G_B X^H, of which a triangle is left

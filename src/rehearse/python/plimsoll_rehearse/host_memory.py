@@ -81,6 +81,8 @@ def patch_creation(torch):
                 return function(*size, **options)
             shape = size[0] if len(size) == 1 and isinstance(size[0], (tuple, list, torch.Size)) else size
             dtype = options.get("dtype") or torch.get_default_dtype()
+            if not isinstance(dtype, torch.dtype):  # Python's own types
+                return function(*size, **options)
             whole_numbers = not dtype.is_floating_point  # their values matter, and pinned memory may have been another's
             if not all(isinstance(extent, int) for extent in shape) or whole_numbers and (not zeros or options.get("pin_memory")):
                 return function(*size, **options)
