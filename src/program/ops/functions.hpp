@@ -23,7 +23,7 @@ inline constexpr FunctionRule kArcsine{"asin", FunctionRule::Saves::input, 4, tr
 inline constexpr FunctionRule kArccosine{"acos", FunctionRule::Saves::input, 5, true};
 inline constexpr FunctionRule kArctangent{"atan", FunctionRule::Saves::input, 2};
 inline constexpr FunctionRule kErrorFunction{"erf", FunctionRule::Saves::input, 4};
-inline constexpr FunctionRule kInverseErrorFunction{"erfinv", FunctionRule::Saves::input, 4};
+inline constexpr FunctionRule kInverseErrorFunction{"erfinv", FunctionRule::Saves::input, 4, true};
 inline constexpr FunctionRule kExpm1{"expm1", FunctionRule::Saves::result, 1, true};
 inline constexpr FunctionRule kLog1p{"log1p", FunctionRule::Saves::input, 1, true};
 inline constexpr FunctionRule kLog2{"log2", FunctionRule::Saves::input, 1, true};

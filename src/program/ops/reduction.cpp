@@ -127,7 +127,8 @@ Tensor softmax_kernel(const char* name, const Tensor& x, DType type, bool logari
     const Tensor result = b.saved(0);
     if (!logarithm) return b.give(0, softmax_gradient(b.tape, b.grad(), result, input_type));
     Tensor gradient = b.tape.empty(result.sizes(), input_type);
-    row_wise(RowWise::Function::log_softmax_backward, rows, columns, {&b.grad(), &result}, {&gradient});
+    const Tensor incoming = contiguous(b.grad().detach());
+    row_wise(RowWise::Function::log_softmax_backward, rows, columns, {&incoming, &result}, {&gradient});
     b.give(0, std::move(gradient));
   });
 }
