@@ -2,6 +2,7 @@
 #pragma once
 
 #include "plimsoll/campaign.hpp"
+#include "plimsoll/engine.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/explain.hpp"

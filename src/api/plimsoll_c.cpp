@@ -102,6 +102,14 @@ std::string answer_report(const Json& request) {
          "\n";
 }
 
+std::string answer_engine(const Json& request) {
+  const Model model = model_of(request);
+  const Cluster cluster = cluster_of(request);
+  const auto options = request.find("options");
+  const EngineSetting setting = engine_setting(options == request.end() ? std::vector<std::pair<std::string, std::string>>{} : options_of(*options));
+  return to_json(plan_engine(model, cluster, setting), model.name, cluster.name);
+}
+
 std::string answer_hardware(const Json& request) {
   return hardware_json(request.contains("name") ? text_of(request, "name", "a device's or a cluster's name") : std::string());
 }
@@ -173,7 +181,7 @@ struct Entry {
   const char* command;
   std::string (*answer)(const Json&);
 };
-constexpr Entry kEntries[] = {{"estimate", answer_estimate}, {"explain", answer_explain}, {"view", answer_view},
+constexpr Entry kEntries[] = {{"estimate", answer_estimate}, {"explain", answer_explain}, {"view", answer_view}, {"engine", answer_engine},
                               {"rescue", answer_rescue},     {"report", answer_report},   {"read", answer_read},
                               {"export", answer_export},     {"models", answer_models},   {"hardware", answer_hardware},
                               {"options", answer_options},   {"choices", answer_choices}, {"graph", answer_graph},

@@ -40,13 +40,6 @@ std::vector<NamedText> files_of(const Json& request) {
   return files;
 }
 
-std::vector<std::pair<std::string, std::string>> options_of(const Json& options) {
-  if (!options.is_object()) fail("must be an object of options", "request#/options");
-  std::vector<std::pair<std::string, std::string>> said;
-  for (const auto& [key, value] : options.items()) said.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
-  return said;
-}
-
 }  // namespace
 
 const Json& member(const Json& request, const char* key, const char* expected) {
@@ -59,6 +52,13 @@ std::string text_of(const Json& request, const char* key, const char* expected) 
   const Json& value = member(request, key, expected);
   if (!value.is_string()) fail(std::string("must be ") + expected, std::string("request#/") + key);
   return no_standard_input(value.get<std::string>(), key);
+}
+
+std::vector<std::pair<std::string, std::string>> options_of(const Json& options) {
+  if (!options.is_object()) fail("must be an object of options", "request#/options");
+  std::vector<std::pair<std::string, std::string>> said;
+  for (const auto& [key, value] : options.items()) said.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+  return said;
 }
 
 namespace {

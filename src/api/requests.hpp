@@ -17,6 +17,9 @@ using Json = nlohmann::json;
 const Json& member(const Json& request, const char* key, const char* expected);
 std::string text_of(const Json& request, const char* key, const char* expected);
 
+/// The members of an object of options, as texts: of a number or a truth value what JSON writes.
+std::vector<std::pair<std::string, std::string>> options_of(const Json& options);
+
 /// "model": a name, a path, a config object, or {"files": …}: the one that files of other programs describe.
 Model model_of(const Json& request);
 

@@ -48,6 +48,7 @@ struct Command {
 };
 
 Command estimate_command();
+Command engine_command();
 Command explain_command();
 Command export_command();
 Command fix_command();
