@@ -9,12 +9,13 @@
 
 namespace plimsoll::engine {
 
-/// Layers of a pipeline stage: equal shares, what is left over on the stages before the last (vllm/distributed/utils.py, get_pp_indices).
+/// Layers of a pipeline stage: equal shares, what is left over on the stages before the last one, in vLLM before 0.8 on the last
+/// (vllm/distributed/utils.py, get_pp_indices).
 struct Stage {
   std::int64_t index = 0, first_layer = 0, layers = 0;
   bool first = true, last = true;
 };
-std::vector<Stage> stages_of(const Model& model, std::int64_t pp);
+std::vector<Stage> stages_of(const Model& model, const EngineSetting& setting);
 
 /// The setting with its defaults, after all that contradicts itself or the model was refused. `notes`: what was taken, in words.
 EngineSetting settled(const Model& model, const Cluster& cluster, EngineSetting setting, std::vector<std::string>& notes);

@@ -142,11 +142,11 @@ EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSet
   plan.total = cluster.accelerator.memory_usable.value;
   plan.budget = Bytes(static_cast<std::int64_t>(static_cast<double>(plan.total.count) * *setting.memory_fraction));
   plan.context = context_of(cluster.accelerator);
-  plan.outside = outside_of(cluster, setting.tp, setting.pp);
+  plan.outside = outside_of(cluster, setting);
   plan.graphs_in_budget = release.counts_graphs();
   const bool all_in_use = release.budget() == Budget::device_in_use;
   std::optional<BlockPool> pool;
-  for (const Stage& stage : stages_of(model, setting.pp)) {
+  for (const Stage& stage : stages_of(model, setting)) {
     Rank rank;
     const program::ServedRank pass = served_by_vllm(model, cluster, setting, stage, release);
     rank.weights = weights_on_rank(model, setting, stage);
@@ -177,12 +177,12 @@ EnginePlan plan_sglang(const Model& model, const Cluster& cluster, const EngineS
   plan.runner = "sglang";
   plan.total = cluster.accelerator.memory_usable.value;
   plan.context = context_of(cluster.accelerator);
-  plan.outside = outside_of(cluster, setting.tp, setting.pp);
+  plan.outside = outside_of(cluster, setting);
   // What is free when the ranks know each other; the fraction of that holds weights and cache (model_runner.py, profile_max_num_token).
   const Bytes free = plan.total - setting.others - plan.context.expected - plan.outside.expected;
   plan.budget = Bytes(static_cast<std::int64_t>(static_cast<double>(free.count) * *setting.memory_fraction));
   std::optional<BlockPool> pool;
-  for (const Stage& stage : stages_of(model, setting.pp)) {
+  for (const Stage& stage : stages_of(model, setting)) {
     Rank rank;
     program::ServedRank pass = served(model, cluster, setting, stage);
     pass.torch = program::TorchRelease(Release(2, 9));

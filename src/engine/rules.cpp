@@ -54,7 +54,7 @@ VllmRelease::VllmRelease(const Release& release, const std::string& runner)
 
 Budget VllmRelease::budget() const {
   if (is_v0()) return release_.since(0, 6, 5) ? Budget::increase : Budget::device_in_use;
-  return since(0, 10) ? Budget::increase : Budget::device_in_use;
+  return since(0, 9, 2) ? Budget::increase : Budget::device_in_use;
 }
 
 program::Sampling VllmRelease::sampling() const {
@@ -107,13 +107,14 @@ WeightFormat weight_format(const std::string& name) {
   return read_format(name, *found);
 }
 
-EngineBand outside_of(const Cluster& cluster, std::int64_t tp, std::int64_t pp) {
+EngineBand outside_of(const Cluster& cluster, const EngineSetting& setting) {
   const JsonDocument document = overheads();
   const JsonValue engines = document.root()["engines"];
-  EngineBand band = read_band(engines["libraries"]);
-  if (tp * pp == 1) return band;
+  const EngineBand band = read_band(engines["libraries"]);
+  if (setting.tp * setting.pp == 1) return band;
   const bool fast = cluster.node.fabric == NodeFabric::nvswitch || cluster.node.fabric == NodeFabric::mesh;
-  return sum(band, read_band(engines[fast ? "communicators_fast" : "communicators_pcie"]));
+  const char* first = setting.engine == RolloutEngine::vllm ? "communicators_fast" : "communicators_before_load";
+  return sum(band, read_band(engines[fast ? first : "communicators_pcie"]));
 }
 
 EngineBand graph_of_layer() {

@@ -61,8 +61,9 @@ struct WeightFormat {
 /// Throws Error: a name that hardware/overheads.json does not have.
 WeightFormat weight_format(const std::string& name);
 
-/// What a process holds beside its allocator that the engine counts as its own: loaded kernels and handles, communicators.
-EngineBand outside_of(const Cluster& cluster, std::int64_t tp, std::int64_t pp);
+/// What a process holds beside its allocator that the engine counts as its own: loaded kernels and handles, communicators. SGLang looks
+/// before these have made all their buffers.
+EngineBand outside_of(const Cluster& cluster, const EngineSetting& setting);
 /// One captured graph, per layer.
 EngineBand graph_of_layer();
 

@@ -106,9 +106,12 @@ void settle_sglang(const Cluster& cluster, EngineSetting& setting, std::vector<s
 DType compute_type(const EngineSetting& setting) { return setting.dtype == "fp16" ? DType::fp16 : DType::bf16; }
 DType cache_type(const EngineSetting& setting) { return setting.cache_dtype == "fp8" ? DType::fp8 : compute_type(setting); }
 
-std::vector<Stage> stages_of(const Model& model, std::int64_t pp) {
+std::vector<Stage> stages_of(const Model& model, const EngineSetting& setting) {
+  const std::int64_t pp = setting.pp, left = model.layers % pp;
+  const bool on_last = setting.engine == RolloutEngine::vllm && setting.release && !setting.release->since(0, 8);
   std::vector<std::int64_t> shares(static_cast<std::size_t>(pp), model.layers / pp);
-  for (std::int64_t left = 0; left < model.layers % pp; ++left) ++shares[static_cast<std::size_t>(std::max<std::int64_t>(0, pp - 2 - left))];
+  if (on_last) shares.back() += left;
+  for (std::int64_t i = 0; i < left && !on_last; ++i) ++shares[static_cast<std::size_t>(pp - 2 - i)];
   std::vector<Stage> stages;
   std::int64_t begin = 0;
   for (std::int64_t i = 0; i < pp; ++i) {

@@ -46,11 +46,19 @@ double block_bytes(const Block& block, const EngineSetting& setting, const Weigh
   return bytes;
 }
 
-/// W_UK and W_UV beside kv_b_proj, from which they are taken once (v1/attention/backends/mla/common.py, process_weights_after_loading).
-std::int64_t absorbed_bytes(const Block& block, const EngineSetting& setting) {
+/// Whether the release multiplies latent attention's up-projections into those before and behind them (VLLM_MLA_PERFORM_MATRIX_ABSORPTION).
+bool absorbs_whole(const EngineSetting& setting) { return setting.engine == RolloutEngine::vllm && !setting.release->since(0, 8); }
+
+/// W_UK and W_UV beside kv_b_proj, from which they are taken once (v1/attention/backends/mla/common.py, process_weights_after_loading); before
+/// 0.8 W_Q_UK and W_UV_O beside the query's and the output's projection, in the weights' own width, and W_QR.
+std::int64_t absorbed_bytes(const Block& block, const EngineSetting& setting, const WeightFormat& format) {
   if (!block.attention || !block.attention->mla) return 0;
   const MlaSpec& mla = *block.attention->mla;
-  return block.attention->heads / setting.tp * mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim) * size_of(compute_type(setting));
+  const std::int64_t heads = block.attention->heads / setting.tp, width = size_of(compute_type(setting));
+  if (!absorbs_whole(setting)) return heads * mla.kv_lora_rank * (mla.qk_nope_head_dim + mla.v_head_dim) * width;
+  const std::int64_t hidden = block.attention->hidden, query = mla.q_lora_rank > 0 ? mla.q_lora_rank : hidden;
+  return static_cast<std::int64_t>(static_cast<double>(heads * mla.kv_lora_rank * (query + hidden)) * format.bits / 8) +
+         heads * query * mla.qk_rope_head_dim * width;
 }
 
 /// Cosines and sines of every position, one table for all layers (rotary_embedding.py, cos_sin_cache).
@@ -85,7 +93,7 @@ Bytes weights_on_rank(const Model& model, const EngineSetting& setting, const St
     const std::int64_t repeats = repeats_on(block, begin, stage);
     if (is_layer(block)) begin += block.repeat;
     if (repeats == 0) continue;
-    bytes += static_cast<double>(repeats) * (block_bytes(block, setting, format, !stage.first) + static_cast<double>(absorbed_bytes(block, setting)));
+    bytes += static_cast<double>(repeats) * (block_bytes(block, setting, format, !stage.first) + static_cast<double>(absorbed_bytes(block, setting, format)));
   }
   return Bytes(static_cast<std::int64_t>(bytes));
 }
