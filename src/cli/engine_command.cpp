@@ -37,7 +37,8 @@ std::string written(const EnginePlan& plan, const std::string& format, const std
 
 int run_engine(const Arguments& arguments) {
   const std::string format = arguments.has("--json") ? "json" : arguments.has("--format") ? arguments["--format"] : "text";
-  if (std::find(kFormats.begin(), kFormats.end(), format) == kFormats.end()) fail("there is no format '" + format + "'", "--format", suggest(format, kFormats));
+  if (std::find(kFormats.begin(), kFormats.end(), format) == kFormats.end())
+    fail("there is no format '" + format + "'", "--format", suggest(format, kFormats));
   const Model model = load_model(arguments["MODEL"]);
   const Cluster cluster = parse_cluster(arguments["--on"]);
   const EnginePlan plan = plan_engine(model, cluster, setting_of(arguments));
@@ -48,14 +49,15 @@ int run_engine(const Arguments& arguments) {
 }  // namespace
 
 Command engine_command() {
-  Command command{"engine",
-                  "a rollout engine on its devices: weights, profile, and the cache that is left",
-                  "  plimsoll engine qwen2.5-7b --on 1xh100-sxm --engine vllm@0.11 --max-model-len 8192\n"
-                  "  plimsoll engine qwen3-235b-a22b --on 4xh100-sxm --engine sglang --tp 4 --weights fp8-block --mem-fraction-static 0.93\n"
-                  "  plimsoll engine llama-3.1-8b --on 1xa100-80gb-sxm --gpu-memory-utilization 0.3 --held-by-others '40 GiB' --enable-sleep-mode",
-                  {},
-                  run_engine,
-                  {}};
+  Command command{
+      "engine",
+      "a rollout engine on its devices: weights, profile, and the cache that is left",
+      "  plimsoll engine qwen2.5-7b --on 1xh100-sxm --engine vllm@0.11 --max-model-len 8192\n"
+      "  plimsoll engine qwen3-235b-a22b --on 4xh100-sxm --engine sglang --tp 4 --weights fp8-block --mem-fraction-static 0.93\n"
+      "  plimsoll engine llama-3.1-8b --on 1xa100-80gb-sxm --gpu-memory-utilization 0.3 --held-by-others '40 GiB' --enable-sleep-mode",
+      {},
+      run_engine,
+      {}};
   command.options = {{Option::positional, "MODEL", "a shipped model, a config.json, or a folder that holds one", true, {}},
                      {Option::value, "--on", "cluster: 4xh100-sxm, 2x8xh200", true, {}}};
   for (const EngineOption& option : engine_options())

@@ -25,7 +25,8 @@ std::vector<CacheGroup> cache_groups(const Model& model, const EngineSetting& se
     if (!is_layer(block)) continue;
     const std::int64_t from = std::max(begin, stage.first_layer), to = std::min(begin + block.repeat, stage.first_layer + stage.layers);
     begin += block.repeat;
-    if (block.mamba) refuse("the cache of recurrent layers (" + block.name + ") is not modelled: their states are no pages of keys", block.name);
+    if (block.mamba)
+      refuse("the cache of recurrent layers (" + block.name + ") is not modelled: their states are no pages of keys", block.name);
     if (to <= from || !block.attention) continue;
     const CacheGroup kept = kept_by(*block.attention, setting);
     const auto same = std::find_if(groups.begin(), groups.end(), [&](const CacheGroup& group) {
@@ -39,9 +40,13 @@ std::vector<CacheGroup> cache_groups(const Model& model, const EngineSetting& se
 }
 
 BlockPool::BlockPool(std::vector<CacheGroup> groups, const EngineSetting& setting, bool hybrid)
-    : groups_(std::move(groups)), block_size_(*setting.block_size), batched_tokens_(*setting.max_num_batched_tokens), page_(groups_.front().page) {
+    : groups_(std::move(groups)),
+      block_size_(*setting.block_size),
+      batched_tokens_(*setting.max_num_batched_tokens),
+      page_(groups_.front().page) {
   for (const CacheGroup& group : groups_)
-    if (group.page != page_) refuse("layers whose pages differ in size share no pool of blocks here", group.kind, "models whose layers keep equally wide keys");
+    if (group.page != page_)
+      refuse("layers whose pages differ in size share no pool of blocks here", group.kind, "models whose layers keep equally wide keys");
   if (!hybrid) {
     CacheGroup all = groups_.front();
     if (groups_.size() > 1) all = {0, 0, "full", page_};

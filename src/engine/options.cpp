@@ -12,6 +12,7 @@ namespace {
 
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 constexpr std::int64_t kMostRanks = 1024;
+constexpr std::int64_t kMostCompletions = 1'000'000;
 
 std::int64_t integer(const std::string& key, const std::string& value, std::int64_t most) {
   std::int64_t number = 0;
@@ -36,7 +37,8 @@ bool yes(const std::string& key, const std::string& value) {
 
 Release release_of(const std::string& name, const std::string& text) {
   const std::optional<Release> release = Release::parse(text);
-  if (!release || release->is_dated()) fail("'" + text + "' is no release of " + name, "engine", "for example " + name + (name == "vllm" ? "@0.11" : "@0.5.6"));
+  if (!release || release->is_dated())
+    fail("'" + text + "' is no release of " + name, "engine", "for example " + name + (name == "vllm" ? "@0.11" : "@0.5.6"));
   return *release;
 }
 
@@ -49,6 +51,18 @@ void set_engine(EngineSetting& setting, const std::string&, const std::string& v
   if (name_end == std::string::npos) return;
   const std::size_t begin = value.find_first_not_of("@=", name_end);
   setting.release = release_of(name, begin == std::string::npos ? std::string() : value.substr(begin));
+}
+
+/// "256,512,2048".
+void set_lengths(EngineSetting& setting, const std::string& key, const std::string& value) {
+  constexpr std::size_t kMostLengths = 1000;
+  setting.rollout.lengths.clear();
+  for (std::size_t begin = 0; begin <= value.size();) {
+    const std::size_t end = std::min(value.find(',', begin), value.size());
+    setting.rollout.lengths.push_back(integer(key, value.substr(begin, end - begin), kMostTokens));
+    if (setting.rollout.lengths.size() > kMostLengths) fail("there are too many lengths", key, "1,000 at most");
+    begin = end + 1;
+  }
 }
 
 struct Row {
@@ -67,20 +81,33 @@ const std::vector<Row>& rows() {
       {{"pp", "Model and ranks", "pipeline stages"}, [](Setting& s, Text k, Text v) { s.pp = integer(k, v, kMostRanks); }},
       {{"dtype", "Model and ranks", "bf16 or fp16"}, [](Setting& s, Text, Text v) { s.dtype = v; }},
       {{"weights", "Model and ranks", "auto, fp8, fp8-block, int8, int4, nf4, mxfp4"}, [](Setting& s, Text, Text v) { s.weights = v; }},
-      {{"gpu_memory_utilization", "Memory", "vLLM: share of the whole device"}, [](Setting& s, Text k, Text v) { s.memory_fraction = share(k, v); }},
+      {{"gpu_memory_utilization", "Memory", "vLLM: share of the whole device"},
+       [](Setting& s, Text k, Text v) { s.memory_fraction = share(k, v); }},
       {{"mem_fraction_static", "Memory", "SGLang: share of what is free, for weights and cache"},
        [](Setting& s, Text k, Text v) { s.memory_fraction = share(k, v); }},
-      {{"kv_cache_memory", "Memory", "vLLM: the cache's bytes, in the place of the share"}, [](Setting& s, Text, Text v) { s.cache_bytes = parse_bytes(v); }},
+      {{"kv_cache_memory", "Memory", "vLLM: the cache's bytes, in the place of the share"},
+       [](Setting& s, Text, Text v) { s.cache_bytes = parse_bytes(v); }},
       {{"kv_cache_dtype", "Memory", "auto or fp8"}, [](Setting& s, Text, Text v) { s.cache_dtype = v; }},
       {{"block_size", "Memory", "tokens of a block"}, [](Setting& s, Text k, Text v) { s.block_size = integer(k, v, kMostTokens); }},
-      {{"held_by_others", "Memory", "of the device, by a trainer beside the engine: '40 GiB'"}, [](Setting& s, Text, Text v) { s.others = parse_bytes(v); }},
-      {{"enable_sleep_mode", "Memory", "weights and cache can be given back", true}, [](Setting& s, Text k, Text v) { s.sleep_mode = yes(k, v); }},
-      {{"max_model_len", "Batches", "tokens of the longest request"}, [](Setting& s, Text k, Text v) { s.max_model_len = integer(k, v, kMostTokens); }},
+      {{"held_by_others", "Memory", "of the device, by a trainer beside the engine: '40 GiB'"},
+       [](Setting& s, Text, Text v) { s.others = parse_bytes(v); }},
+      {{"enable_sleep_mode", "Memory", "weights and cache can be given back", true},
+       [](Setting& s, Text k, Text v) { s.sleep_mode = yes(k, v); }},
+      {{"max_model_len", "Batches", "tokens of the longest request"},
+       [](Setting& s, Text k, Text v) { s.max_model_len = integer(k, v, kMostTokens); }},
       {{"max_num_batched_tokens", "Batches", "tokens of a step; SGLang: chunked_prefill_size"},
        [](Setting& s, Text k, Text v) { s.max_num_batched_tokens = integer(k, v, kMostTokens); }},
       {{"max_num_seqs", "Batches", "requests at once"}, [](Setting& s, Text k, Text v) { s.max_num_seqs = integer(k, v, kMostTokens); }},
+      {{"completions", "Rollout", "to generate on all engines of the cluster: how long it takes"},
+       [](Setting& s, Text k, Text v) { s.rollout.completions = integer(k, v, kMostCompletions); }},
+      {{"prompt_tokens", "Rollout", "of each prompt (512)"},
+       [](Setting& s, Text k, Text v) { s.rollout.prompt_tokens = integer(k, v, kMostTokens); }},
+      {{"group", "Rollout", "completions of one prompt (1)"},
+       [](Setting& s, Text k, Text v) { s.rollout.group = integer(k, v, kMostCompletions); }},
+      {{"lengths", "Rollout", "of completions, each of an equal share: 256,512,2048"}, set_lengths},
       {{"enforce_eager", "Batches", "no graphs, no compilation", true}, [](Setting& s, Text k, Text v) { s.enforce_eager = yes(k, v); }},
-      {{"offline", "Batches", "the class LLM, whose steps have more tokens than the server's", true}, [](Setting& s, Text k, Text v) { s.offline = yes(k, v); }},
+      {{"offline", "Batches", "the class LLM, whose steps have more tokens than the server's", true},
+       [](Setting& s, Text k, Text v) { s.offline = yes(k, v); }},
   };
   return kRows;
 }
@@ -110,7 +137,8 @@ EngineSetting engine_setting(const std::vector<std::pair<std::string, std::strin
   EngineSetting setting;
   for (const auto& [key, value] : said) row_of(key).set(setting, key, value);
   const bool vllm = setting.engine == RolloutEngine::vllm;
-  const std::string own = vllm ? "gpu_memory_utilization" : "mem_fraction_static", other = vllm ? "mem_fraction_static" : "gpu_memory_utilization";
+  const std::string own = vllm ? "gpu_memory_utilization" : "mem_fraction_static",
+                    other = vllm ? "mem_fraction_static" : "gpu_memory_utilization";
   for (const auto& [key, value] : said)
     if (key == other) fail(std::string(name_of(setting.engine)) + " has no such setting", key, "its share is " + own);
   return setting;

@@ -23,8 +23,8 @@ EngineSetting settled(const Model& model, const Cluster& cluster, EngineSetting 
 DType compute_type(const EngineSetting& setting);
 DType cache_type(const EngineSetting& setting);
 
-/// Parameters and buffers that the engine's own classes put on a rank: the vocabulary padded to 64 rows, keys and values of fewer heads than
-/// ranks copied, the rotation's table, an absorbed copy of latent attention's up-projections.
+/// Parameters and buffers that the engine's own classes put on a rank: the vocabulary padded to 64 rows, keys and values of fewer heads
+/// than ranks copied, the rotation's table, an absorbed copy of latent attention's up-projections.
 Bytes weights_on_rank(const Model& model, const EngineSetting& setting, const Stage& stage);
 
 /// The attention layers of a stage by what they keep. Throws Error (refused): layers that keep no pages of keys.
@@ -58,6 +58,10 @@ struct Profile {
   std::string label;
 };
 Profile profile_of(const program::ServedRank& rank);
+
+/// Fills in the times of steps and of the rollout that was asked for: device time, by the laws of the cost room. Weights that products do
+/// not read as they lie are not priced, nor what the host does between steps.
+void price_steps(EnginePlan& plan, const Model& model, const Cluster& cluster, const program::ServedRank& pass, const BlockPool& pool);
 
 /// vLLM's and SGLang's budgets over those parts.
 EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSetting& setting);

@@ -11,7 +11,6 @@ namespace {
 
 constexpr std::int64_t kShortestFit = 1024;
 constexpr std::size_t kMostFits = 12;
-constexpr std::int64_t kSglangGraphs = 36;  ///< batches up to 256: 1, 2, 4, 8, then eights (server_args.py, _generate_cuda_graph_batch_sizes)
 
 std::string gib(Bytes bytes) { return fmt::format("{:.2f} GiB", bytes.gib()); }
 
@@ -21,6 +20,13 @@ EngineBand shifted(const EngineBand& band, Bytes by) { return {band.low + by, ba
 EngineBand context_of(const Accelerator& device) {
   const Bytes context = device.overheads.context.value;
   return {context, context, context};
+}
+
+/// Batches of SGLang's graphs: 1, 2, 4, then eights up to 256 (server_args.py, _generate_cuda_graph_batch_sizes).
+std::vector<std::int64_t> sglang_batches() {
+  std::vector<std::int64_t> batches{1, 2, 4};
+  for (std::int64_t batch = 8; batch <= 256; batch += 8) batches.push_back(batch);
+  return batches;
 }
 
 /// A rank of the stage in that setting, before what a release decides.
@@ -51,13 +57,12 @@ program::ServedRank served_by_vllm(const Model& model, const Cluster& cluster, c
 }
 
 /// Graphs of the stage: the largest batch's tensors, which all graphs share, and what each captured graph takes of each layer.
-EngineBand graphs_of(const program::ServedRank& rank, const EngineSetting& setting, const VllmRelease& release) {
-  if (setting.enforce_eager) return {};
-  const std::vector<std::int64_t> sizes = release.captured(*setting.max_num_seqs, *setting.max_num_batched_tokens);
+EngineBand graphs_of(const program::ServedRank& rank, const std::vector<std::int64_t>& captured, const VllmRelease& release) {
+  if (captured.empty()) return {};
   program::ServedRank largest = rank;
-  largest.tokens = sizes.front();
+  largest.tokens = captured.front();
   largest.sequences = 0;
-  const std::int64_t graphs = static_cast<std::int64_t>(sizes.size()) * (release.captures_twice() ? 2 : 1);
+  const std::int64_t graphs = static_cast<std::int64_t>(captured.size()) * (release.captures_twice() ? 2 : 1);
   return shifted(scaled(graph_of_layer(), graphs * rank.layers), profile_of(largest).peak);
 }
 
@@ -119,7 +124,7 @@ std::vector<SleepLevel> sleep_of(const EnginePlan& plan, Bytes stays) {
 Profile profile_of(const program::ServedRank& rank) {
   PlayMemoryOptions options;
   options.steps = 1;
-  const MemoryTrace trace = play_memory(program::lower_profile_pass(rank), options);
+  const MemoryTrace trace = play_memory(program::lower_engine_pass(rank), options);
   return {trace.peak_allocated, trace.peak_label};
 }
 
@@ -144,6 +149,7 @@ EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSet
   plan.context = context_of(cluster.accelerator);
   plan.outside = outside_of(cluster, setting);
   plan.graphs_in_budget = release.counts_graphs();
+  if (!setting.enforce_eager) plan.captured = release.captured(*setting.max_num_seqs, *setting.max_num_batched_tokens);
   const bool all_in_use = release.budget() == Budget::device_in_use;
   std::optional<BlockPool> pool;
   for (const Stage& stage : stages_of(model, setting)) {
@@ -151,7 +157,7 @@ EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSet
     const program::ServedRank pass = served_by_vllm(model, cluster, setting, stage, release);
     rank.weights = weights_on_rank(model, setting, stage);
     rank.profile = profile_of(pass);
-    rank.graphs = graphs_of(pass, setting, release);
+    rank.graphs = graphs_of(pass, plan.captured, release);
     rank.cache = plan.budget - rank.weights - rank.profile.peak - plan.outside.expected;
     if (all_in_use) rank.cache -= plan.context.expected + setting.others;
     if (plan.graphs_in_budget) rank.cache -= rank.graphs.expected;
@@ -167,6 +173,7 @@ EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSet
   plan.tokens = pool->tokens(plan.blocks);
   judge(plan, *pool, plan.total - plan.context.expected - setting.others, !all_in_use && !release.is_v0());
   finish(plan, *pool);
+  price_steps(plan, model, cluster, served_by_vllm(model, cluster, setting, stages_of(model, setting).front(), release), *pool);
   return plan;
 }
 
@@ -193,7 +200,8 @@ EnginePlan plan_sglang(const Model& model, const Cluster& cluster, const EngineS
     rank.cache = plan.budget - rank.weights;
     rank.groups = cache_groups(model, setting, stage);
     if (rank.groups.size() > 1)
-      refuse("how SGLang shares its tokens between layers with and without a window is not modelled", model.name, "a model whose layers are alike");
+      refuse("how SGLang shares its tokens between layers with and without a window is not modelled", model.name,
+             "a model whose layers are alike");
     const BlockPool own(rank.groups, setting, false);
     const std::int64_t blocks = own.blocks(rank.cache);
     if (pool && blocks >= plan.blocks) continue;
@@ -203,11 +211,18 @@ EnginePlan plan_sglang(const Model& model, const Cluster& cluster, const EngineS
   }
   plan.tokens = pool->tokens(plan.blocks);
   if (!setting.max_num_seqs) setting.max_num_seqs = std::clamp<std::int64_t>(plan.tokens * 512 / *setting.max_model_len, 2048, 4096);
-  if (!setting.enforce_eager) plan.graphs = shifted(scaled(graph_of_layer(), kSglangGraphs * model.layers / setting.pp), Bytes(0));
+  if (!setting.enforce_eager) {
+    plan.captured = sglang_batches();
+    plan.graphs = scaled(graph_of_layer(), static_cast<std::int64_t>(plan.captured.size()) * model.layers / setting.pp);
+  }
   judge(plan, *pool, free, false);
   if (plan.cache.count <= 0 && free > Bytes(0))
-    plan.refused += fmt::format("; the smallest fraction that holds the weights is {:.4f}", static_cast<double>(plan.weights.count) / static_cast<double>(free.count));
+    plan.refused += fmt::format("; the smallest fraction that holds the weights is {:.4f}",
+                                static_cast<double>(plan.weights.count) / static_cast<double>(free.count));
   finish(plan, *pool);
+  program::ServedRank pass = served(model, cluster, setting, stages_of(model, setting).front());
+  pass.torch = program::TorchRelease(Release(2, 9));
+  price_steps(plan, model, cluster, pass, *pool);
   return plan;
 }
 

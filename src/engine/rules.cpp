@@ -37,9 +37,7 @@ WeightFormat read_format(const std::string& name, const JsonValue& object) {
 }
 
 /// 70 GiB and more, but for the A100 (arg_utils.py).
-bool is_large(const Accelerator& device) {
-  return device.memory_usable.value >= 70_GiB && device.name.find("a100") == std::string::npos;
-}
+bool is_large(const Accelerator& device) { return device.memory_usable.value >= 70_GiB && device.name.find("a100") == std::string::npos; }
 
 }  // namespace
 
@@ -69,7 +67,8 @@ program::TorchRelease VllmRelease::torch() const {
     int minor;      ///< of vLLM 0.x
     Release torch;  ///< requirements/cuda.txt
   };
-  static const std::vector<Pair> kTorch{{31, Release(2, 13)}, {22, Release(2, 11)}, {11, Release(2, 8)}, {9, Release(2, 7)}, {8, Release(2, 6)}};
+  static const std::vector<Pair> kTorch{
+      {31, Release(2, 13)}, {22, Release(2, 11)}, {11, Release(2, 8)}, {9, Release(2, 7)}, {8, Release(2, 6)}};
   for (const Pair& pair : kTorch)
     if (since(0, pair.minor)) return program::TorchRelease(pair.torch);
   return program::TorchRelease(Release(2, 5));
@@ -90,7 +89,8 @@ std::int64_t VllmRelease::default_sequences(const Accelerator& device) const {
 
 std::vector<std::int64_t> VllmRelease::captured(std::int64_t max_num_seqs, std::int64_t max_num_batched_tokens) const {
   const bool fine = is_v0() || !since(0, 12);  // eights up to the end; later sixteens from 256 on
-  const std::int64_t most = std::min({is_v0() ? std::min<std::int64_t>(max_num_seqs, 256) : std::min<std::int64_t>(2 * max_num_seqs, 512), max_num_batched_tokens});
+  const std::int64_t most = std::min(
+      {is_v0() ? std::min<std::int64_t>(max_num_seqs, 256) : std::min<std::int64_t>(2 * max_num_seqs, 512), max_num_batched_tokens});
   std::vector<std::int64_t> sizes;
   for (const std::int64_t size : {1, 2, 4})
     if (size <= most) sizes.push_back(size);

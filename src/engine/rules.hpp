@@ -54,8 +54,8 @@ class VllmRelease {
 struct WeightFormat {
   std::string name;
   double bits = 16;
-  bool experts_only = false;     ///< linears beside the experts stay in dtype
-  bool quantizes_inputs = false; ///< products read 8-bit inputs, cast for each
+  bool experts_only = false;                            ///< linears beside the experts stay in dtype
+  bool quantizes_inputs = false;                        ///< products read 8-bit inputs, cast for each
   std::int64_t width_multiple = 1, inner_multiple = 1;  ///< to which an expert's dimensions on a rank are padded
 };
 /// Throws Error: a name that hardware/overheads.json does not have.

@@ -14,7 +14,8 @@ constexpr const char* kNewestSglang = "0.5.6";
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 24;
 
 void check_model(const Model& model) {
-  if (model.task != Model::Task::causal_lm) refuse(model.name + " generates no text: an engine's cache is for causal language models", model.name);
+  if (model.task != Model::Task::causal_lm)
+    refuse(model.name + " generates no text: an engine's cache is for causal language models", model.name);
   for (const Block& block : model.blocks)
     if (block.cross_attention) refuse("the cache of layers that attend to an encoder (" + block.name + ") is not modelled", block.name);
 }
@@ -25,7 +26,8 @@ void check_ranks(const Model& model, const Cluster& cluster, const EngineSetting
     fail(fmt::format("{} ranks do not stand on the {} devices of {}", setting.tp * setting.pp, cluster.gpus(), cluster.name), "--tp, --pp");
   if (model.heads % setting.tp != 0)
     fail(fmt::format("{} attention heads are not divisible by {} ranks", model.heads, setting.tp), "--tp", "a divisor of the heads");
-  if (64 % setting.tp != 0) fail(fmt::format("a vocabulary padded to 64 rows is not divisible by {} ranks", setting.tp), "--tp", "1, 2, 4, 8, 16, 32 or 64");
+  if (64 % setting.tp != 0)
+    fail(fmt::format("a vocabulary padded to 64 rows is not divisible by {} ranks", setting.tp), "--tp", "1, 2, 4, 8, 16, 32 or 64");
   if (setting.pp > model.layers) fail(fmt::format("{} stages share {} layers", setting.pp, model.layers), "--pp");
 }
 
@@ -34,7 +36,8 @@ void check_name(const char* flag, const std::string& name, const std::vector<std
 }
 
 void check_count(const char* flag, std::optional<std::int64_t> count) {
-  if (count && (*count < 1 || *count > kMostTokens)) fail(fmt::format("{} is out of range", *count), flag, fmt::format("1 to {}", kMostTokens));
+  if (count && (*count < 1 || *count > kMostTokens))
+    fail(fmt::format("{} is out of range", *count), flag, fmt::format("1 to {}", kMostTokens));
 }
 
 void check_values(const EngineSetting& setting) {
@@ -48,14 +51,16 @@ void check_values(const EngineSetting& setting) {
   check_count("--max-num-seqs", setting.max_num_seqs);
   check_count("--block-size", setting.block_size);
   if (setting.cache_bytes && setting.cache_bytes->count <= 0) fail("a cache has some bytes", "--kv-cache-memory");
-  if (setting.cache_bytes && setting.engine == RolloutEngine::sglang) fail("SGLang has no such setting", "--kv-cache-memory", "--mem-fraction-static");
+  if (setting.cache_bytes && setting.engine == RolloutEngine::sglang)
+    fail("SGLang has no such setting", "--kv-cache-memory", "--mem-fraction-static");
   if (setting.runner && setting.engine == RolloutEngine::sglang) fail("SGLang has one runner", "--runner");
 }
 
 void settle_length(const Model& model, EngineSetting& setting) {
   if (setting.max_model_len) {
     if (model.max_positions > 0 && *setting.max_model_len > model.max_positions)
-      fail(fmt::format("{} tokens are more than the {} positions of {}", *setting.max_model_len, model.max_positions, model.name), "--max-model-len");
+      fail(fmt::format("{} tokens are more than the {} positions of {}", *setting.max_model_len, model.max_positions, model.name),
+           "--max-model-len");
     return;
   }
   if (model.max_positions <= 0) fail("missing: " + model.name + " does not say how long its sequences are", "--max-model-len");
@@ -73,11 +78,14 @@ void settle_vllm(const Cluster& cluster, EngineSetting& setting, std::vector<std
   if (!setting.memory_fraction) setting.memory_fraction = release.utilization();
   const bool said = setting.max_num_batched_tokens.has_value();
   if (!said) setting.max_num_batched_tokens = release.default_tokens(cluster.accelerator, *setting.max_model_len, setting.offline);
-  if (!setting.max_num_seqs) setting.max_num_seqs = std::min(release.default_sequences(cluster.accelerator), *setting.max_num_batched_tokens);
+  if (!setting.max_num_seqs)
+    setting.max_num_seqs = std::min(release.default_sequences(cluster.accelerator), *setting.max_num_batched_tokens);
   if (*setting.max_num_batched_tokens < *setting.max_num_seqs)
-    fail(fmt::format("a step of {} tokens is smaller than {} sequences", *setting.max_num_batched_tokens, *setting.max_num_seqs), "--max-num-batched-tokens");
+    fail(fmt::format("a step of {} tokens is smaller than {} sequences", *setting.max_num_batched_tokens, *setting.max_num_seqs),
+         "--max-num-batched-tokens");
   if (said && !release.cuts_prompts(*setting.max_model_len) && *setting.max_num_batched_tokens < *setting.max_model_len)
-    fail(fmt::format("a prompt of {} tokens fits no step of {}, and this release cuts none", *setting.max_model_len, *setting.max_num_batched_tokens),
+    fail(fmt::format("a prompt of {} tokens fits no step of {}, and this release cuts none", *setting.max_model_len,
+                     *setting.max_num_batched_tokens),
          "--max-num-batched-tokens");
 }
 
@@ -92,9 +100,17 @@ void settle_sglang(const Cluster& cluster, EngineSetting& setting, std::vector<s
   const bool small = mib < 35 * 1024, large = mib >= 160 * 1024;
   if (!setting.max_num_batched_tokens) setting.max_num_batched_tokens = small ? 2048 : mib < 60 * 1024 ? 4096 : large ? 16384 : 8192;
   if (setting.memory_fraction) return;
-  if (!setting.release->since(0, 5)) refuse("the default of SGLang " + setting.release->text() + " was not read", "--mem-fraction-static", "say it");
-  const double graphs = setting.tp < 4 ? (mib < 20 * 1024 ? 8 : small ? 24 : mib < 60 * 1024 ? 32 : large ? 512 : 256)
-                                       : (mib < 20 * 1024 ? 8 : small ? 80 : mib < 60 * 1024 ? 160 : 512);
+  if (!setting.release->since(0, 5))
+    refuse("the default of SGLang " + setting.release->text() + " was not read", "--mem-fraction-static", "say it");
+  const double graphs = setting.tp < 4 ? (mib < 20 * 1024   ? 8
+                                          : small           ? 24
+                                          : mib < 60 * 1024 ? 32
+                                          : large           ? 512
+                                                            : 256)
+                                       : (mib < 20 * 1024   ? 8
+                                          : small           ? 80
+                                          : mib < 60 * 1024 ? 160
+                                                            : 512);
   double reserved = 512 + 1.5 * static_cast<double>(std::max<std::int64_t>(*setting.max_num_batched_tokens, 2048)) + 2 * graphs +
                     static_cast<double>(setting.tp * setting.pp) / 8 * 1024;
   if (mib > 60 * 1024) reserved = std::max(reserved, 10.0 * 1024);

@@ -28,7 +28,8 @@ ShardSpec shards(const EngineSetting& setting) {
 double padding_of(const Block& block, const ParameterTensor& tensor, const EngineSetting& setting, const WeightFormat& format) {
   if (!tensor.expert || !block.moe) return 1;
   const std::int64_t width = block.moe->width(), inner = std::max<std::int64_t>(1, block.moe->expert_intermediate / setting.tp);
-  return static_cast<double>(round_up(width, format.width_multiple) * round_up(inner, format.inner_multiple)) / static_cast<double>(width * inner);
+  return static_cast<double>(round_up(width, format.width_multiple) * round_up(inner, format.inner_multiple)) /
+         static_cast<double>(width * inner);
 }
 
 /// Bytes of one repeat of the block; tensors tied to one that this rank has as well are that one.
@@ -39,7 +40,8 @@ double block_bytes(const Block& block, const EngineSetting& setting, const Weigh
     for (const ParameterTensor& tensor : op.parameters) {
       if (!tensor.tied_to.empty() && !with_tied) continue;
       const bool frozen = is_layer(block) && is_quantized(op, tensor, format);
-      const double width = frozen ? format.bits / 8 * padding_of(block, tensor, setting, format) : static_cast<double>(size_of(tensor.type.value_or(compute_type(setting))));
+      const double width = frozen ? format.bits / 8 * padding_of(block, tensor, setting, format)
+                                  : static_cast<double>(size_of(tensor.type.value_or(compute_type(setting))));
       bytes += width * static_cast<double>(shard_elements(tensor, spec));
     }
   }
@@ -49,8 +51,8 @@ double block_bytes(const Block& block, const EngineSetting& setting, const Weigh
 /// Whether the release multiplies latent attention's up-projections into those before and behind them (VLLM_MLA_PERFORM_MATRIX_ABSORPTION).
 bool absorbs_whole(const EngineSetting& setting) { return setting.engine == RolloutEngine::vllm && !setting.release->since(0, 8); }
 
-/// W_UK and W_UV beside kv_b_proj, from which they are taken once (v1/attention/backends/mla/common.py, process_weights_after_loading); before
-/// 0.8 W_Q_UK and W_UV_O beside the query's and the output's projection, in the weights' own width, and W_QR.
+/// W_UK and W_UV beside kv_b_proj, from which they are taken once (v1/attention/backends/mla/common.py, process_weights_after_loading);
+/// before 0.8 W_Q_UK and W_UV_O beside the query's and the output's projection, in the weights' own width, and W_QR.
 std::int64_t absorbed_bytes(const Block& block, const EngineSetting& setting, const WeightFormat& format) {
   if (!block.attention || !block.attention->mla) return 0;
   const MlaSpec& mla = *block.attention->mla;
@@ -85,15 +87,17 @@ std::int64_t repeats_on(const Block& block, std::int64_t begin, const Stage& sta
 }  // namespace
 
 Bytes weights_on_rank(const Model& model, const EngineSetting& setting, const Stage& stage) {
-  const WeightFormat format = setting.weights == "auto" ? WeightFormat{"auto", 8.0 * static_cast<double>(size_of(compute_type(setting))), false, false}
-                                                        : weight_format(setting.weights);
+  const WeightFormat format = setting.weights == "auto"
+                                  ? WeightFormat{"auto", 8.0 * static_cast<double>(size_of(compute_type(setting))), false, false}
+                                  : weight_format(setting.weights);
   double bytes = static_cast<double>(rotation_bytes(model, setting));
   std::int64_t begin = 0;
   for (const Block& block : model.blocks) {
     const std::int64_t repeats = repeats_on(block, begin, stage);
     if (is_layer(block)) begin += block.repeat;
     if (repeats == 0) continue;
-    bytes += static_cast<double>(repeats) * (block_bytes(block, setting, format, !stage.first) + static_cast<double>(absorbed_bytes(block, setting, format)));
+    bytes += static_cast<double>(repeats) *
+             (block_bytes(block, setting, format, !stage.first) + static_cast<double>(absorbed_bytes(block, setting, format)));
   }
   return Bytes(static_cast<std::int64_t>(bytes));
 }

@@ -30,14 +30,16 @@ Bytes cache_of(const EnginePlan& plan) { return plan.cache > Bytes(0) ? plan.cac
 std::vector<Part> parts_of(const EnginePlan& plan) {
   const bool profiled = plan.setting.engine == RolloutEngine::vllm;
   std::vector<Part> parts{
-      {"cache", "cache_bytes", cache_of(plan), fmt::format("{} blocks of {} tokens", with_thousands(plan.blocks), *plan.setting.block_size)},
+      {"cache", "cache_bytes", cache_of(plan),
+       fmt::format("{} blocks of {} tokens", with_thousands(plan.blocks), *plan.setting.block_size)},
       {"weights", "weights_bytes", plan.weights, plan.setting.weights == "auto" ? plan.setting.dtype : plan.setting.weights},
       {"activation peak", "activation_peak_bytes", plan.activation_peak,
        fmt::format("at {}, {}", plan.peak_label, profiled ? "of the profile pass" : "of a full step, beside the fraction")},
       {"outside", "outside_bytes", plan.outside.expected, band_of(plan.outside)},
       {"graphs", "graphs_bytes", plan.graphs.expected,
-       plan.setting.enforce_eager ? "none"
-                                  : fmt::format("{}, {}", band_of(plan.graphs), plan.graphs_in_budget ? "taken off the cache" : "on top of the budget")},
+       plan.setting.enforce_eager
+           ? "none"
+           : fmt::format("{}, {}", band_of(plan.graphs), plan.graphs_in_budget ? "taken off the cache" : "on top of the budget")},
       {"context", "context_bytes", plan.context.expected, ""}};
   if (plan.setting.others > Bytes(0)) parts.push_back({"others", "others_bytes", plan.setting.others, "held when the engine starts"});
   return parts;
@@ -81,6 +83,30 @@ Table groups_table(const EnginePlan& plan) {
   return table;
 }
 
+Table decode_table(const EnginePlan& plan) {
+  Table table{"a step that decodes",
+              {{"sequences", "sequences"}, {"context", "context_tokens"}, {"step", "step_seconds"}, {"tokens/s", "tokens_per_second"}},
+              {}};
+  for (const DecodeTime& time : plan.decode)
+    table.rows.push_back({count_cell(time.sequences), count_cell(time.context), seconds_cell(time.step),
+                          count_cell(static_cast<std::int64_t>(static_cast<double>(time.sequences) / time.step.value))});
+  return table;
+}
+
+std::string prompts_line(const EnginePlan& plan) {
+  const std::int64_t tokens = *plan.setting.max_num_batched_tokens;
+  return fmt::format("a step of {} tokens of prompts takes {}, {} tokens/s", with_thousands(tokens), to_string(plan.prompt_step),
+                     with_thousands(static_cast<std::int64_t>(static_cast<double>(tokens) / plan.prompt_step.value)));
+}
+
+std::string rollout_line(const EnginePlan& plan) {
+  const RolloutTime& time = *plan.rollout;
+  return fmt::format("{} completions on {} engine{}: {} ({} of prompts), {} steps of at most {} sequences, {} tokens/s",
+                     with_thousands(plan.setting.rollout.completions), time.engines, time.engines == 1 ? "" : "s",
+                     to_string(time.prompts + time.decoding), to_string(time.prompts), with_thousands(time.steps),
+                     with_thousands(time.largest_batch), with_thousands(static_cast<std::int64_t>(time.tokens_per_second)));
+}
+
 Table sleep_table(const EnginePlan& plan) {
   Table table{"asleep", {{"level", "level"}, {"freed", "freed_bytes"}, {"to the host", "host_bytes"}, {"stays", "stays_bytes"}}, {}};
   for (const SleepLevel& level : plan.sleep)
@@ -109,6 +135,12 @@ std::string text_of(const EnginePlan& plan, const Document& document) {
     text += fmt::format("  {:<16}{:>10}  {:<{}}  {}\n", part.name, gib_of(part.bytes), bar(share, kBar), kBar, part.note);
   }
   for (std::size_t i = 1; i < document.tables.size(); ++i) text += table_text(document.tables[i]);
+  for (const Listing& listing : document.listings) {
+    if (listing.title == "assumed") continue;
+    text += "\n" + listing.title + "\n";
+    for (const std::string& line : listing.lines) text += wrapped("  ", line);
+  }
+  text += "\n";
   for (const std::string& line : plan.assumed) text += wrapped("assumed: ", line);
   return text;
 }
@@ -135,6 +167,17 @@ Json setting_json(const EngineSetting& setting) {
   return json;
 }
 
+Json rollout_json(const EnginePlan& plan) {
+  const RolloutTime& time = *plan.rollout;
+  return {{"completions", plan.setting.rollout.completions},
+          {"engines", time.engines},
+          {"largest_batch", time.largest_batch},
+          {"steps", time.steps},
+          {"prompt_seconds", time.prompts.value},
+          {"decode_seconds", time.decoding.value},
+          {"tokens_per_second", time.tokens_per_second}};
+}
+
 }  // namespace
 
 Document document_of(const EnginePlan& plan, const std::string& model, const std::string& cluster) {
@@ -145,6 +188,11 @@ Document document_of(const EnginePlan& plan, const std::string& model, const std
   document.setting = setting_of(plan);
   document.tables = {parts_table(plan), fits_table(plan), groups_table(plan)};
   if (!plan.sleep.empty()) document.tables.push_back(sleep_table(plan));
+  if (!plan.decode.empty()) {
+    document.tables.push_back(decode_table(plan));
+    document.listings.push_back({"device time", {prompts_line(plan)}});
+    if (plan.rollout) document.listings.back().lines.push_back(rollout_line(plan));
+  }
   if (!plan.assumed.empty()) document.listings.push_back({"assumed", plan.assumed});
   document.text = text_of(plan, document);
   return document;
@@ -156,7 +204,13 @@ std::string to_json(const EnginePlan& plan, const std::string& model, const std:
     groups.push_back({{"kind", group.kind}, {"layers", group.layers}, {"window_tokens", group.window}, {"page_bytes", group.page.count}});
   for (const EngineFit& fit : plan.fits) fits.push_back({{"tokens", fit.tokens}, {"sequences", fit.sequences}});
   for (const SleepLevel& level : plan.sleep)
-    sleep.push_back({{"level", level.level}, {"freed_bytes", level.freed.count}, {"host_bytes", level.to_host.count}, {"stays_bytes", level.stays.count}});
+    sleep.push_back({{"level", level.level},
+                     {"freed_bytes", level.freed.count},
+                     {"host_bytes", level.to_host.count},
+                     {"stays_bytes", level.stays.count}});
+  Json decode = Json::array();
+  for (const DecodeTime& time : plan.decode)
+    decode.push_back({{"sequences", time.sequences}, {"context_tokens", time.context}, {"step_seconds", time.step.value}});
   return json_text({{"schema", "plimsoll/engine/1"},
                     {"model", model},
                     {"on", cluster},
@@ -181,6 +235,9 @@ std::string to_json(const EnginePlan& plan, const std::string& model, const std:
                     {"groups", std::move(groups)},
                     {"fits", std::move(fits)},
                     {"sleep", std::move(sleep)},
+                    {"prompt_step_seconds", plan.prompt_step.value},
+                    {"decode", std::move(decode)},
+                    {"rollout", plan.rollout ? rollout_json(plan) : Json()},
                     {"assumed", plan.assumed}});
 }
 

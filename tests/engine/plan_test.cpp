@@ -60,7 +60,8 @@ TEST(EnginePlan, PagesFollowHeadsAndTypes) {
 // gpt-oss-20b: 12 layers of a window of 128 tokens, 12 of all: two tables of 12 layers. A request of 4,096 tokens in steps of 2,048 has
 // 256 blocks of one table, and of the other those of 127 + 2,048 tokens, 136, and one more.
 TEST(EnginePlan, WindowsHaveATableOfTheirOwn) {
-  const EnginePlan plan = plan_of("gpt-oss-20b", "1xh100-sxm", {{"engine", "vllm@0.11"}, {"weights", "mxfp4"}, {"max_num_batched_tokens", "2048"}});
+  const EnginePlan plan =
+      plan_of("gpt-oss-20b", "1xh100-sxm", {{"engine", "vllm@0.11"}, {"weights", "mxfp4"}, {"max_num_batched_tokens", "2048"}});
   ASSERT_EQ(plan.groups.size(), 2u);
   const engine::BlockPool pool(plan.groups, plan.setting, true);
   EXPECT_EQ(pool.bytes_of_block(), plan.groups.front().page * 12);
@@ -75,9 +76,11 @@ TEST(EnginePlan, ARequestThatDoesNotFitNamesTheLongest) {
   const EnginePlan plan = plan_of("llama-3.1-8b", "1xrtx4090", {{"engine", "vllm@0.11"}});
   EXPECT_NE(plan.refused.find("131072"), std::string::npos) << plan.refused;
   EXPECT_GT(plan.longest, 16384);
-  const EnginePlan shorter = plan_of("llama-3.1-8b", "1xrtx4090", {{"engine", "vllm@0.11"}, {"max_model_len", std::to_string(plan.longest)}});
+  const EnginePlan shorter =
+      plan_of("llama-3.1-8b", "1xrtx4090", {{"engine", "vllm@0.11"}, {"max_model_len", std::to_string(plan.longest)}});
   EXPECT_TRUE(shorter.refused.empty()) << shorter.refused;
-  EXPECT_FALSE(plan_of("llama-3.1-8b", "1xrtx4090", {{"engine", "vllm@0.11"}, {"max_model_len", std::to_string(plan.longest + 16)}}).refused.empty());
+  EXPECT_FALSE(plan_of("llama-3.1-8b", "1xrtx4090", {{"engine", "vllm@0.11"}, {"max_model_len", std::to_string(plan.longest + 16)}})
+                   .refused.empty());
 }
 
 TEST(EnginePlan, SleepGivesBackWeightsAndCache) {
@@ -108,7 +111,8 @@ TEST(EnginePlan, EagerLayersKeepTheirArguments) {
 }
 
 TEST(EnginePlan, PipelinesAndFormats) {
-  const EnginePlan whole = plan_of("llama-3.1-70b", "8xh100-sxm", {{"tp", "4"}}), halves = plan_of("llama-3.1-70b", "8xh100-sxm", {{"tp", "4"}, {"pp", "2"}});
+  const EnginePlan whole = plan_of("llama-3.1-70b", "8xh100-sxm", {{"tp", "4"}}),
+                   halves = plan_of("llama-3.1-70b", "8xh100-sxm", {{"tp", "4"}, {"pp", "2"}});
   EXPECT_GT(halves.tokens, 2 * whole.tokens);
   EXPECT_LT(halves.weights.gib(), 0.55 * whole.weights.gib());
   const EnginePlan narrow = plan_of("llama-3.1-70b", "8xh100-sxm", {{"tp", "4"}, {"weights", "int4"}});
@@ -126,7 +130,8 @@ TEST(EnginePlan, WhatContradictsIsNamed) {
   EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"engine", "vllm@0.11"}, {"runner", "v0"}}).find("runner"), std::string::npos);
   EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"weights", "fp9"}}).find("fp8"), std::string::npos);
   EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"max_model_len", "200000"}}).find("131072"), std::string::npos);
-  EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"max_num_batched_tokens", "64"}, {"max_num_seqs", "128"}}).find("128 sequences"), std::string::npos);
+  EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"max_num_batched_tokens", "64"}, {"max_num_seqs", "128"}}).find("128 sequences"),
+            std::string::npos);
   EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"max_modellen", "64"}}).find("max_model_len"), std::string::npos);
   EXPECT_NE(error_of("nemotron-h-56b", "8xh100-sxm", {{"tp", "8"}}).find("recurrent"), std::string::npos);
   EXPECT_NE(error_of("bert-base-uncased", "1xh100-sxm", {}).find("causal"), std::string::npos);

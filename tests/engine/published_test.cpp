@@ -24,7 +24,8 @@ const Json& logs() {
 /// A row's setting holds the keys of engine_options.
 EngineSetting setting_of(const Json& row) {
   std::vector<std::pair<std::string, std::string>> said{{"engine", row["engine"].get<std::string>()}};
-  for (const auto& [key, value] : row["setting"].items()) said.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
+  for (const auto& [key, value] : row["setting"].items())
+    said.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump());
   return engine_setting(said);
 }
 
@@ -36,7 +37,8 @@ Model model_of(const Json& row) {
 
 Cluster cluster_of(const Json& row) {
   Cluster cluster = parse_cluster(row["on"].get<std::string>());
-  if (row.contains("total_gib")) cluster.accelerator.memory_usable.value = Bytes(static_cast<std::int64_t>(row["total_gib"].get<double>() * kGib));
+  if (row.contains("total_gib"))
+    cluster.accelerator.memory_usable.value = Bytes(static_cast<std::int64_t>(row["total_gib"].get<double>() * kGib));
   return cluster;
 }
 
@@ -46,7 +48,9 @@ EnginePlan plan_of(const Json& row) {
   EnginePlan plan = plan_engine(model, cluster_of(row), setting_of(row));
   if (!row.contains("first_stage")) return plan;
   const engine::Stage first = engine::stages_of(model, plan.setting).front();
-  program::ServedRank rank{.model = model, .device = program::target_device(cluster_of(row)), .torch = engine::VllmRelease(*plan.setting.release, plan.runner).torch()};
+  program::ServedRank rank{.model = model,
+                           .device = program::target_device(cluster_of(row)),
+                           .torch = engine::VllmRelease(*plan.setting.release, plan.runner).torch()};
   rank.tp = plan.setting.tp;
   rank.layers = first.layers;
   rank.tokens = *plan.setting.max_num_batched_tokens;
@@ -81,8 +85,8 @@ TEST(PublishedEngines, TheWholeCacheIsPredictedWithinFivePercent) {
     const double error = error_of(row, plan);
     const std::string id = row["id"].get<std::string>();
     EXPECT_LT(std::abs(error), 0.05) << id << ": " << plan.cache.gib() << " GiB, " << plan.tokens << " tokens";
-    lines.push_back({std::abs(error), id + "  " + std::to_string(100 * error) + " %  " + std::to_string(plan.cache.gib()) + " GiB, " + std::to_string(plan.tokens) + " tokens" +
-                                          (row.contains("calibrates") ? "  (calibrates)" : "")});
+    lines.push_back({std::abs(error), id + "  " + std::to_string(100 * error) + " %  " + std::to_string(plan.cache.gib()) + " GiB, " +
+                                          std::to_string(plan.tokens) + " tokens" + (row.contains("calibrates") ? "  (calibrates)" : "")});
   }
   EXPECT_GE(lines.size(), 10u);
   std::sort(lines.begin(), lines.end(), [](const Line& a, const Line& b) { return a.error > b.error; });
@@ -98,8 +102,8 @@ TEST(PublishedEngines, WeightsOfARankAreTheEnginesOwn) {
   }
 }
 
-// The peaks that rank 0 printed: the sampler's, whose sort holds 38 bytes for each of 256 x 128,256 logits (2 and 4 of the logits in 16 bits
-// and fp32, 4 and 8 of what is sorted, 8 of the indices before, 12 of CUB's copies), the hidden states and Hopper's workspace.
+// The peaks that rank 0 printed: the sampler's, whose sort holds 38 bytes for each of 256 x 128,256 logits (2 and 4 of the logits in 16
+// bits and fp32, 4 and 8 of what is sorted, 8 of the indices before, 12 of CUB's copies), the hidden states and Hopper's workspace.
 TEST(PublishedEngines, ThePeakOfTheProfileIsRead) {
   for (const Json& row : logs()["rows"]) {
     const Json& measured = row["measured"];
@@ -108,15 +112,17 @@ TEST(PublishedEngines, ThePeakOfTheProfileIsRead) {
   }
 }
 
-// Ranks without the sampler: three tensors of hidden states that Python's frames hold, gate and up, their product, and the sum of the ranks'
-// parts before and behind its collective.
+// Ranks without the sampler: three tensors of hidden states that Python's frames hold, gate and up, their product, and the sum of the
+// ranks' parts before and behind its collective.
 TEST(PublishedEngines, ThePeakOfARankThatSamplesNothing) {
   int read = 0;
   for (const Json& row : logs()["rows"]) {
     if (!row["measured"].contains("other_rank_peak_gib")) continue;
     const Model model = model_of(row);
     const EnginePlan plan = plan_of(row);
-    program::ServedRank rank{.model = model, .device = program::target_device(cluster_of(row)), .torch = engine::VllmRelease(*plan.setting.release, plan.runner).torch()};
+    program::ServedRank rank{.model = model,
+                             .device = program::target_device(cluster_of(row)),
+                             .torch = engine::VllmRelease(*plan.setting.release, plan.runner).torch()};
     rank.tp = plan.setting.tp;
     rank.layers = model.layers;
     rank.samples = false;

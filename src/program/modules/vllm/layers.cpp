@@ -21,7 +21,7 @@ Tensor Layers::product(const Tensor& x, std::int64_t out) {
     pointwise(cast, {&x});
   }
   Tensor y = tape_.empty({x.size(0), out}, rank_.type);
-  linear_product(tape_, LinearPass::forward, {x.size(0), x.size(1), out, rank_.quantizes_inputs ? DType::fp8 : rank_.type, rank_.type});
+  linear_product(tape_, LinearPass::forward, {x.size(0), x.size(1), out, operands(), rank_.type});
   return y;
 }
 
@@ -55,7 +55,42 @@ Tensor Layers::normalized(const Tensor& x) {
   return y;
 }
 
-Tensor Layers::attended(std::int64_t width) { return tape_.empty({rank_.tokens, width}, rank_.type); }
+Tensor Layers::attended(const AttentionSpec& spec) {
+  const std::int64_t width = spec.mla ? spec.mla->v_head_dim : spec.head_dim;
+  Tensor output = tape_.empty({rank_.tokens, spec.heads / rank_.tp * width}, rank_.type);
+  if (rank_.prompt > 0) attend(spec, output);
+  if (rank_.context > 0) read_cache(spec, output);
+  return output;
+}
+
+/// Prompts of equal length, each within itself.
+void Layers::attend(const AttentionSpec& spec, const Tensor& output) {
+  Attention kernel;
+  kernel.library = rank_.device.from(90) && !rank_.device.from(100) ? AttentionLibrary::flash3 : AttentionLibrary::flash2;
+  kernel.type = output.dtype();
+  kernel.causal = true;
+  kernel.batch = std::max<std::int64_t>(1, rank_.tokens / rank_.prompt);
+  kernel.queries = kernel.keys = std::min(rank_.prompt, rank_.tokens);
+  kernel.heads = spec.heads / rank_.tp;
+  kernel.kv_heads = spec.mla ? kernel.heads : kv_heads_on_rank(spec.kv_heads, rank_.tp);
+  kernel.head_dim = spec.mla ? spec.mla->qk_nope_head_dim + spec.mla->qk_rope_head_dim : spec.head_dim;
+  kernel.value_dim = spec.mla ? spec.mla->v_head_dim : spec.head_dim;
+  kernel.window = spec.sliding_window.value_or(0);
+  tape_.kernel(Kernel(kernel));
+}
+
+/// A token of each sequence against all that the layer keeps of it: bound by what is read.
+void Layers::read_cache(const AttentionSpec& spec, const Tensor& output) {
+  const std::int64_t kept = spec.sliding_window ? std::min(rank_.context, *spec.sliding_window) : rank_.context;
+  const std::int64_t width =
+      spec.mla ? spec.mla->kv_lora_rank + spec.mla->qk_rope_head_dim : 2 * kv_heads_on_rank(spec.kv_heads, rank_.tp) * spec.head_dim;
+  pointwise(tape_, Pointwise::Form::fused, {packed(rank_.tokens * kept * width, rank_.cache)}, {packed(output.elements(), rank_.type)});
+}
+
+/// A product of every head's own matrix.
+void Layers::multiply_heads(std::int64_t heads, std::int64_t in, std::int64_t out) {
+  grouped_linear_product(tape_, LinearPass::forward, {rank_.tokens * heads, in, out, rank_.type, rank_.type}, heads);
+}
 
 Tensor Layers::attention(const AttentionSpec& spec, Tensor hidden) {
   if (spec.mla) return latent_attention(spec, std::move(hidden));
@@ -63,7 +98,7 @@ Tensor Layers::attention(const AttentionSpec& spec, Tensor hidden) {
   Tensor qkv = product(hidden, (heads + 2 * kv_heads) * spec.head_dim);
   frames_.spent(hidden);
   if (spec.positions == Positions::rope) pointwise(qkv, {&qkv});  // rotated where they are
-  Tensor output = attended(heads * spec.head_dim);
+  Tensor output = attended(spec);
   frames_.spent(qkv);
   return row(output, spec.hidden);
 }
@@ -81,7 +116,10 @@ Tensor Layers::latent_attention(const AttentionSpec& spec, Tensor hidden) {
   const Tensor normed = tape_.empty({rank_.tokens, mla.kv_lora_rank}, rank_.type);
   row_wise(RowWise::Function::rms_norm, rank_.tokens, mla.kv_lora_rank, {&latent}, {&normed});
   pointwise(queries, {&queries});
-  Tensor output = attended(heads * mla.v_head_dim);
+  if (rank_.prompt > 0) (void)product(normed, heads * (mla.qk_nope_head_dim + mla.v_head_dim));
+  if (rank_.context > 0) multiply_heads(heads, mla.qk_nope_head_dim, mla.kv_lora_rank);
+  Tensor output = attended(spec);
+  if (rank_.context > 0) multiply_heads(heads, mla.kv_lora_rank, mla.v_head_dim);
   return row(output, spec.hidden);
 }
 
@@ -98,7 +136,8 @@ Tensor Layers::mixture(const MoeSpec& spec, Tensor x) {
   Tensor shared;
   if (spec.shared_intermediate > 0) shared = mlp(spec.shared_intermediate, spec.gated, x);
   const Tensor scores = product(x, spec.experts);
-  const Tensor weights = tape_.empty({rank_.tokens, spec.top_k}, DType::fp32), chosen = tape_.empty({rank_.tokens, spec.top_k}, DType::int32);
+  const Tensor weights = tape_.empty({rank_.tokens, spec.top_k}, DType::fp32),
+               chosen = tape_.empty({rank_.tokens, spec.top_k}, DType::int32);
   row_wise(RowWise::Function::softmax, rank_.tokens, spec.experts, {&scores}, {&weights, &chosen});
   const std::int64_t rows = std::min(rank_.tokens, kMostExpertTokens) * spec.top_k, inner = spec.expert_intermediate / rank_.tp;
   const std::int64_t first = (spec.gated ? 2 : 1) * inner;
@@ -106,9 +145,10 @@ Tensor Layers::mixture(const MoeSpec& spec, Tensor x) {
   if (rank_.quantizes_inputs) cast = tape_.empty(x.sizes(), DType::fp8);
   const Tensor outer = tape_.empty({rows, std::max(first, spec.width())}, rank_.type);  // both products', one behind the other
   const Tensor active = tape_.empty({rows, inner}, rank_.type);
-  grouped_linear_product(tape_, LinearPass::forward, {rows, spec.width(), first, rank_.type, rank_.type}, spec.experts);
+  const std::int64_t used = std::min(spec.experts, rows);  // at most one expert a row is read
+  grouped_linear_product(tape_, LinearPass::forward, {rows, spec.width(), first, operands(), rank_.type}, used);
   pointwise(active, {&outer});
-  grouped_linear_product(tape_, LinearPass::forward, {rows, inner, spec.width(), rank_.type, rank_.type}, spec.experts);
+  grouped_linear_product(tape_, LinearPass::forward, {rows, inner, spec.width(), operands(), rank_.type}, used);
   pointwise(x, {&outer});  // the experts' sum is written over their input
   if (shared) pointwise(x, {&x, &shared});
   return reduced(std::move(x));
@@ -149,7 +189,8 @@ Stream Layers::parallel_layer(const Block& block, Tensor hidden) {
 
 Stream Layers::layer(const Block& block, Tensor hidden, Tensor residual) {
   const LabelScope label(tape_, tape_.intern(block.name));
-  if (block.mamba) refuse("an engine's pass over recurrent layers (" + block.name + ") is not modelled: their states are no pages of keys", block.name);
+  if (block.mamba)
+    refuse("an engine's pass over recurrent layers (" + block.name + ") is not modelled: their states are no pages of keys", block.name);
   if (!block.attention) refuse("an engine's pass over " + block.name + " is not modelled: it has no attention", block.name);
   switch (block.placement) {
     case NormPlacement::pre:

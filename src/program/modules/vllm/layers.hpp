@@ -56,7 +56,12 @@ class Layers {
   Tensor normalized(const Tensor& x);
   Tensor attention(const AttentionSpec& spec, Tensor hidden);
   Tensor latent_attention(const AttentionSpec& spec, Tensor hidden);
-  Tensor attended(std::int64_t width);
+  /// What attention gives, and its kernel where the pass attends to something.
+  Tensor attended(const AttentionSpec& spec);
+  void attend(const AttentionSpec& spec, const Tensor& output);
+  void read_cache(const AttentionSpec& spec, const Tensor& output);
+  void multiply_heads(std::int64_t heads, std::int64_t in, std::int64_t out);
+  DType operands() const { return rank_.quantizes_inputs ? DType::fp8 : rank_.type; }
   Tensor mlp(std::int64_t intermediate, bool gated, Tensor x);
   Tensor mixture(const MoeSpec& spec, Tensor x);
   Stream residual_layer(const Block& block, Tensor hidden, Tensor residual);

@@ -28,7 +28,7 @@ vllm::Stream run_layers(const ServedRank& rank, vllm::Layers& layers, vllm::Stre
 
 std::int64_t kv_heads_on_rank(std::int64_t kv_heads, std::int64_t tp) { return std::max<std::int64_t>(1, kv_heads / tp); }
 
-StepProgram lower_profile_pass(const ServedRank& rank) {
+StepProgram lower_engine_pass(const ServedRank& rank) {
   Tape tape(rank.device, rank.torch);
   tape.record_into(Tape::Part::step);
   const GradMode no_grad(tape, false);

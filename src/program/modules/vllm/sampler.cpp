@@ -11,7 +11,8 @@ constexpr std::int64_t kSegments = 128;
 /// and indices, or pairs of row and index twice, the sorted values and CUB's copies.
 std::int64_t sort_scratch(std::int64_t rows, std::int64_t elements) { return elements * (rows < kSegments ? 8 + 8 + 4 + 12 : 8 + 12); }
 
-/// The rank's part of the vocabulary, gathered: on one rank piece by piece, on all of them through a tensor whose pieces are put side by side.
+/// The rank's part of the vocabulary, gathered: on one rank piece by piece, on all of them through a tensor whose pieces are put side by
+/// side.
 Tensor gathered(const ServedRank& rank, Tape& tape, Tensor part) {
   if (rank.tp == 1) return part;
   if (!rank.gathers_everywhere && !rank.samples) return {};
