@@ -106,7 +106,8 @@ std::string answer_engine(const Json& request) {
   const Model model = model_of(request);
   const Cluster cluster = cluster_of(request);
   const auto options = request.find("options");
-  const EngineSetting setting = engine_setting(options == request.end() ? std::vector<std::pair<std::string, std::string>>{} : options_of(*options));
+  const EngineSetting setting =
+      engine_setting(options == request.end() ? std::vector<std::pair<std::string, std::string>>{} : options_of(*options));
   return to_json(plan_engine(model, cluster, setting), model.name, cluster.name);
 }
 
@@ -181,11 +182,11 @@ struct Entry {
   const char* command;
   std::string (*answer)(const Json&);
 };
-constexpr Entry kEntries[] = {{"estimate", answer_estimate}, {"explain", answer_explain}, {"view", answer_view}, {"engine", answer_engine},
-                              {"rescue", answer_rescue},     {"report", answer_report},   {"read", answer_read},
-                              {"export", answer_export},     {"models", answer_models},   {"hardware", answer_hardware},
-                              {"options", answer_options},   {"choices", answer_choices}, {"graph", answer_graph},
-                              {"version", answer_version}};
+constexpr Entry kEntries[] = {{"estimate", answer_estimate}, {"explain", answer_explain}, {"view", answer_view},
+                              {"engine", answer_engine},     {"rescue", answer_rescue},   {"report", answer_report},
+                              {"read", answer_read},         {"export", answer_export},   {"models", answer_models},
+                              {"hardware", answer_hardware}, {"options", answer_options}, {"choices", answer_choices},
+                              {"graph", answer_graph},       {"version", answer_version}};
 
 std::string answer(const char* request_json) {
   if (!request_json) fail("the request is a null pointer", "request");

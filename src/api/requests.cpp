@@ -12,7 +12,8 @@ constexpr const char* kModel = "a model's name, a path, or a config object";
 
 /// "-" is standard input to the program; to a function it is somebody else's.
 std::string no_standard_input(std::string text, const char* key) {
-  if (text == "-") fail("standard input is not read here", std::string("request#/") + key, "hand the text over as an object, or in \"files\"");
+  if (text == "-")
+    fail("standard input is not read here", std::string("request#/") + key, "hand the text over as an object, or in \"files\"");
   return text;
 }
 

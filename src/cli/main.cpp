@@ -42,7 +42,8 @@ std::vector<Command> grouped() {
       all.push_back(std::move(command));
     }
   };
-  add("Plan a step", {estimate_command(), search_command(), merge_command(), sweep_command(), compare_command(), rehearse_command(), engine_command()});
+  add("Plan a step",
+      {estimate_command(), search_command(), merge_command(), sweep_command(), compare_command(), rehearse_command(), engine_command()});
   add("See why", {explain_command(), graph_command(), formula_command()});
   add("A whole run", {campaign_command(), export_command(), fix_command(), gate_command()});
   add("What is known", {models_command(), hardware_command(), frameworks_command(), validate_command()});

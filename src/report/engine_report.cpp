@@ -132,7 +132,8 @@ std::string text_of(const EnginePlan& plan, const Document& document) {
   text += fmt::format("memory of a rank, {} of {} in use while it serves\n", gib_of(plan.device), gib_of(plan.total));
   for (const Part& part : parts_of(plan)) {
     const double share = static_cast<double>(part.bytes.count) / static_cast<double>(plan.total.count);
-    text += fmt::format("  {:<16}{:>10}  {:<{}}  {}\n", part.name, gib_of(part.bytes), bar(share, kBar), kBar, part.note);
+    const std::string line = fmt::format("  {:<16}{:>10}  {:<{}}  {}", part.name, gib_of(part.bytes), bar(share, kBar), kBar, part.note);
+    text += line.substr(0, line.find_last_not_of(' ') + 1) + "\n";
   }
   for (std::size_t i = 1; i < document.tables.size(); ++i) text += table_text(document.tables[i]);
   for (const Listing& listing : document.listings) {

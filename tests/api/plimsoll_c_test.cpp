@@ -32,6 +32,18 @@ TEST(CFunction, EstimatesAWholeConfigGivenInTheRequest) {
   EXPECT_EQ(answer.at("model").at("parameters"), 2 * 1000 * 256 + 2 * (4 * 256 * 256 + 3 * 256 * 512 + 2 * 256) + 256);
 }
 
+TEST(CFunction, PlansAnEngine) {
+  const Json answer = call(R"({"command":"engine","model":"qwen2.5-7b","on":"1xh100-sxm",
+    "options":{"engine":"vllm@0.11","max_model_len":8192,"gpu_memory_utilization":0.5,"enable_sleep_mode":true}})");
+  EXPECT_EQ(answer.at("schema"), "plimsoll/engine/1");
+  EXPECT_EQ(answer.at("cache_bytes").get<std::int64_t>(),
+            answer.at("budget_bytes").get<std::int64_t>() - answer.at("weights_bytes").get<std::int64_t>() -
+                answer.at("activation_peak_bytes").get<std::int64_t>() - answer.at("outside_bytes").at("expected").get<std::int64_t>());
+  EXPECT_EQ(answer.at("sleep").size(), 2u);
+  EXPECT_NE(error_of(call(R"({"command":"engine","model":"qwen2.5-7b","on":"1xh100-sxm","options":{"tpp":2}})")).find("tpp"),
+            std::string::npos);
+}
+
 TEST(CFunction, ReadsAModuleOfOnesOwn) {
   Json request = {{"command", "estimate"}, {"on", "1xh100-sxm"}, {"options", {{"micro_batch", "2"}, {"seq", "64"}}}};
   request["model"] = {{"class", "Net"}, {"args", {{"width", 32}, {"bias", false}}}, {"inputs", {"x:float32[B,S,32]"}}};
@@ -157,7 +169,9 @@ TEST(CFunction, ExportsAConfigInEveryFormat) {
   std::ifstream file(PLIMSOLL_SOURCE_DIR "/models/llama-3.2-1b/config.json");
   const Json config = Json::parse(file);
   const auto framework = [](const std::string& format) {
-    return format == "torchtitan" || format == "torchtune" || format == "deepspeed" ? format : format == "megatron" ? "megatron-core" : "accelerate";
+    return format == "torchtitan" || format == "torchtune" || format == "deepspeed" ? format
+           : format == "megatron"                                                   ? "megatron-core"
+                                                                                    : "accelerate";
   };
   const Json formats = call(R"({"command":"export"})").at("formats");
   ASSERT_GE(formats.size(), 8U);
