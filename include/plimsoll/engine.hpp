@@ -131,6 +131,7 @@ struct EnginePlan {
   std::optional<RolloutTime> rollout;
   std::string refused;               ///< why the engine would not start, as it would say; empty: it starts
   std::int64_t longest = 0;          ///< the longest request that would fit
+  std::vector<std::string> risks;    ///< what may end it after it has started, in words
   std::vector<std::string> assumed;  ///< defaults and constants taken, in words
 };
 

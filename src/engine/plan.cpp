@@ -136,6 +136,9 @@ void finish(EnginePlan& plan, const BlockPool& pool) {
   const Bytes cache = plan.cache.count > 0 ? plan.cache : Bytes(0);
   plan.sleep = sleep_of(plan, stays);
   plan.device = plan.setting.others + stays + plan.weights + plan.activation_peak + cache;
+  if (plan.refused.empty() && plan.device > plan.total)
+    plan.risks.push_back(fmt::format("{} of {} are in use at a full step: a smaller share leaves room for what is not in it",
+                                     gib(plan.device), gib(plan.total)));
 }
 
 EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSetting& asked) {

@@ -137,11 +137,12 @@ std::string text_of(const EnginePlan& plan, const Document& document) {
   }
   for (std::size_t i = 1; i < document.tables.size(); ++i) text += table_text(document.tables[i]);
   for (const Listing& listing : document.listings) {
-    if (listing.title == "assumed") continue;
+    if (listing.title != "device time") continue;
     text += "\n" + listing.title + "\n";
     for (const std::string& line : listing.lines) text += wrapped("  ", line);
   }
   text += "\n";
+  for (const std::string& line : plan.risks) text += wrapped("at risk: ", line);
   for (const std::string& line : plan.assumed) text += wrapped("assumed: ", line);
   return text;
 }
@@ -194,6 +195,7 @@ Document document_of(const EnginePlan& plan, const std::string& model, const std
     document.listings.push_back({"device time", {prompts_line(plan)}});
     if (plan.rollout) document.listings.back().lines.push_back(rollout_line(plan));
   }
+  if (!plan.risks.empty()) document.listings.push_back({"at risk", plan.risks});
   if (!plan.assumed.empty()) document.listings.push_back({"assumed", plan.assumed});
   document.text = text_of(plan, document);
   return document;
@@ -239,6 +241,7 @@ std::string to_json(const EnginePlan& plan, const std::string& model, const std:
                     {"prompt_step_seconds", plan.prompt_step.value},
                     {"decode", std::move(decode)},
                     {"rollout", plan.rollout ? rollout_json(plan) : Json()},
+                    {"risks", plan.risks},
                     {"assumed", plan.assumed}});
 }
 

@@ -45,8 +45,18 @@ def catalogues(checks):
     shows(checks, ["--version"], "plimsoll 0.")
     shows(checks, ["--help"], "estimate", "validate")
     shows(checks, ["estimate", "--help"], "--micro-batch", "Examples:", "--fsdp")
-    for command in (["explain"], ["models"], ["graph"], ["hardware"], ["validate"], *(["formula", child] for child in ("zero", "ring", "bubble", "flops"))):
+    for command in (["engine"], ["explain"], ["models"], ["graph"], ["hardware"], ["validate"], *(["formula", child] for child in ("zero", "ring", "bubble", "flops"))):
         shows(checks, [*command, "--help"], "Examples:", "plimsoll " + " ".join(command))
+
+
+def engines(checks):
+    asked = ["engine", "qwen2.5-7b", "--on", "1xh100-sxm", "--engine", "vllm@0.11", "--max-model-len", "8192"]
+    # 28 layers x 4 key heads x 128 x 2 x 2 bytes = 57,344 B a token
+    plan = json.loads(shows(checks, [*asked, "--json"]))
+    checks.check(plan["schema"] == "plimsoll/engine/1" and plan["tokens"] * 57344 <= plan["cache_bytes"] < (plan["tokens"] + 16) * 57344, "the cache's tokens")
+    shows(checks, asked, "requests of 8,192 tokens at once", "activation peak", "a step that decodes")
+    shows(checks, [*asked, "--format", "markdown"], "| weights |")
+    shows(checks, [*asked, "--held-by-others", "12 GiB"], "does not start", "free memory", code=1)
 
 
 def verdicts(checks):
@@ -59,7 +69,7 @@ def verdicts(checks):
 
 def main():
     checks = Checks()
-    for part in (formulas, calculators, catalogues, verdicts):
+    for part in (formulas, calculators, catalogues, engines, verdicts):
         part(checks)
     checks.finish()
 

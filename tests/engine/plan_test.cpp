@@ -100,6 +100,15 @@ TEST(EnginePlan, SglangsFractionHoldsWeightsAndCache) {
   EXPECT_NE(small.refused.find("the smallest fraction"), std::string::npos) << small.refused;
 }
 
+// A share that leaves less than graphs and context take ends in an error of memory once it has started.
+TEST(EnginePlan, AShareThatLeavesNoRoomIsARisk) {
+  const EnginePlan full = plan_of("qwen2.5-7b", "1xh100-sxm", {{"engine", "vllm@0.11"}, {"gpu_memory_utilization", "0.99"}});
+  EXPECT_TRUE(full.refused.empty()) << full.refused;
+  EXPECT_GT(full.device, full.total);
+  EXPECT_EQ(full.risks.size(), 1u);
+  EXPECT_TRUE(plan_of("qwen2.5-7b", "1xh100-sxm", {{"engine", "vllm@0.11"}}).risks.empty());
+}
+
 TEST(EnginePlan, EagerLayersKeepTheirArguments) {
   const Said graph{{"engine", "vllm@0.11"}, {"max_num_seqs", "1"}, {"max_num_batched_tokens", "16384"}};
   Said eager = graph;
