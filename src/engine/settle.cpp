@@ -141,6 +141,10 @@ EngineSetting settled(const Model& model, const Cluster& cluster, EngineSetting 
   check_model(model);
   check_ranks(model, cluster, setting);
   check_values(setting);
+  if (setting.others >= cluster.accelerator.memory_usable.value)
+    fail(fmt::format("others hold {:.2f} GiB of a device of {:.2f} GiB", setting.others.gib(),
+                     cluster.accelerator.memory_usable.value.gib()),
+         "--held-by-others", "less than the device has");
   settle_length(model, setting);
   if (setting.engine == RolloutEngine::vllm)
     settle_vllm(cluster, setting, notes);

@@ -141,6 +141,7 @@ TEST(EnginePlan, WhatContradictsIsNamed) {
   EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"max_model_len", "200000"}}).find("131072"), std::string::npos);
   EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"max_num_batched_tokens", "64"}, {"max_num_seqs", "128"}}).find("128 sequences"),
             std::string::npos);
+  EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"held_by_others", "900 GiB"}}).find("900.00 GiB"), std::string::npos);
   EXPECT_NE(error_of("llama-3.1-8b", "1xh100-sxm", {{"max_modellen", "64"}}).find("max_model_len"), std::string::npos);
   EXPECT_NE(error_of("nemotron-h-56b", "8xh100-sxm", {{"tp", "8"}}).find("recurrent"), std::string::npos);
   EXPECT_NE(error_of("bert-base-uncased", "1xh100-sxm", {}).find("causal"), std::string::npos);
