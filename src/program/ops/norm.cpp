@@ -64,10 +64,10 @@ Tensor weight_norm(const Tensor& v_in, const Tensor& g_in) {
   row_wise(RowWise::Function::rms_norm, g.elements(), v.elements() / g.elements(), {&v, &g}, {&y, &norms});
   op.save_output(norms);
   return op.done(y, [](BackwardCall& b) {  // _weight_norm_interface_backward
-    const Tensor direction = b.saved(0), length = b.saved(1), norms = b.saved(2), grad = contiguous(b.grad());
+    const Tensor direction = b.saved(0), length = b.saved(1), kept = b.saved(2), grad = contiguous(b.grad());
     Tensor of_direction = b.tape.empty(direction.sizes(), direction.dtype()), of_length = b.tape.empty(length.sizes(), length.dtype());
     row_wise(RowWise::Function::rms_norm_backward, length.elements(), direction.elements() / length.elements(),
-             {&grad, &direction, &length, &norms}, {&of_direction, &of_length});
+             {&grad, &direction, &length, &kept}, {&of_direction, &of_length});
     b.give(0, std::move(of_direction));
     b.give(1, std::move(of_length));
   });
