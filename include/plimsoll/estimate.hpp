@@ -42,6 +42,14 @@ struct MemoryPart {
 };
 
 /// Peak memory of one rank in steady state (step 2 and later).
+/// One phase of a step that is more than forward, backward and update: what stands on the device at its peak.
+struct PhaseMemory {
+  Phase phase = Phase::forward;
+  Bytes allocated, reserved;  ///< of the trainer's allocator, at most
+  Bytes engine;               ///< of a rollout engine on the same device
+  Bytes device;               ///< reserved, the engine, and what is outside of both
+};
+
 struct RankMemory {
   Bytes allocated;                  ///< torch.cuda.max_memory_allocated
   Bytes reserved;                   ///< torch.cuda.max_memory_reserved
@@ -61,6 +69,7 @@ struct RankMemory {
   bool out_of_memory = false;       ///< the allocator gave up before the steps were done
   std::string closed_form_because;  ///< why there was nothing to play; empty when it was played
   std::string out_of_memory_at;     ///< "forward, step 1, layers.7.mlp.down_proj"
+  std::vector<PhaseMemory> phases;  ///< in order, where the step has more than training's own
 
   Bytes margin() const { return Bytes(capacity.count - static_cast<std::int64_t>(device.expected)); }
 };

@@ -73,7 +73,8 @@ inline constexpr std::size_t kHostWorks = 15;
 std::string_view name_of(HostWork work);
 
 /// Phases of a step, for attribution of the peak.
-enum class Phase : std::uint8_t { init, forward, loss, backward, optimizer, end };
+/// `rollout`: an engine beside the trainer writes what is learnt of afterwards; `scoring`: passes without gradients over that.
+enum class Phase : std::uint8_t { init, forward, loss, backward, optimizer, end, rollout, scoring };
 std::string_view name_of(Phase phase);
 
 struct Instruction {

@@ -328,6 +328,26 @@ struct Peft {
 /// How frozen base weights are stored (`base_weights`).
 enum class BaseWeights : std::uint8_t { as_trained, nf4, nf4_double_quant, int8 };
 
+/// Training by one of TRL's trainers, whose losses are their own.
+struct PostTraining {
+  enum class Kind : std::uint8_t {
+    automatic,  ///< not said: resolve() asks for it
+    sft,  ///< the next token of what is given (SFTTrainer since 1.15, which holds no logits; before 1.7 its loss is the model's own)
+    dpo,  ///< two answers to each prompt, of which the first is to become the likelier one: a sample is such a pair (DPOTrainer)
+    grpo  ///< answers that the model wrote itself, with rewards: a sample is one answer behind its prompt (GRPOTrainer)
+  } kind = Kind::automatic;
+  /// Who says how likely the answers were before: a frozen copy of the model, the model with its adapters switched off, a pass over the
+  /// data before training (dpo), nobody (grpo without a KL term).
+  enum class Reference : std::uint8_t { automatic, model, adapter_off, precomputed, none } reference = Reference::automatic;  ///< resolved
+  std::int64_t prompt_len = 0;  ///< tokens of a sequence that are the prompt, of which nothing is learnt; resolved
+  // ---- grpo ----
+  /// Who writes the answers: an engine on devices of its own, or vLLM beside the trainer on the same ones.
+  enum class Rollout : std::uint8_t { automatic, elsewhere, colocated } rollout = Rollout::automatic;  ///< resolved
+  std::optional<bool> old_log_probs;  ///< the answers are scored once more before they are learnt of; resolved
+  double engine_share = 0;            ///< of the device's memory, that the colocated engine takes (vllm_gpu_memory_utilization); resolved
+  bool engine_sleeps = false;         ///< it gives its weights and cache back while the trainer trains (vllm_enable_sleep_mode)
+};
+
 /// TorchTitan only.
 struct TitanOptions {
   std::string spmd_backend;                  ///< "spmd_types" (0.3 default) or "partial_dtensor"
@@ -361,7 +381,7 @@ struct Strategy {
   std::optional<int> pp_rank;                               ///< the pipeline rank asked about; empty: the worst
 
   // ---- batch (0: not said; resolved) ---------------------------------------------------------------------------------
-  std::int64_t micro_batch = 0;   ///< sequences (images) per rank and micro-batch
+  std::int64_t micro_batch = 0;   ///< samples per rank and micro-batch: sequences, images, pairs of sequences
   std::int64_t global_batch = 0;  ///< sequences per optimizer step
   std::int64_t grad_accum = 0;    ///< backward passes (pipeline: runs of the schedule) whose gradients add up to one step
   std::int64_t micro_batches =
@@ -372,6 +392,8 @@ struct Strategy {
   bool packed = false;           ///< sequences packed without padding
   double average_tokens = 0;     ///< mean tokens that are no padding; 0: seq_len
   bool no_sync = false;          ///< gradients are reduced in the last micro-batch only (ddp.no_sync, fsdp.no_sync)
+  /// Sequences that a sample is made of.
+  std::int64_t sequences_per_sample() const { return post_training && post_training->kind == PostTraining::Kind::dpo ? 2 : 1; }
   /// Micro-batches of one run of the pipeline schedule; resolved.
   std::int64_t micro_batches_per_run() const { return grad_accum > 0 ? micro_batches / grad_accum : micro_batches; }
 
@@ -422,6 +444,7 @@ struct Strategy {
   std::optional<Lora> lora;
   std::optional<Peft> peft;           ///< not together with `lora`
   std::int64_t trainable_params = 0;  ///< as the run printed them; what `peft` leaves open follows from it
+  std::optional<PostTraining> post_training;  ///< none: trained by the next token
   BaseWeights base_weights = BaseWeights::as_trained;
   std::optional<DType> quant_storage;  ///< bnb_4bit_quant_storage, the type that 4-bit weights lie in; empty: uint8
   bool tf32 = false;                   ///< fp32 products in tf32 (torch.backends.cuda.matmul.allow_tf32)

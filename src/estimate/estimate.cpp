@@ -14,6 +14,7 @@
 #include "estimate/rank_memory.hpp"
 #include "estimate/read_programs.hpp"
 #include "estimate/residuals.hpp"
+#include "estimate/rollout.hpp"
 #include "estimate/stages.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/flops.hpp"
@@ -30,6 +31,11 @@ using namespace estimation;
 
 flops::Lengths lengths_of(const Strategy& strategy) {
   return {strategy.seq_len, strategy.tgt_len > 0 ? strategy.tgt_len : strategy.text_tokens};
+}
+
+/// Positions of a step that something is learnt at, of all ranks together.
+double tokens_of(const Strategy& strategy) {
+  return static_cast<double>(strategy.global_batch * strategy.sequences_per_sample()) * static_cast<double>(strategy.seq_len);
 }
 
 /// The rank with the least margin; ranks that ran out of memory come first.
@@ -57,7 +63,7 @@ TimeReport time_of(const StepTime& step, Basis basis, const Model& model, const 
   time.step_seconds = band_of("step_seconds", kind, step.total().value);
   for (const TimePart& part : step.parts())
     if (part.seconds.value > 0) time.breakdown.push_back(part);
-  const double tokens = static_cast<double>(strategy.global_batch) * static_cast<double>(strategy.seq_len);
+  const double tokens = tokens_of(strategy);
   time.tokens_per_second_per_gpu = tokens / time.step_seconds.expected / strategy.gpus;
   if (model.task == Model::Task::image_classification || model.task == Model::Task::diffusion)
     time.images_per_second_per_gpu = static_cast<double>(strategy.global_batch) / time.step_seconds.expected / strategy.gpus;
@@ -81,7 +87,7 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
                      double tokens_per_second, Basis basis) {
   FlopsReport report;
   const bool adapters = strategy.lora || strategy.peft;
-  const double sequence = static_cast<double>(strategy.seq_len), tokens = static_cast<double>(strategy.global_batch) * sequence;
+  const double sequence = static_cast<double>(strategy.seq_len), tokens = tokens_of(strategy);
   const double frozen_gradients = adapters ? flops::weight_products(model, lengths_of(strategy)) / sequence : 0;
   report.peak_flops_per_second = cluster.accelerator.peak(arithmetic_of(strategy)).value;
   flops::Setting setting;
@@ -173,6 +179,7 @@ Report predict(const Model& model, const Cluster& cluster, const Strategy& strat
   time.describe(timeline, report.time);
   report.flops = flops_of(model, cluster, strategy, report.ranks, report.time.tokens_per_second_per_gpu, basis);
   report.notes = notes_of(report, model, strategy);
+  if (std::string note = rollout_note(model, cluster, strategy); !note.empty()) report.notes.push_back(std::move(note));
   report.provenance = provenance_of(report, cluster, strategy);
   if (std::string note = note_of_own_device(report.provenance, cluster.accelerator); !note.empty()) report.notes.push_back(std::move(note));
   report.releases = strategy.releases.all();

@@ -32,6 +32,13 @@ void note_offload(const Report& report, const Strategy& s, std::vector<std::stri
     notes.push_back("offload: what NVMe drives take to read and write is not in the step time");
 }
 
+void note_rollout(const Strategy& s, std::vector<std::string>& notes) {
+  if (!s.post_training || s.post_training->kind != PostTraining::Kind::grpo) return;
+  const bool beside = s.post_training->rollout == PostTraining::Rollout::colocated;
+  notes.push_back(beside ? "rollout: what rewards take is not in the step time"
+                         : "rollout: what the engine takes to write the answers elsewhere, and what rewards take, is not in the step time");
+}
+
 /// The names of the longest part of the step that is no computation.
 std::string longest_wait(const TimeReport& time) {
   const TimePart* longest = nullptr;
@@ -129,6 +136,7 @@ std::vector<std::string> notes_of(const Report& report, const Model& model, cons
   note_length(model, resolved, notes);
   note_memory(report, resolved, notes);
   note_offload(report, resolved, notes);
+  note_rollout(resolved, notes);
   note_utilisation(report, resolved, notes);
   note_convolutions(model, notes);
   note_idle_options(model, resolved, notes);

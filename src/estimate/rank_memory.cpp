@@ -90,6 +90,64 @@ std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const OutsideAllocato
   return parts;
 }
 
+/// What a rollout engine on the trainer's device takes: a share of the whole, while it is awake (vLLM's gpu_memory_utilization).
+Bytes awake_engine(const Cluster& cluster, const Strategy& resolved) {
+  if (!resolved.post_training || resolved.post_training->rollout != PostTraining::Rollout::colocated) return {};
+  return Bytes(static_cast<std::int64_t>(resolved.post_training->engine_share * static_cast<double>(cluster.accelerator.memory_usable.value.count)));
+}
+
+/// What of that stays while the trainer trains.
+Bytes resting_engine(const Cluster& cluster, const Strategy& resolved) {
+  const Bytes awake = awake_engine(cluster, resolved);
+  return awake > Bytes(0) && resolved.post_training->engine_sleeps ? Bytes() : awake;
+}
+
+/// Phases as a step goes through them.
+int place_of(Phase phase) {
+  constexpr Phase kOrder[] = {Phase::rollout, Phase::scoring, Phase::forward, Phase::backward, Phase::optimizer};
+  return static_cast<int>(std::find(std::begin(kOrder), std::end(kOrder), phase) - std::begin(kOrder));
+}
+
+/// The phases of the last step that was played.
+std::vector<PhaseMemory> phases_of(const StepProgram& program, const PlayMemoryOptions& options, const Cluster& cluster, const Strategy& resolved,
+                                   Bytes outside) {
+  std::vector<PhaseMemory> phases;
+  const std::vector<MemorySample> samples = memory_timeline(program, options);
+  if (samples.empty()) return phases;
+  const int last = samples.back().step;
+  for (const MemorySample& sample : samples) {
+    const Phase phase = sample.phase == Phase::loss ? Phase::forward : sample.phase;
+    if (sample.step != last || phase == Phase::end) continue;
+    auto found = std::find_if(phases.begin(), phases.end(), [&](const PhaseMemory& each) { return each.phase == phase; });
+    if (found == phases.end()) found = phases.insert(phases.end(), PhaseMemory{phase, {}, {}, {}, {}});
+    found->allocated = std::max(found->allocated, sample.allocated);
+    found->reserved = std::max(found->reserved, sample.reserved);
+  }
+  std::sort(phases.begin(), phases.end(), [](const PhaseMemory& a, const PhaseMemory& b) { return place_of(a.phase) < place_of(b.phase); });
+  for (PhaseMemory& each : phases) {
+    each.engine = each.phase == Phase::rollout ? awake_engine(cluster, resolved) : resting_engine(cluster, resolved);
+    each.device = each.reserved + each.engine + outside;
+  }
+  return phases;
+}
+
+/// Adds the engine where it stands in the phase that takes most; where that is the rollout alone, the trainer's part is what its allocator
+/// keeps then.
+void add_engine(RankMemory& memory) {
+  const auto most = std::max_element(memory.phases.begin(), memory.phases.end(),
+                                     [](const PhaseMemory& a, const PhaseMemory& b) { return a.device < b.device; });
+  if (most == memory.phases.end() || most->engine == Bytes(0)) return;
+  const double more = static_cast<double>(most->device.count) - memory.device.expected;
+  memory.device = {memory.device.low + more, memory.device.expected + more, memory.device.high + more};
+  if (most->reserved < memory.reserved) {
+    const auto of_trainer = [](const MemoryPart& part) { return part.name != "context" && part.name != "communicators"; };
+    memory.parts.erase(std::remove_if(memory.parts.begin(), memory.parts.end(), of_trainer), memory.parts.end());
+    memory.parts.push_back({"trainer", most->reserved, memory.basis});
+  }
+  memory.parts.push_back({"rollout_engine", most->engine, Basis::profile});
+  std::stable_sort(memory.parts.begin(), memory.parts.end(), [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
+}
+
 /// The spread of reserved bytes over measured runs of this kind, and that of what lies outside the allocator.
 Band device_band(Bytes reserved, const RunKind& kind, const BytesBand& outside) {
   const auto count = [](Bytes bytes) { return static_cast<double>(bytes.count); };
@@ -116,7 +174,7 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   const bool takes_oldest = resolved.releases.of(Package::torch).since(2, 12);
   if (!takes_oldest && !cluster.accelerator.is_amd()) options.segments = SegmentOrder::by_address;
   options.total = cluster.accelerator.memory_usable.value;
-  options.capacity = *options.total - outside_of(cluster, resolved).total().expected;
+  options.capacity = *options.total - outside_of(cluster, resolved).total().expected - resting_engine(cluster, resolved);
   return options;
 }
 
@@ -130,7 +188,10 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, co
   work = work_of(program);
   time.add(program);
   memory.host = program.host_pinned + program.host_pageable;
-  MemoryTrace trace = played(program, play_options(program, cluster, resolved), memory.out_of_memory, memory.out_of_memory_at);
+  const PlayMemoryOptions options = play_options(program, cluster, resolved);
+  MemoryTrace trace = played(program, options, memory.out_of_memory, memory.out_of_memory_at);
+  if (resolved.post_training && resolved.post_training->kind == PostTraining::Kind::grpo && !memory.out_of_memory)
+    memory.phases = phases_of(program, options, cluster, resolved, outside.total().expected);
   // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
   if (profile_of(resolved).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;
   programs.give_back(std::move(program));
@@ -139,6 +200,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, co
   memory.optimizer_reserved = trace.optimizer_reserved;
   memory.device = device_band(trace.peak_reserved, memory_kind(model, cluster, resolved, memory.basis), outside.total());
   memory.parts = parts_of(trace, outside, memory.basis);
+  add_engine(memory);
   memory.backward_peak = trace.backward_peak;
   memory.first_step_allocated = trace.first_step_allocated;
   memory.persistent = trace.persistent;

@@ -120,7 +120,7 @@ double largest_output(const Model& model, const Strategy& s) {
   double largest = 0;
   for (const Block& block : model.blocks)
     for (const Operator& op : block.operators) {
-      double elements = static_cast<double>(s.micro_batch) * static_cast<double>(flops::positions(block, lengths));
+      double elements = static_cast<double>(s.micro_batch * s.sequences_per_sample()) * static_cast<double>(flops::positions(block, lengths));
       for (const std::int64_t extent : op.output_per_token) elements *= static_cast<double>(extent);
       largest = std::max(largest, 2 * elements / (static_cast<double>(s.tp) * s.cp));
     }

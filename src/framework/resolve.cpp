@@ -4,6 +4,7 @@
 
 #include "framework/megatron.hpp"
 #include "framework/model_classes.hpp"
+#include "framework/post_training.hpp"
 #include "framework/resolver.hpp"
 #include "framework/torchtitan.hpp"
 #include "framework/transformers.hpp"
@@ -30,6 +31,7 @@ std::string usual_framework(const Strategy& s, const Model& model) {
   }
   const bool many_ways = std::max({s.tp, s.pp, s.vp, s.cp, s.ep}) > 1;
   if (many_ways) return is_fsdp(s.data_parallel) ? "torchtitan" : "megatron-core";
+  if (s.post_training) return "accelerate";
   return model.task == Model::Task::diffusion ? "diffusers" : "transformers";
 }
 
@@ -93,6 +95,7 @@ void drop_absent_liger(Resolver& r) {
 }
 
 LossKernel usual_loss(const Strategy& s, const Resolver& r) {
+  if (s.post_training) return LossKernel::cross_entropy;  // of logits or of a fused head, by the trainer itself
   // The defaults of apply_liger_kernel_to_…: only Granite has no fused one.
   if (s.liger_kernel) return r.model.model_type == "granite" ? LossKernel::liger : LossKernel::liger_fused_linear;
   if (s.framework == "torchtitan") return torchtitan_loss(s);
@@ -129,7 +132,7 @@ void resolve_kernels(Resolver& r) {
   drop_absent_liger(r);
   if (s.loss == LossKernel::automatic) {
     s.loss = usual_loss(s, r);
-    r.assume("loss: " + std::string(name_of(s.loss)));
+    if (!s.post_training) r.assume("loss: " + std::string(name_of(s.loss)));
   }
   if (s.loss == LossKernel::chunked && s.loss_chunks == 0) {
     s.loss_chunks = 8;
@@ -203,6 +206,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   resolve_task(r);
   const Entry& entry = entry_of(r.s.framework);
   if (entry.complete != nullptr) entry.complete(r.s, model);
+  complete_post_training(r);
   for (std::optional<bool>* cut : {&r.s.loss_parallel, &r.s.sequence_parallel})
     if (!*cut) *cut = false;  // unless the framework's own rule has decided
   check_shapes(r);

@@ -32,9 +32,11 @@ std::string summary(const Strategy& s) {
     text += " × " + std::to_string(s.dp);
   text += degree("tp", s.tp) + degree("pp", s.pp) + degree("vp", s.vp) + degree("cp", s.cp) + degree("ep", s.ep);
   const std::string sample = s.seq_len > 1 ? " × " + std::to_string(s.seq_len) + " tokens" : "";  // an image that no tokens are made of
-  text += ", micro-batch " + std::to_string(s.micro_batch) + sample + ", " + std::string(name_of(s.precision));
+  const std::string pairs = s.sequences_per_sample() == 2 ? " pairs" : "";
+  text += ", micro-batch " + std::to_string(s.micro_batch) + pairs + sample + ", " + std::string(name_of(s.precision));
   if (s.low_precision != LowPrecision::none) text += " with " + std::string(name_of(s.low_precision));
   text += recompute_text(s.recompute);
+  if (s.post_training) text += std::string(", ") + (s.post_training->kind == PostTraining::Kind::sft ? "SFT" : s.post_training->kind == PostTraining::Kind::dpo ? "DPO" : "GRPO");
   if (s.lora) text += ", LoRA r " + std::to_string(s.lora->r);
   return text + " (" + s.framework + ")";
 }

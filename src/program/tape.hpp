@@ -416,6 +416,7 @@ class Tape {
 
   // ---- autograd ----
   bool grad_enabled = true;
+  bool adapters_off = false;  ///< PEFT's disable_adapter(): base layers answer alone
   std::uint64_t next_sequence() { return sequence_++; }
   /// A graph node of a custom autograd function or an operator: edges to `inputs`; null when no gradient is recorded.
   template <class Function>

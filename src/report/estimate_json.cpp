@@ -31,6 +31,15 @@ Json memory_object(const RankMemory& memory) {
   object["device_bytes"] = quantity(memory.device, whole);
   object["capacity_bytes"] = memory.capacity.count;
   object["categories"] = std::move(categories);
+  if (memory.phases.empty()) return object;
+  Json phases = Json::array();
+  for (const PhaseMemory& each : memory.phases)
+    phases.push_back({{"phase", name_of(each.phase)},
+                      {"allocated_bytes", each.allocated.count},
+                      {"reserved_bytes", each.reserved.count},
+                      {"engine_bytes", each.engine.count},
+                      {"device_bytes", each.device.count}});
+  object["phases"] = std::move(phases);
   return object;
 }
 

@@ -53,6 +53,18 @@ std::string memory_section(const RankReport& rank, const TextStyle& style) {
   return text;
 }
 
+/// What stands on the device in each phase of a step that is more than training's own.
+std::string phases_section(const RankMemory& memory, const TextStyle& style) {
+  if (memory.phases.empty()) return {};
+  const auto in_gib = [](Bytes bytes) { return gib(static_cast<double>(bytes.count)); };
+  std::string text = heading(style, "phases of a step, GiB at most") +
+                     fmt::format("  {:<14}{:>12}{:>12}{:>12}{:>12}\n", "", "allocated", "reserved", "engine", "device");
+  for (const PhaseMemory& each : memory.phases)
+    text += fmt::format("  {:<14}{:>12.2f}{:>12.2f}{:>12.2f}{:>12.2f}\n", name_of(each.phase), in_gib(each.allocated), in_gib(each.reserved),
+                        in_gib(each.engine), in_gib(each.device));
+  return text;
+}
+
 std::string stages_section(const Report& report, const TextStyle& style) {
   if (report.ranks.size() < 2) return {};
   std::string text = heading(style, "pipeline stages");
@@ -137,6 +149,7 @@ std::string to_text(const Report& report, const TextStyle& style) {
   std::string text = verdict_line(report, style);
   if (style.detail == TextStyle::Detail::brief) return text;
   text += wrapped("", printable(report.strategy), style.width) + "\n" + memory_section(report.worst_rank(), style) + "\n";
+  if (const std::string phases = phases_section(report.worst_rank().memory, style); !phases.empty()) text += phases + "\n";
   if (report.ranks.size() > 1) text += stages_section(report, style) + "\n";
   text += time_section(report, style) + "\n" + kernels_section(report.time, style) + "\n" + flops_section(report, style);
   text += list_section("releases", release_lines(report), style) + list_section("assumptions", report.assumptions, style) + list_section("notes", report.notes, style) +

@@ -177,6 +177,9 @@ const Names<Strategy::Task>& task_names() {
       {"lm", Task::lm},
       {"sft", Task::lm},
       {"full", Task::lm},
+      {"trl-sft", Task::lm},
+      {"dpo", Task::lm},
+      {"grpo", Task::lm},
       {"lora", Task::lm},
       {"qlora", Task::lm},
       {"cls", Task::cls},
@@ -219,6 +222,25 @@ const Names<BaseWeights>& base_weights_names() {
       {"nf4-double-quant", BaseWeights::nf4_double_quant},
       {"int8", BaseWeights::int8},
   };
+  return names;
+}
+
+const Names<PostTraining::Kind>& post_training_names() {
+  using Kind = PostTraining::Kind;
+  static const Names<Kind> names = {{"trl-sft", Kind::sft}, {"dpo", Kind::dpo}, {"grpo", Kind::grpo}};
+  return names;
+}
+
+const Names<PostTraining::Reference>& reference_names() {
+  using Reference = PostTraining::Reference;
+  static const Names<Reference> names = {
+      {"model", Reference::model}, {"adapter-off", Reference::adapter_off}, {"precomputed", Reference::precomputed}, {"none", Reference::none}};
+  return names;
+}
+
+const Names<PostTraining::Rollout>& rollout_names() {
+  using Rollout = PostTraining::Rollout;
+  static const Names<Rollout> names = {{"elsewhere", Rollout::elsewhere}, {"colocated", Rollout::colocated}};
   return names;
 }
 

@@ -132,7 +132,12 @@ Peft& peft(Setting& x) {
 }
 
 constexpr const char* kTasks =
-    "lm, cls, seq2seq, image, diffusion, sft, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
+    "lm, cls, seq2seq, image, diffusion, sft, trl-sft, dpo, grpo, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
+
+PostTraining& post_training(Setting& x) {
+  if (!x.s.post_training) x.s.post_training.emplace();
+  return *x.s.post_training;
+}
 
 /// A task is what the model learns to do, or the method by which a causal language model learns it: all of `kTasks` mean different runs.
 void set_task(Setting& x) {
@@ -140,6 +145,8 @@ void set_task(Setting& x) {
   for (const auto& method : peft_method_names())
     if (task == method.name) peft(x).method = method.value;
   if (task == "lora" || task == "qlora") lora(x);
+  for (const auto& trainer : post_training_names())
+    if (task == trainer.name) post_training(x).kind = trainer.value;
   if (task == "qlora" && x.s.base_weights == BaseWeights::as_trained) x.s.base_weights = BaseWeights::nf4;
   x.choice(x.s.task, task_names(), kTasks);
 }
@@ -422,6 +429,18 @@ const std::vector<Entry>& precision_entries() {
       {"lora.bias", "none", "", refuse_lora_bias},
       {"lora.note", "text", "", [](Setting& x) { lora(x), x.value.mark_read(); }},
       {"lora.peft", "text", "PEFT's release, as releases.peft", [](Setting& x) { put_release(x, "peft"); }, true},
+      {"reference", "model, adapter-off, precomputed, none", "dpo, grpo: who says how likely the answers were before training",
+       [](Setting& x) { x.choice(post_training(x).reference, reference_names()); }},
+      {"prompt_len", "tokens", "dpo, grpo: of a sequence that are the prompt, of which nothing is learnt",
+       [](Setting& x) { x.count(post_training(x).prompt_len); }},
+      {"rollout", "elsewhere, colocated", "grpo: where the engine runs that writes the answers",
+       [](Setting& x) { x.choice(post_training(x).rollout, rollout_names()); }},
+      {"old_log_probs", "true, false", "grpo: the answers are scored once more before they are learnt of",
+       [](Setting& x) { x.flag(post_training(x).old_log_probs); }},
+      {"engine_share", "0 … 1", "grpo: of the device's memory, that the colocated engine takes (vllm_gpu_memory_utilization)",
+       [](Setting& x) { x.put(post_training(x).engine_share, x.value.number(0.01, 1)); }},
+      {"engine_sleeps", "true, false", "grpo: it gives weights and cache back while the trainer trains",
+       [](Setting& x) { x.flag(post_training(x).engine_sleeps); }},
       {"trainable_params", "parameters", "as the run printed them", [](Setting& x) { x.count(x.s.trainable_params); }},
       {"peft.target_modules", "list", "what ia3 or ln_tuning trains", [](Setting& x) { x.list(peft(x).targets); }},
       {"peft.feedforward_modules", "list", "", [](Setting& x) { x.list(peft(x).feedforward); }},

@@ -131,6 +131,7 @@ Value layers(const Strategy& s) {
 }
 
 Value task(const Strategy& s) {
+  if (s.post_training) return std::string(strategy::name_in(strategy::post_training_names(), s.post_training->kind));
   if (s.peft) return std::string(strategy::name_in(strategy::peft_method_names(), s.peft->method));
   if (s.lora) return s.base_weights == BaseWeights::nf4 ? "qlora" : "lora";
   return std::string(strategy::name_in(strategy::task_names(), s.task));
@@ -348,6 +349,23 @@ const Getter kReported[] = {
     {"bf16_tail_layers", [](const Strategy& s) { return number(s.bf16_tail_layers); }},
     {"master_dtype", [](const Strategy& s) { return s.master_weights ? Value(*s.master_weights ? "fp32" : "none") : Value(); }},
     {"lora.adapter_dtype", [](const Strategy& s) { return s.lora ? type(s.lora->adapter_dtype) : Value(); }},
+    {"reference",
+     [](const Strategy& s) {
+       return s.post_training && s.post_training->reference != PostTraining::Reference::automatic
+                  ? Value(std::string(strategy::name_in(strategy::reference_names(), s.post_training->reference)))
+                  : Value();
+     }},
+    {"prompt_len", [](const Strategy& s) { return s.post_training ? number(s.post_training->prompt_len) : Value(); }},
+    {"rollout",
+     [](const Strategy& s) {
+       return s.post_training && s.post_training->rollout != PostTraining::Rollout::automatic
+                  ? Value(std::string(strategy::name_in(strategy::rollout_names(), s.post_training->rollout)))
+                  : Value();
+     }},
+    {"old_log_probs", [](const Strategy& s) { return s.post_training ? flag(s.post_training->old_log_probs) : Value(); }},
+    {"engine_share",
+     [](const Strategy& s) { return s.post_training && s.post_training->engine_share > 0 ? Value(fmt::format("{}", s.post_training->engine_share)) : Value(); }},
+    {"engine_sleeps", [](const Strategy& s) { return s.post_training && s.post_training->engine_sleeps ? Value("true") : Value(); }},
     {"trainable_params", [](const Strategy& s) { return number(s.trainable_params); }},
     {"peft.target_modules", [](const Strategy& s) { return s.peft ? list(s.peft->targets) : Value(); }},
     {"peft.feedforward_modules", [](const Strategy& s) { return s.peft ? list(s.peft->feedforward) : Value(); }},

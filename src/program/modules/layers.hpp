@@ -16,6 +16,7 @@ class Linear {
   Linear() = default;
   Linear(Module& module, Tape& tape) : module_(&module), tape_(&tape) {}
   Tensor operator()(const Tensor& x) const;
+  Module& module() const { return *module_; }
 
  private:
   Module* module_ = nullptr;

@@ -118,10 +118,21 @@ constexpr Family kFamilies[] = {
 /// Not through the attention interface that the others share: classes of their own, or masks of ones that the model makes.
 bool has_flash_of_its_own(Factory make) { return make == make_falcon || make == make_gptj || make == make_gpt_neo || make == make_bart; }
 
+/// Whose forward knows an end without a loss of its own: those that share their ends (causal_lm.hpp).
+bool answers_without_loss(Factory make) {
+  for (const Factory each : {make_rotary_decoder, make_gpt2, make_gpt_bigcode, make_gptj, make_bloom, make_mpt, make_gpt_neo, make_gpt_neox, make_falcon})
+    if (make == each) return true;
+  return false;
+}
+
 }  // namespace
 
 std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
-  if (const NetworkSource* source = network_source(model)) return source->network(options, root, tape);
+  const bool no_loss = options.loss == RunOptions::Loss::logits || options.loss == RunOptions::Loss::token_scores;
+  if (const NetworkSource* source = network_source(model)) {
+    if (no_loss) refuse("a trainer's own loss over a model that is told by its code is not modelled", "task", "lm");
+    return source->network(options, root, tape);
+  }
   if (!model.activations_modelled) refuse("a training step of " + model.architecture + " is not modelled");
   std::vector<std::string> known;
   for (const Family& family : kFamilies) {
@@ -135,6 +146,8 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");
     if (options.unchecked && model.task == Model::Task::diffusion)
       refuse("checkpoints of every k-th block are not modelled for diffusers", "recompute", "full or none");
+    if (no_loss && !answers_without_loss(family.make))
+      refuse("a trainer's own loss over model type '" + model.model_type + "' is not modelled", "task", "lm");
     (void)liger_patches(model.model_type, options);
     return family.make(model, options, root, tape);
   }

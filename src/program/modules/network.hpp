@@ -8,6 +8,7 @@
 #include "plimsoll/model.hpp"
 #include "program/hf_release.hpp"
 #include "program/module.hpp"
+#include "program/ops/token_scores.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -20,7 +21,12 @@ struct RunOptions {
   bool compiled_blocks = false;  ///< torch.compile of every decoder layer
   bool compiled_model = false;   ///< torch.compile of the whole model with its loss
   bool liger = false;            ///< Liger's norms, rotation and gated MLPs in the families that it patches
-  enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear } loss = Loss::cross_entropy;
+  /// What forward answers: the model's own loss, by whose kernels; or, for a trainer with a loss of its own, the logits, or how likely each
+  /// label is that counts (TRL's fused head), without logits.
+  enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear, logits, token_scores } loss = Loss::cross_entropy;
+  std::int64_t scored_tokens = 0;  ///< token_scores: labels of a batch that count
+  TokenMetrics metrics;          ///< token_scores: beside the log-probabilities
+  std::int64_t logits_kept = 0;  ///< logits: of a sequence, the last so many; 0: all (logits_to_keep)
   HfRelease release;                                 ///< of transformers
   std::shared_ptr<std::vector<Tensor>> held = {};    ///< gets what the output object holds, for a caller that works on it; none: it is gone
   bool hidden_requires_grad = false;                 ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
@@ -45,10 +51,12 @@ struct Batch {
 class Network {
  public:
   virtual ~Network() = default;
-  /// forward with labels: the loss; the logits and everything else that the output object held are gone.
+  /// forward with labels: the loss, or what RunOptions::loss says; the logits and everything else that the output object held are gone.
   virtual Tensor loss(const Batch& batch) = 0;
   /// What the training loop computes of that, outside of the network and of autocast: the loss of networks that only predict.
   virtual Tensor criterion(Tensor output) { return output; }
+  /// What the training loop does before a step's micro-batches: passes over what they learn of.
+  virtual void before_step(const Batch&) {}
   /// What the training loop computes behind each backward pass, outside of autocast: metrics of what the network said.
   virtual void after_backward(const Batch&) {}
 };

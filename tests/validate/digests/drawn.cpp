@@ -254,6 +254,8 @@ class Saying {
     if (in_group(key, "lora.") || key == "base_weights") return said("lora.r");
     if (key == "bnb_4bit_quant_storage") return said("base_weights");
     if (in_group(key, "fp8")) return said("precision", "fp8");
+    if (key == "reference" || key == "prompt_len") return said("task", "dpo") || said("task", "grpo");
+    if (key == "rollout" || key == "old_log_probs" || in_group(key, "engine_")) return said("task", "grpo");
     if (in_group(key, "recompute_")) return said("recompute") && !said("recompute", "none");
     return true;
   }

@@ -58,6 +58,7 @@ const std::vector<RowFile>& row_files() {
       {kCorpus, "allocator-peft", 1},
       {kCorpus, "allocator-peft-mixtures", 1},
       {kCorpus, "allocator-qlora", 1},
+      {kCorpus, "allocator-trl", 1},
       {kCorpus, "allocator-torchao", 1},
       {kCorpus, "allocator-torchtitan", 8},
       {kCorpus, "allocator-torchtune", 1},

@@ -7,6 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "program/accumulation.hpp"
 #include "program/carried.hpp"
+#include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "program/modules/adapters/lora.hpp"
@@ -188,6 +189,7 @@ void backward(Tape& tape, DeepSpeedOptimizer& optimizer, const Strategy& strateg
 
 void record_step(Tape& tape, Network& network, DeepSpeedOptimizer& optimizer, const Strategy& strategy, const DeepSpeedRelease& release,
                  const Batch& batch, Accumulation& accumulation) {
+  network.before_step(batch);
   accumulation.run([&](bool last) {
     tape.phase(Phase::forward);
     const Tensor loss = hf_loss(network, strategy, batch, tape);
@@ -216,6 +218,22 @@ std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy,
   return root;
 }
 
+/// TRL's prepare_deepspeed: a model of reference is an engine without an optimizer, sharded under ZeRO-3, else whole.
+ReferenceModel reference_engine(const Model& model, const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape) {
+  ReferenceModel reference;
+  if (!keeps_reference_model(strategy)) return reference;
+  Strategy frozen = strategy;
+  frozen.lora.reset();
+  reference.root = modules_of(model, frozen, tape);
+  if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*reference.root, tape, Arrival::moved);
+  if (settings.stage < 3) return reference;
+  const auto sharded = std::make_shared<ZeroCoordinator>(tape, *reference.root, settings);
+  sharded->partition();
+  sharded->install_hooks();
+  reference.wrapper = sharded;
+  return reference;
+}
+
 }  // namespace
 
 StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
@@ -236,8 +254,11 @@ StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
   std::optional<msamp::Model> scaled;
   if (is_msamp(strategy.precision)) scaled.emplace(tape, *root, model, settings.ranks);
   if (scaled && !strategy.rank) settings.rank = msamp::fullest_rank(*scaled, settings.ranks);
+  ReferenceModel reference = reference_engine(model, strategy, settings, tape);
+  const bool sharded_reference = reference.wrapper != nullptr;
   const RunOptions options = hf_run_options(strategy);
-  const std::unique_ptr<Network> network = make_network(model, options, *root, tape);
+  std::unique_ptr<Network> network = make_network(model, options, *root, tape);
+  if (strategy.post_training) network = post_training_network(model, strategy, *root, std::move(network), std::move(reference), tape);
   if (options.hidden_requires_grad) require_input_gradients(*root, model);
   settings.leaf_modules = leaf_modules(model, settings.release, *root);
   const std::unique_ptr<DeepSpeedOptimizer> optimizer =
@@ -248,7 +269,9 @@ StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
     batch.labels = batch.input_ids;
   Accumulation accumulation(tape, settings.micro_batches, rank.every_micro_batch);
   std::vector<Tape::Part> parts = {Tape::Part::first_step};
-  if (scaled) parts.push_back(Tape::Part::second_step);  // from then on gradients of a head that was tied add to those of the step before
+  // From the second step on gradients of a head that was tied add to those of the step before, and a sharded reference, whose first pass is
+  // recorded, keeps its persistent parameters.
+  if (scaled || sharded_reference) parts.push_back(Tape::Part::second_step);
   parts.push_back(Tape::Part::step);
   for (const Tape::Part part : parts) {
     tape.record_into(part);

@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "plimsoll/error.hpp"
+#include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
@@ -142,11 +143,14 @@ StepProgram lower_hf_fsdp1(const Lowering& run, const Rank& rank) {
   const Strategy& strategy = run.strategy;
   refuse_impossible(strategy);
   refuse_resting_tower(model, "FSDP1");
+  if (keeps_reference_model(strategy))
+    refuse("a model of reference under FSDP1 is not modelled", "data_parallel", "fsdp2, or reference precomputed");
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   upcast_trained_weights(*root, strategy);
   if (!is_prepared_by_accelerate(strategy)) untie(*root);  // Trainer hands over a model that is built
-  const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
+  std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
+  if (strategy.post_training) network = post_training_network(model, strategy, *root, std::move(network), {}, tape);
   return record_fsdp1(tape, model, *root, *network, strategy, rank.every_micro_batch);
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
@@ -40,6 +41,13 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
   if (strategy.fsdp.reshard == FsdpOptions::Reshard::number) reshard_in_parts(strategy, options);
   options.offload_to_host = strategy.offload.params;
   options.leaves_integers = is_prepared_by_accelerate(strategy);
+  return options;
+}
+
+/// What the plugin says is said of the root, which is the model's only unit.
+Fsdp2Options reference_options(const Strategy& strategy) {
+  Fsdp2Options options = fsdp2_options(strategy);
+  options.reshard_root = options.reshard_after_forward;
   return options;
 }
 
@@ -81,6 +89,17 @@ void refuse_without_dtensors(OptimizerKind optimizer) {
   }
 }
 
+/// TRL's prepare_fsdp: fully_shard of a model of reference, which lies on the device whole, takes it as one unit.
+ReferenceModel reference_unit(const Model& model, const Strategy& strategy, Tape& tape) {
+  ReferenceModel reference;
+  if (!keeps_reference_model(strategy)) return reference;
+  reference.root = reference_modules(model, strategy, tape);
+  const auto sharded = std::make_shared<Fsdp2>(tape, *reference.root, std::vector<std::vector<Module*>>{}, reference_options(strategy));
+  sharded->shard_loaded();
+  reference.wrapper = sharded;
+  return reference;
+}
+
 /// The program; none where `some` of equal layers were to stand for all of them, and do not.
 std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool some) {
   const Model& model = run.model;
@@ -90,7 +109,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   upcast_trained_weights(*root, strategy);
-  const std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
+  std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
   std::vector<std::vector<Module*>> units = wrap_units(model, *root, strategy.fsdp.units);
   if (cuts_ends(strategy) && model.task == Model::Task::seq2seq)
     refuse("the units that Accelerate makes of an encoder's and a decoder's shared embedding are not modelled", "releases.accelerate",
@@ -98,9 +117,10 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
   const Module* tail = cuts_ends(strategy) ? add_ends(model, *root, strategy.lora.has_value(), units) : nullptr;
   Fsdp2Options options = fsdp2_options(strategy);
   if (tail) options.reshard_root = false;  // its reshard_after_forward is left to PyTorch
+  tape.phase(Phase::init);
+  if (strategy.post_training) network = post_training_network(model, strategy, *root, std::move(network), reference_unit(model, strategy, tape), tape);
   Fsdp2 sharded(tape, *root, units, options);
   if (tail) sharded.set_reshard_after_forward(*tail, false);
-  tape.phase(Phase::init);
   if (strategy.base_weights != BaseWeights::as_trained) {
     sharded.shard_loaded();
   } else if (is_prepared_by_accelerate(strategy)) {

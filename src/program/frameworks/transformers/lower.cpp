@@ -8,7 +8,20 @@
 
 namespace plimsoll::program {
 
-StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
+namespace {
+
+/// disable_dropout_in_model, which DPOConfig asks for by itself.
+Model without_dropout(Model model) {
+  model.embedding_dropout = 0;
+  for (Block& block : model.blocks) {
+    block.hidden_dropout = 0;
+    if (block.attention) block.attention->dropout = 0;
+    if (block.mlp) block.mlp->dropout = 0;
+  }
+  return model;
+}
+
+StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
   const Strategy& strategy = run.strategy;
   if (strategy.tp > 1 || strategy.pp > 1 || strategy.cp > 1 || strategy.ep > 1)
     refuse("tensor, pipeline, context and expert parallel ranks of transformers have no lowering yet");
@@ -26,6 +39,15 @@ StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
     default:
       refuse(std::string(name_of(engine_of(strategy))) + " has no lowering yet");
   }
+}
+
+}  // namespace
+
+StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
+  const auto& post = run.strategy.post_training;
+  if (!post || post->kind != PostTraining::Kind::dpo) return lowered_by_engine(run, rank);
+  const Model model = without_dropout(run.model);
+  return lowered_by_engine({model, run.strategy, run.device}, rank);
 }
 
 }  // namespace plimsoll::program

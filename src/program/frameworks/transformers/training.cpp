@@ -7,6 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "program/accumulation.hpp"
+#include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/known_passes.hpp"
 #include "program/modules/adapters/bitsandbytes.hpp"
@@ -127,7 +128,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
     unchecked.checkpointing = RunOptions::Checkpointing::none;
     options.unchecked = std::make_shared<const RunOptions>(std::move(unchecked));
   }
-  return options;
+  return strategy.post_training ? post_training_options(strategy, std::move(options)) : options;
 }
 
 bool is_prepared_by_accelerate(const Strategy& strategy) { return strategy.framework == "accelerate"; }
@@ -253,28 +254,54 @@ class OutputsInFp32 : public Network {
   Tensor loss(const Batch& batch) override { return network_->loss(batch); }
 
   Tensor criterion(Tensor output) override {
-    for (Tensor& each : *held_)
-      if (each.dtype() != DType::fp32) each = to(each, DType::fp32);
+    for (Tensor& each : *held_) widen(each);
     held_->clear();
+    widen(output);
     return network_->criterion(std::move(output));
   }
 
  private:
+  static void widen(Tensor& x) {
+    if (x.dtype() == DType::bf16 || x.dtype() == DType::fp16) x = to(x, DType::fp32);
+  }
+
   std::unique_ptr<Network> network_;
   std::shared_ptr<std::vector<Tensor>> held_;
 };
 
 }  // namespace
 
-std::unique_ptr<Network> hf_wrapped_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
-  RunOptions options = hf_run_options(strategy);
+namespace {
+
+/// The network as Accelerate, if it prepares it, wraps its forward.
+std::unique_ptr<Network> prepared(const Model& model, const Strategy& strategy, RunOptions options, Module& root, Tape& tape) {
   if (!is_prepared_by_accelerate(strategy) || !hf_autocast(strategy)) return make_network(model, options, root, tape);
   const auto held = options.held = std::make_shared<std::vector<Tensor>>();
   return std::make_unique<OutputsInFp32>(make_network(model, options, root, tape), held);
 }
 
+}  // namespace
+
+std::unique_ptr<Network> hf_wrapped_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
+  return prepared(model, strategy, hf_run_options(strategy), root, tape);
+}
+
+std::unique_ptr<Network> hf_reference_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
+  RunOptions options = hf_run_options(strategy);
+  if (strategy.post_training->reference == PostTraining::Reference::model) options.metrics = {};
+  return prepared(model, strategy, std::move(options), root, tape);
+}
+
 std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
   std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, root, tape);
+  if (strategy.post_training) {
+    ReferenceModel reference;
+    if (keeps_reference_model(strategy)) {
+      reference.root = reference_modules(model, strategy, tape);
+      materialize(*reference.root, tape, arrival_of(model, is_prepared_by_accelerate(strategy)));
+    }
+    return post_training_network(model, strategy, root, std::move(network), std::move(reference), tape);
+  }
   if (!root.find_child("prompt_encoder")) return network;
   return std::make_unique<PromptedNetwork>(std::move(network), model, hf_run_options(strategy), root, tape);
 }
@@ -372,6 +399,7 @@ Batch text_batch(const Model& model, Tape& tape, std::int64_t batch, std::int64_
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
   const std::int64_t batch = strategy.micro_batch, length = strategy.seq_len;
   tape.operator_name = "inputs";
+  if (strategy.post_training) return post_training_batch(strategy, tape);
   if (const NetworkSource* source = network_source(model)) return source->batch(strategy, tape);
   switch (model.task) {
     case Model::Task::causal_lm:
@@ -416,6 +444,7 @@ void clear_gradients(Tape& tape, const TrainingLoop& loop, const Strategy& strat
 /// The forward and backward passes of a step's micro-batches.
 void record_passes(Tape& tape, const TrainingLoop& loop, const Strategy& strategy, const Batch& batch, Accumulation& accumulation,
                    const std::shared_ptr<SavedTensorHooks>& keeper) {
+  loop.network.before_step(batch);
   accumulation.run([&](bool last) {
     if (loop.before_micro_batch) loop.before_micro_batch(last);
     tape.phase(Phase::forward);
@@ -443,7 +472,7 @@ void record_update(Tape& tape, const TrainingLoop& loop, const Strategy& strateg
 }  // namespace
 
 bool hf_passes_recur(const Strategy& strategy) {
-  return strategy.compile == Strategy::Compile::no && !strategy.offload.activations && !strategy.peft;
+  return strategy.compile == Strategy::Compile::no && !strategy.offload.activations && !strategy.peft && !strategy.post_training;
 }
 
 namespace {

@@ -103,6 +103,7 @@ Tensor scaled(Module& module, const Tensor& input, const std::function<Tensor(co
 }  // namespace
 
 Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base, WeightLayout layout) {
+  if (tape.adapters_off) return base(input);
   if (module.find_child("ia3_l")) return scaled(module, input, base);
   return lora_adapted(module, tape, input, base(input), layout);
 }

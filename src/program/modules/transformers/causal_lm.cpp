@@ -1,10 +1,17 @@
 #include "program/modules/transformers/causal_lm.hpp"
 
+#include <algorithm>
+
 #include "plimsoll/error.hpp"
 #include "program/attention_library.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/transformers/seq2seq.hpp"
+#include "program/ops/choosing.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/placing.hpp"
+#include "program/ops/pointwise.hpp"
+#include "program/ops/routing.hpp"
+#include "program/ops/token_scores.hpp"
 
 namespace plimsoll::program {
 
@@ -314,8 +321,54 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, const Hf
   return cross_entropy(logits, shifted);
 }
 
+namespace {
+
+/// x[mask] of the leading dimensions, `count` of which are true.
+Tensor masked_rows(const Tensor& x, const Tensor& mask, std::int64_t count) {
+  const Tensor found = nonzero(mask, count);
+  return indexed_by(x, 0, unbind(found, 0));
+}
+
+/// The head's weight; where its unit is not gathered (FSDP2), DTensor.full_tensor(), of which a frozen one needs no gradient.
+Tensor whole_weight(Module& head, Tape& tape) {
+  if (const Tensor& weight = head.tensor("weight")) return weight;
+  const Parameter& parameter = *head.find_parameter("weight");
+  if (parameter.trainable)
+    refuse("TRL's fused head over a trained weight whose unit is not gathered is not modelled", "fsdp.units", "leave lm_head in the root");
+  const Tensor whole = tape.empty(parameter.sizes, parameter.type, Category::communication_buffer);
+  tape.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = whole.bytes(), .type = parameter.type}, tape.stream);
+  return whole;
+}
+
+}  // namespace
+
+Tensor token_scores(const RunOptions& options, const Tensor& states, Module& head, const Tensor& labels_in) {
+  if (head.find_child("base_layer"))
+    fail("TRL's fused head reads the head's weight and not its adapter, and refuses one", "lora.target_modules", "leave lm_head out");
+  if (head.read_from_outside) head.read_from_outside();
+  Tape& tape = states.tape();
+  const Tensor hidden = slice(states, 1, 0, states.size(1) - 1), labels = slice(labels_in, 1, 1, labels_in.size(1));
+  const Tensor mask = compare(labels, {}, DType::boolean);
+  TokenScores scores;
+  {
+    const Tensor targets = masked_rows(labels, mask, options.scored_tokens), scored = masked_rows(hidden, mask, options.scored_tokens);
+    scores = chunked_token_scores(scored, whole_weight(head, tape), head.tensor("bias"), targets, options.metrics);
+  }
+  for (Tensor* each : {&scores.log_probs, &scores.entropy, &scores.mean_logits, &scores.is_top1})
+    if (*each) *each = masked_scattered(zeros(tape, mask.sizes(), each->dtype()), mask, *each);
+  hold(options, {scores.entropy, scores.mean_logits, scores.is_top1});
+  return scores.log_probs;
+}
+
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs) {
-  if (options.held) options.held->insert(options.held->end(), outputs);
+  if (!options.held) return;
+  for (const Tensor& output : outputs)
+    if (output) options.held->push_back(output);
+}
+
+Tensor predicting(const RunOptions& options, const Tensor& hidden) {
+  const std::int64_t length = hidden.size(1);
+  return slice(hidden, 1, options.logits_kept > 0 ? std::max<std::int64_t>(0, length - options.logits_kept) : 0, length);
 }
 
 Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const Linear& head, const Batch& batch,
@@ -323,8 +376,13 @@ Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, 
   Tensor ids = batch.input_ids, labels = batch.labels;
   ModuleCall call(root, tape, {&ids, &labels});
   const Tensor hidden = decode(ids);
-  Tensor logits = head(slice(hidden, 1, 0, hidden.size(1)));
+  if (options.loss == RunOptions::Loss::token_scores) {
+    tape.phase(Phase::loss);
+    return call.done(token_scores(options, hidden, head.module(), labels));
+  }
+  Tensor logits = head(predicting(options, hidden));
   tape.phase(Phase::loss);
+  if (options.loss == RunOptions::Loss::logits) return call.done(code.upcasts_before ? to(logits, DType::fp32) : logits);
   if (code.upcasts_before) logits = to(logits, DType::fp32);
   Tensor loss = causal_lm_loss(logits, labels, code);
   call.done({&loss, &logits});

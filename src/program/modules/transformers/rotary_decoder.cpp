@@ -251,7 +251,12 @@ class RotaryDecoder final : public Network {
       call.done({&loss});
       return loss;
     }
-    Tensor logits = head_(slice(hidden, 1, 0, hidden.size(1)));
+    if (balanced_ && answers_no_loss(options_)) refuse("the routers' auxiliary loss beside a trainer's own is not modelled", "output_router_logits");
+    if (options_.loss == RunOptions::Loss::token_scores) {
+      tape_.phase(Phase::loss);
+      return call.done(token_scores(options_, hidden, head_.module(), labels));
+    }
+    Tensor logits = head_(predicting(options_, hidden));
     if (style_.scaled_everywhere && !style_.scaled_logits) logits = divide_scalar(logits);
     if (style_.scaled_logits) logits = multiply_scalar(logits);
     if (softcap_) {
@@ -262,6 +267,7 @@ class RotaryDecoder final : public Network {
     tape_.phase(Phase::loss);
     const HfRelease::CausalLoss code = options_.release.causal_loss(style_.model_type);
     if (code.upcasts_before) logits = to(logits, DType::fp32);
+    if (options_.loss == RunOptions::Loss::logits) return call.done(logits);
     Tensor loss = options_.loss == RunOptions::Loss::liger ? liger_causal_lm_loss(logits, labels) : causal_lm_loss(logits, labels, code);
     Tensor auxiliary;
     std::vector<Tensor*> outputs{&loss, &logits};

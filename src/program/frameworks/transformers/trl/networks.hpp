@@ -1,0 +1,32 @@
+/// The losses of TRL's trainers as networks, and what they share.
+#pragma once
+
+#include <memory>
+
+#include "plimsoll/strategy.hpp"
+#include "program/frameworks/transformers/trl/trainer.hpp"
+#include "program/modules/network.hpp"
+
+namespace plimsoll::program {
+
+/// Tokens of one answer, which are scored.
+inline std::int64_t answer_length(const Strategy& strategy) { return strategy.seq_len - strategy.post_training->prompt_len; }
+
+/// The trained network, and the frozen one that it is compared with (null: none), whose modules are `model`'s or the policy's own.
+struct TrlNetworks {
+  std::unique_ptr<Network> policy, reference;
+  ReferenceModel model;
+};
+
+/// SFTTrainer, whose head is fused.
+std::unique_ptr<Network> make_sft(TrlNetworks networks, Tape& tape);
+/// DPOTrainer.
+std::unique_ptr<Network> make_dpo(const Strategy& strategy, TrlNetworks networks, Tape& tape);
+/// GRPOTrainer.
+std::unique_ptr<Network> make_grpo(const Strategy& strategy, TrlNetworks networks, Tape& tape);
+
+/// What `network` answers to a batch, without a graph and under autocast where Accelerate prepares it; `adapters_off`: as PEFT's
+/// disable_adapter() leaves it.
+Tensor answer_without_graph(Network& network, const Strategy& strategy, const Batch& batch, bool adapters_off, Tape& tape);
+
+}  // namespace plimsoll::program

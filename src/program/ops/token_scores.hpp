@@ -1,0 +1,33 @@
+/// How likely a model finds given tokens, as trainers with losses of their own ask for it (TRL).
+#pragma once
+
+#include "program/tape.hpp"
+
+namespace plimsoll::program {
+
+/// What is computed of each scored token beside its log-probability.
+struct TokenMetrics {
+  bool entropy = false, mean_logits = false, is_top1 = false;
+};
+
+/// Per scored token, fp32; what was not asked for is undefined.
+struct TokenScores {
+  Tensor log_probs, entropy, mean_logits;
+  Tensor is_top1;  ///< booleans
+};
+
+/// ChunkedLogProbFunction of hidden [n, width] through weight [classes, width] (trl/kernels/chunked_logprob.py since 1.15): logits exist in
+/// tiles of 4,096 tokens by 32,768 classes, which backward computes again; gradients add up in fp32. `bias` may be undefined.
+TokenScores chunked_token_scores(const Tensor& hidden, const Tensor& weight, const Tensor& bias, const Tensor& targets, TokenMetrics metrics);
+
+/// selective_log_softmax of logits [batch, length, classes] (trl/trainer/utils.py, 0.15 to 1.13): log-probabilities [batch, length]; of fp32
+/// by logsumexp, sequence by sequence, of 16 bits by log_softmax, likewise.
+Tensor selective_log_softmax(const Tensor& logits, const Tensor& labels);
+
+/// part /= number, `part` a view of base: by CopySlices, whose result, with base's storage, takes base's place.
+Tensor scale_part(const Tensor& base, const Tensor& part);
+
+/// entropy_from_logits: 128 tokens at a time, [batch, length].
+Tensor entropy_of_logits(const Tensor& logits);
+
+}  // namespace plimsoll::program

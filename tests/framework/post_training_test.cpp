@@ -1,0 +1,83 @@
+// TRL's trainers: what a run takes by itself, and what does not go together.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
+#include "plimsoll/strategy.hpp"
+
+namespace plimsoll {
+namespace {
+
+using Options = std::vector<std::pair<std::string, std::string>>;
+
+Strategy resolved(Options options) {
+  options.insert(options.end(), {{"seq_len", "1024"}, {"precision", "amp-bf16"}});
+  Strategy strategy;
+  set_options(strategy, options);
+  return resolve(strategy, load_model("llama-3.2-1b"), parse_cluster("1xh100-sxm"));
+}
+
+std::string message_of(const Options& options) {
+  try {
+    resolved(options);
+  } catch (const Error& error) {
+    return error.message() + " | " + error.hint();
+  }
+  return "";
+}
+
+bool assumes(const Strategy& strategy, const std::string& start) {
+  return std::any_of(strategy.assumed.begin(), strategy.assumed.end(), [&](const std::string& line) { return line.rfind(start, 0) == 0; });
+}
+
+TEST(PostTraining, DpoTakesTheReferenceThatGoesWithItsAdapters) {
+  const Strategy whole = resolved({{"task", "dpo"}});
+  EXPECT_EQ(whole.framework, "accelerate");
+  EXPECT_EQ(whole.post_training->reference, PostTraining::Reference::model);
+  EXPECT_EQ(whole.sequences_per_sample(), 2);
+  EXPECT_TRUE(assumes(whole, "trl: 1.16"));
+  EXPECT_TRUE(assumes(whole, "prompt_len: 1 of 1024"));
+  const Strategy adapted = resolved({{"task", "dpo"}, {"lora.r", "8"}});
+  EXPECT_EQ(adapted.post_training->reference, PostTraining::Reference::adapter_off);
+}
+
+// The one that was out on the day of the transformers that was said: 4.51 of April 2025, before 0.17.
+TEST(PostTraining, TrlIsOfTheTimeOfTransformers) {
+  const Strategy strategy = resolved({{"task", "dpo"}, {"releases.transformers", "4.51.0"}});
+  EXPECT_TRUE(assumes(strategy, "trl: 0.16")) << strategy.releases.text();
+}
+
+// GRPOConfig.beta is 0.04 until 0.17; vllm_mode is "server" before 1.0.
+TEST(PostTraining, GrpoTakesItsReleasesDefaults) {
+  const Strategy now = resolved({{"task", "grpo"}});
+  EXPECT_EQ(now.post_training->reference, PostTraining::Reference::none);
+  EXPECT_EQ(now.post_training->rollout, PostTraining::Rollout::colocated);
+  EXPECT_DOUBLE_EQ(now.post_training->engine_share, 0.3);
+  EXPECT_EQ(now.sequences_per_sample(), 1);
+  const Strategy before = resolved({{"task", "grpo"}, {"releases.trl", "0.16"}});
+  EXPECT_EQ(before.post_training->reference, PostTraining::Reference::model);
+  EXPECT_EQ(before.post_training->rollout, PostTraining::Rollout::elsewhere);
+}
+
+TEST(PostTraining, WhatDoesNotGoTogetherIsNamed) {
+  EXPECT_NE(message_of({{"task", "dpo"}, {"reference", "adapter-off"}}).find("only a model with adapters"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "dpo"}, {"reference", "model"}, {"lora.r", "8"}}).find("beside adapters"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "dpo"}, {"reference", "none"}}).find("compares with a reference"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "grpo"}, {"reference", "precomputed"}}).find("written in training"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "dpo"}, {"prompt_len", "1024"}}).find("leaves no answer"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "dpo"}, {"engine_share", "0.3"}}).find("no answers are written"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "grpo"}, {"rollout", "elsewhere"}, {"engine_share", "0.3"}}).find("devices of its own"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "dpo"}, {"framework", "torchtitan"}}).find("torchtitan does not run"), std::string::npos);
+  EXPECT_NE(message_of({{"prompt_len", "64"}}).find("no such task is said"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "grpo"}, {"engine_share", "1.5"}}), "");
+}
+
+}  // namespace
+}  // namespace plimsoll

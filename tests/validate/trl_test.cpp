@@ -1,0 +1,74 @@
+// What TRL's trainers hold beside the policy, by the rows of bench/corpus/allocator-trl.json and by what must follow from them.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
+#include "validate/measured_rows.hpp"
+
+namespace plimsoll {
+namespace {
+
+const MeasuredRow& row_of(const std::string& id) {
+  const auto& rows = rows_in("allocator-trl");
+  return *std::find_if(rows.begin(), rows.end(), [&](const MeasuredRow& row) { return row.id == id; });
+}
+
+RankMemory memory_of(const MeasuredRow& row, const Strategy& strategy) { return estimate(*row.model, *row.cluster, strategy).worst_rank().memory; }
+
+// A frozen copy in fp32 is the model's own bytes once more, and nothing else of what persists.
+TEST(TrlRows, AFrozenCopyIsTheModelOnceMore) {
+  const MeasuredRow& row = row_of("trl-dpo-base");
+  Strategy without = row.strategy;
+  without.post_training->reference = PostTraining::Reference::precomputed;
+  const double copy = static_cast<double>(memory_of(row, row.strategy).persistent.count - memory_of(row, without).persistent.count);
+  EXPECT_NEAR(copy, 4.0 * static_cast<double>(row.model->parameters()), 0.001 * copy);
+}
+
+// Whole logits in fp32 of 8 x 512 x 32,000 and their like are gone since 1.15.
+TEST(TrlRows, AFusedHeadHoldsNoLogits) {
+  const MeasuredRow& row = row_of("trl-dpo-gc_1.10.0");
+  Strategy fused = row.strategy;
+  set_option(fused, "releases.trl", "1.16");
+  const std::int64_t logits = 8LL * 512 * 32000 * 4;
+  EXPECT_GT(memory_of(row, row.strategy).allocated.count - memory_of(row, fused).allocated.count, 2 * logits);
+}
+
+// The engine takes its share of the whole device in every phase, or, asleep, in the rollout alone.
+TEST(TrlRows, TheEngineStandsInEveryPhaseUnlessItSleeps) {
+  const MeasuredRow& row = row_of("trl-grpo-gr");
+  Strategy beside = row.strategy;
+  beside.post_training->rollout = PostTraining::Rollout::colocated;
+  beside.post_training->engine_share = 0.5;
+  const RankMemory awake = memory_of(row, beside);
+  ASSERT_EQ(awake.phases.size(), 5U);
+  EXPECT_EQ(awake.phases.front().phase, Phase::rollout);
+  EXPECT_EQ(awake.phases.back().phase, Phase::optimizer);
+  const auto half = static_cast<std::int64_t>(0.5 * static_cast<double>(awake.capacity.count));
+  for (const PhaseMemory& each : awake.phases) EXPECT_EQ(each.engine.count, half);
+  beside.post_training->engine_sleeps = true;
+  const RankMemory asleep = memory_of(row, beside);
+  for (const PhaseMemory& each : asleep.phases) EXPECT_EQ(each.engine.count, each.phase == Phase::rollout ? half : 0);
+  EXPECT_LT(asleep.phases.front().reserved, awake.phases.front().reserved) << "the cache was not given back";
+  double parts = 0;
+  for (const MemoryPart& part : asleep.parts) parts += static_cast<double>(part.bytes.count);
+  EXPECT_NEAR(parts, asleep.device.expected, 0.02 * asleep.device.expected);
+}
+
+TEST(TrlRows, WhatIsNotModelledIsRefusedByName) {
+  const MeasuredRow& row = row_of("trl-dpo-base");
+  Strategy strategy = row.strategy;
+  set_option(strategy, "releases.trl", "1.14");
+  try {
+    memory_of(row, strategy);
+    FAIL() << "answered";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::refused);
+    EXPECT_NE(error.message().find("1.14"), std::string::npos);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll
