@@ -141,8 +141,8 @@ TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   const std::pair<const char*, const char*> lines[] = {
       {"swift rlhf --rlhf_type dpo --model a", "by preferences, rewards or a teacher, which 'swift rlhf' does"},
       {"megatron rlhf --rlhf_type dpo --model a", "which 'megatron rlhf' does"},
-      {"trl dpo --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl dpo' does"},
-      {"accelerate launch -m trl.scripts.grpo --model_name_or_path a", "which trl.scripts.grpo does"},
+      {"trl kto --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl kto' does"},
+      {"accelerate launch -m trl.scripts.rloo --model_name_or_path a", "which trl.scripts.rloo does"},
       {"torchrun --nproc_per_node 8 scripts/run_orpo.py --model_name_or_path a", "which scripts/run_orpo.py does"},
       {"litgpt finetune_lora a", "(LitGPT) is not read"},
       {"python3 -m verl.trainer.main_ppo a=b", "a teacher, which verl.trainer.main_ppo does"},

@@ -179,11 +179,6 @@ std::string swift_verb_of(const std::string& program) {
   return {};
 }
 
-/// trl/scripts/sft.py, as a file or a module, and TRL's examples, which are the same.
-bool is_trl_script(const std::string& program) {
-  return program.rfind("trl.scripts.", 0) == 0 || program.find("trl/scripts/") != std::string::npos || program == "examples/scripts/sft.py";
-}
-
 /// llamafactory-cli train FILE [key=value …], or train --flags (llamafactory/hparams/parser.py, read_args).
 void read_llama_factory(Reading& reading, std::vector<Node> words) {
   const Node program = words.front();
@@ -226,7 +221,7 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
   refuse_diffusers(flags);
   if (const Node* file = flags.find("config_file"); file && ends_with(program, "run_train.py") && is_file(file->word()))
     return reading.include(file->word(), *file);  // nanotron's
-  if (is_trl_script(program)) return read_trl_script(reading, flags);
+  if (const TrlTrainer trainer = trl_trainer_of_script(program); trainer != TrlTrainer::none) return read_trl_script(reading, flags, trainer);
   if (const Format* trainer = trainer_of(flags)) {
     require_training(flags, program);
     return by(*trainer, flags);
@@ -261,10 +256,11 @@ void read_program(Reading& reading, const std::vector<Node>& said) {
     return read_swift_command(reading, {verb, over_megatron, true}, {words.begin() + 1, words.end()});
   words.erase(words.begin());
   const bool trl = name == "trl" && !words.empty();
-  if (trl) words.erase(words.begin());  // its verb, which is sft: refuse_post_training
+  const TrlTrainer trainer = trl ? trl_trainer_of_verb(words.front().text) : TrlTrainer::none;
+  if (trl) words.erase(words.begin());
   std::vector<Node> positional;
   const Node flags = table_of_flags(words, positional);
-  if (trl) return read_trl_command(reading, flags);
+  if (trl) return read_trl_command(reading, flags, trainer);
   if (name == "axolotl" || name == "composer" || program.find("axolotl.cli") == 0) {
     const Node* file = first_file(positional);
     if (!file) fail(name + " names no file", said.front().where);

@@ -2,13 +2,14 @@
 #pragma once
 
 #include "formats/foreign/reading.hpp"
+#include "formats/foreign/trl_trainers.hpp"
 
 namespace plimsoll::formats {
 
-/// `trl sft` with its flags: those of the script, and those of `accelerate launch` beside them, in --config's file as well. Throws Error: a
+/// `trl sft`, `trl dpo` or `trl grpo` with its flags: those of the script, and those of `accelerate launch` beside them, in --config's file as well. Throws Error: a
 /// flag that is of neither.
-void read_trl_command(Reading& reading, const Node& flags);
+void read_trl_command(Reading& reading, const Node& flags, TrlTrainer trainer);
 /// A script that parses its flags by TrlParser.
-void read_trl_script(Reading& reading, const Node& flags);
+void read_trl_script(Reading& reading, const Node& flags, TrlTrainer trainer);
 
 }  // namespace plimsoll::formats

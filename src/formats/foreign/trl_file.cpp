@@ -1,4 +1,4 @@
-// TRL's supervised fine-tuning: SFTConfig with ModelConfig and ScriptArguments (trl/trainer/sft_config.py, model_config.py,
+// TRL's scripts: SFTConfig, DPOConfig or GRPOConfig with ModelConfig and ScriptArguments (trl/trainer/sft_config.py, model_config.py,
 // trl/scripts/sft.py). TrainingArguments with defaults of its own.
 #include <algorithm>
 
@@ -11,8 +11,7 @@
 namespace plimsoll::formats {
 namespace {
 
-/// The newest release whose loss is modelled: 1.7 computes it by chunks.
-constexpr const char *kRelease = "TRL 1.6", *kChunkedSince = "1.7", *kFusedSince = "1.15";
+constexpr const char *kRelease = "TRL 1.16", *kChunkedSince = "1.7", *kFusedSince = "1.15";
 
 /// Where SFTConfig and ModelConfig differ from TrainingArguments; models/releases.json has since when.
 const Rows& own_defaults() {
@@ -58,25 +57,19 @@ void take_precision(Reading& reading, const Node& tree) {
   if (usual.word == "not fp16") reading.derive("precision", "bf16", usual.release + ": bf16 unless fp16 (SFTConfig.__post_init__)");
 }
 
-/// The loss of 1.7 and later is computed by chunks, of 1.15 and later whatever is said.
-void refuse_chunked_loss(Reading& reading, const Node& tree) {
+/// The loss of 1.7 to 1.14 is computed by chunks, that of 1.15 and later by a fused head.
+void read_loss(Reading& reading, const Node& tree) {
   const std::optional<Release> release = reading.release_of(Package::trl);
   const Node *loss = tree.find("loss_type"), *liger = tree.find("use_liger_kernel");
   constexpr const char* kWhat = "TRL's loss over chunks of tokens, which never holds all logits";
   if (loss && loss->word() == "chunked_nll")
     refuse(std::string("not modelled: ") + kWhat + " (loss_type: chunked_nll)", loss->where, "loss_type: nll");
+  if (!release || !(*release < *Release::parse(kFusedSince)))
+    return reading.derive("task", "trl-sft", std::string("TRL since ") + kFusedSince + ": a fused head, which holds no logits");
   const bool whole = (loss && loss->word() == "nll") || is_on(liger);
-  if (!release) {
-    if (!whole || is_on(liger))
-      reading.leave_unknown(std::string("loss_type: nll of ") + kRelease +
-                                ". Releases from 1.7 on compute the loss by chunks, from 1.15 on with "
-                                "Liger's kernels too: they need less for the logits, which is not modelled",
-                            loss ? loss->where : tree.where);
-    return;
-  }
-  if (*release < *Release::parse(kChunkedSince) || (whole && *release < *Release::parse(kFusedSince))) return;
-  refuse(std::string("not modelled: ") + kWhat + ", the default since TRL " + kChunkedSince, {},
-         "state an older release: --release trl=1.6");
+  if (*release < *Release::parse(kChunkedSince) || whole) return;
+  refuse(std::string("not modelled: ") + kWhat + ", the default of TRL " + kChunkedSince + " to 1.14", {},
+         "state another release: --release trl=1.16");
 }
 
 /// TRL 0.27 on holds adapters over a quantized base in bf16 and forces re-entrant checkpoints under ZeRO-3 (SFTTrainer.__init__).
@@ -90,17 +83,17 @@ void complete(Reading& said) {
   });
 }
 
-void read_with(Reading& reading, const Node& tree, Unknown unknown) {
+void read_with(Reading& reading, const Node& tree, Unknown unknown, TrlTrainer trainer) {
+  Node rest = trainer == TrlTrainer::sft ? tree : read_trl_trainer(reading, trainer, tree);
   take_defaults(reading, own_defaults(), kRelease);
   take_precision(reading, tree);
-  refuse_chunked_loss(reading, tree);
-  Node rest = tree;
+  if (trainer == TrlTrainer::sft) read_loss(reading, tree);
   std::erase_if(rest.members, [](const auto& member) { return member.first == "loss_type" && member.second.text == "nll"; });
   read_training_arguments(reading, rest, unknown == Unknown::own ? training_arguments_format().rows() : rows(), unknown);
   complete(reading);
 }
 
-void read(Reading& reading, const Node& tree) { read_with(reading, tree, Unknown::own); }
+void read(Reading& reading, const Node& tree) { read_with(reading, tree, Unknown::own, TrlTrainer::sft); }
 
 /// trl/accelerate_configs of 1.16: what --accelerate_config NAME stands for.
 Node named_configuration(const std::string& name) {
@@ -166,14 +159,14 @@ void read_launch(Reading& reading, const std::string& file, const Node& flags, c
 
 }  // namespace
 
-void read_trl_script(Reading& reading, const Node& flags) {
+void read_trl_script(Reading& reading, const Node& flags, TrlTrainer trainer) {
   Node tree = with_config(reading, flags);
   take_environment(reading, tree);
   reading.note_format("trl");
-  read_with(reading, tree, Unknown::own);
+  read_with(reading, tree, Unknown::own, trainer);
 }
 
-void read_trl_command(Reading& reading, const Node& flags) {
+void read_trl_command(Reading& reading, const Node& flags, TrlTrainer trainer) {
   Node tree = with_config(reading, flags), own = Node::table(flags.where), launch = own;
   take_environment(reading, tree);
   const Schema& schema = *Schema::of("transformers");
@@ -181,7 +174,7 @@ void read_trl_command(Reading& reading, const Node& flags) {
   for (const auto& [name, value] : tree.members) {
     if (name == "accelerate_config" || name == "config_file") {
       file = value.word();
-    } else if (find_row(rows(), name) || schema.has(name) || !is_launch_option(name)) {
+    } else if (find_row(rows(), name) || schema.has(name) || is_key_of(trainer, name) || !is_launch_option(name)) {
       own.members.emplace_back(name, value);
     } else {
       const auto [path, word] = as_in_accelerate_file(name, value.word());
@@ -190,9 +183,9 @@ void read_trl_command(Reading& reading, const Node& flags) {
   }
   read_launch(reading, file, launch, flags);
   reading.note_format("trl");
-  read_with(reading, own, Unknown::refused);
+  read_with(reading, own, Unknown::refused, trainer);
 }
 
-Format trl_format() { return {"trl", "TRL's SFT: YAML and command line", kRelease, rows, recognises, read}; }
+Format trl_format() { return {"trl", "TRL's SFT, DPO and GRPO: YAML and command line", kRelease, rows, recognises, read}; }
 
 }  // namespace plimsoll::formats

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "formats/shell/unknown.hpp"
+#include "formats/foreign/trl_trainers.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -463,6 +464,7 @@ std::string script_name(const std::string& program) {
 }  // namespace
 
 void refuse_unread(const Node& program) {
+  if (trl_trainer_of_script(program.text) != TrlTrainer::none) return;
   if (trains_by_preferences(script_name(program.text))) refuse_preferences(program.text.substr(0, 60), program.where);
   if (const char* unread = unread_module(program.text))
     refuse("'" + program.text.substr(0, 60) + "' (" + unread + ") is not read", program.where, kElsewhere);
@@ -472,7 +474,8 @@ void require_known_program(const std::vector<Node>& words) {
   const std::string name = base_name_of(words.front());
   if (const Trainer* trainer = trainer_of(words)) {
     const std::string verb = trainer->verbs.empty() ? std::string() : " " + words[1].text;
-    if (!trainer->verbs.empty() && trains_by_preferences(words[1].text)) refuse_preferences("'" + name + verb + "'", words.front().where);
+    const bool read = trainer->command == "trl" && trl_trainer_of_verb(words[1].text) != TrlTrainer::none;
+    if (!trainer->verbs.empty() && !read && trains_by_preferences(words[1].text)) refuse_preferences("'" + name + verb + "'", words.front().where);
     if (trainer->unread) refuse("'" + name + verb + "' (" + trainer->unread + ") is not read", words.front().where, kElsewhere);
     return;
   }

@@ -1,0 +1,26 @@
+// What DPOConfig and GRPOConfig have beside TrainingArguments.
+#pragma once
+
+#include <string>
+
+#include "formats/foreign/keys.hpp"
+#include "formats/foreign/reading.hpp"
+
+namespace plimsoll::formats {
+
+/// TRL's trainers that are read.
+enum class TrlTrainer : std::uint8_t { none, sft, dpo, grpo };
+
+/// Of a verb of `trl`, or of a script (trl/scripts/dpo.py, examples/scripts/dpo.py, trl.scripts.dpo); none: another program, or a trainer
+/// that is not read.
+TrlTrainer trl_trainer_of_verb(const std::string& verb);
+TrlTrainer trl_trainer_of_script(const std::string& program);
+
+/// Whether a key is the trainer's own.
+bool is_key_of(TrlTrainer trainer, const std::string& key);
+
+/// The trainer's own keys, read out of `tree`: answers what is left of it. Throws Error, naming the key: what is not modelled, an engine that
+/// is not.
+Node read_trl_trainer(Reading& reading, TrlTrainer trainer, const Node& tree);
+
+}  // namespace plimsoll::formats
