@@ -3,6 +3,8 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "plimsoll/error.hpp"
 #include "strategy/names.hpp"
 
@@ -92,6 +94,13 @@ void refuse_other_kinds_keys(const PostTraining& post) {
     fail("no answers are written: an engine is GRPO's", "task", "grpo, or leave rollout and engine's keys out");
 }
 
+/// Since 1.8 the trainers ask a mixture for its routers' logits and add their auxiliary loss (router_aux_loss_coef).
+void refuse_routers_loss(const Resolver& r) {
+  const bool mixture = std::any_of(r.model.blocks.begin(), r.model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
+  if (mixture && r.s.releases.of(Package::trl).since(1, 7))
+    refuse("the routers' auxiliary loss that TRL since 1.8 adds of a mixture is not modelled", "releases.trl", "1.6 or earlier, which has none");
+}
+
 }  // namespace
 
 void complete_post_training(Resolver& r) {
@@ -110,6 +119,7 @@ void complete_post_training(Resolver& r) {
     r.assume("loss: the model's own, as TRL before 1.7 takes it");
     return s.post_training.reset();
   }
+  refuse_routers_loss(r);
   take_reference(r);
   take_lengths(r);
   if (s.post_training->kind == Kind::grpo) take_rollout(r);

@@ -69,6 +69,16 @@ Table memory_table(const RankMemory& memory) {
   return table;
 }
 
+Table phases_table(const RankMemory& memory) {
+  Table table{"phases of a step, at most",
+              {{"phase", "phase"}, {"allocated", "allocated_bytes"}, {"reserved", "reserved_bytes"}, {"engine", "engine_bytes"}, {"device", "device_bytes"}},
+              {}};
+  for (const PhaseMemory& each : memory.phases)
+    table.rows.push_back({text_cell(std::string(name_of(each.phase))), bytes_cell(each.allocated), bytes_cell(each.reserved), bytes_cell(each.engine),
+                          bytes_cell(each.device)});
+  return table;
+}
+
 Table time_table(const TimeReport& time) {
   Table table{"time of a step", {{"part", "part"}, {"time", "seconds"}, {"of the step", "share"}}, {}};
   const double step = time.step_seconds.expected;

@@ -19,6 +19,8 @@ Cell share_cell(double share);
 Table ranks_table(const Report& report);
 /// Categories of one rank against its capacity.
 Table memory_table(const RankMemory& memory);
+/// What stands on the device in each phase, where a step has more than training's own.
+Table phases_table(const RankMemory& memory);
 Table time_table(const TimeReport& time);
 Table kernels_table(const TimeReport& time);
 

@@ -44,6 +44,7 @@ Document document_of(const Report& report) {
   Document document = heading_of(report);
   document.tables.push_back(ranks_table(report));
   document.tables.push_back(memory_table(report.worst_rank().memory));
+  if (!report.worst_rank().memory.phases.empty()) document.tables.push_back(phases_table(report.worst_rank().memory));
   document.tables.push_back(time_table(report.time));
   if (!report.time.dearest.empty()) document.tables.push_back(kernels_table(report.time));
   document.text = to_text(report);
@@ -64,6 +65,7 @@ Document document_of(const RunView& view) {
   Document document = heading_of(report);
   document.command = view.command;
   if (report.ranks.size() > 1) document.tables.push_back(ranks_table(report));
+  if (!report.worst_rank().memory.phases.empty()) document.tables.push_back(phases_table(report.worst_rank().memory));
   if (!report.time.dearest.empty()) document.tables.push_back(kernels_table(report.time));
   document.text = to_text(report) + "\n" + to_text(view.explanation, 8);
   document.views = to_json(view);

@@ -79,5 +79,19 @@ TEST(PostTraining, WhatDoesNotGoTogetherIsNamed) {
   EXPECT_NE(message_of({{"task", "grpo"}, {"engine_share", "1.5"}}), "");
 }
 
+TEST(PostTraining, AMixturesRoutersLossIsRefusedByName) {
+  Strategy strategy;
+  set_options(strategy, {{"task", "dpo"}, {"seq_len", "1024"}});
+  const Model mixture = load_model("mixtral-8x7b");
+  try {
+    resolve(strategy, mixture, parse_cluster("8xh100-sxm"));
+    FAIL() << "answered";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("auxiliary loss"), std::string::npos) << error.message();
+  }
+  set_option(strategy, "releases.trl", "1.6");
+  EXPECT_NO_THROW(resolve(strategy, mixture, parse_cluster("8xh100-sxm")));
+}
+
 }  // namespace
 }  // namespace plimsoll
