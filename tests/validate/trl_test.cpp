@@ -57,6 +57,24 @@ TEST(TrlRows, TheEngineStandsInEveryPhaseUnlessItSleeps) {
   EXPECT_NEAR(parts, asleep.device.expected, 0.02 * asleep.device.expected);
 }
 
+// Weights of 8 billion parameters in 16 bits are 15.3 GiB: a fifth of 79 GiB holds them and nothing beside.
+TEST(TrlRows, AShareInWhichTheEngineWouldNotStartIsRefused) {
+  Strategy strategy;
+  set_options(strategy, {{"task", "grpo"}, {"seq_len", "1024"}, {"prompt_len", "256"}, {"engine_share", "0.2"}, {"lora.r", "8"},
+                         {"lora.target_modules", "q_proj"}, {"param_dtype", "bf16"}, {"precision", "amp-bf16"}, {"recompute", "full"}});
+  const Model model = load_model("qwen3-8b");
+  const Cluster cluster = parse_cluster("1xa100-80gb-sxm");
+  try {
+    estimate(model, cluster, strategy);
+    FAIL() << "answered";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("vLLM would not start"), std::string::npos) << error.message();
+  }
+  set_option(strategy, "engine_share", "0.4");
+  const Report report = estimate(model, cluster, strategy);
+  EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(), [](const std::string& note) { return note.find("answers of 1,024 tokens at once") != std::string::npos; }));
+}
+
 TEST(TrlRows, WhatIsNotModelledIsRefusedByName) {
   const MeasuredRow& row = row_of("trl-dpo-base");
   Strategy strategy = row.strategy;
