@@ -39,14 +39,18 @@ const Rows& rows() {
   return table;
 }
 
-/// Keys of SFTConfig, ModelConfig and ScriptArguments that TrainingArguments has not and that scripts of others rarely have.
+/// Keys of SFTConfig and ScriptArguments that TrainingArguments has not and that scripts of others rarely have.
+int marks_of_sft(const Node& tree) {
+  return count_of(tree, {"dataset_text_field", "assistant_only_loss", "completion_only_loss", "packing", "packing_strategy", "eval_packing",
+                         "padding_free", "dataset_train_split", "dataset_test_split", "chat_template_path", "activation_offloading",
+                         "dataset_kwargs", "lora_task_type", "dataset_num_proc", "dataset_mixture"});
+}
+
+/// Those, or ModelConfig's use_peft, which scripts of the Trainer's take from it.
 int recognises(const Node& tree) {
-  const int own =
-      count_of(tree, {"dataset_text_field", "assistant_only_loss", "completion_only_loss", "packing", "packing_strategy", "eval_packing",
-                      "padding_free", "dataset_train_split", "dataset_test_split", "chat_template_path", "activation_offloading",
-                      "use_peft", "dataset_kwargs", "lora_task_type", "dataset_num_proc", "dataset_mixture"});
+  const bool own = marks_of_sft(tree) > 0 || tree.find("use_peft") != nullptr;
   const bool trainer = count_of(tree, {"model_name_or_path", "per_device_train_batch_size"}) > 0;
-  return own > 0 && trainer && training_arguments_format().recognises(tree) > 0 ? training_arguments_format().recognises(tree) + 1 : 0;
+  return own && trainer && training_arguments_format().recognises(tree) > 0 ? training_arguments_format().recognises(tree) + 1 : 0;
 }
 
 /// SFTConfig.__post_init__: bf16 unless fp16 is said; before 0.19 TrainingArguments' own.
@@ -57,7 +61,8 @@ void take_precision(Reading& reading, const Node& tree) {
   if (usual.word == "not fp16") reading.derive("precision", "bf16", usual.release + ": bf16 unless fp16 (SFTConfig.__post_init__)");
 }
 
-/// The loss of 1.7 to 1.14 is computed by chunks, that of 1.15 and later by a fused head.
+/// The loss of 1.7 to 1.14 is computed by chunks, that of 1.15 and later by a fused head. Of a script that has but TRL's flag for adapters it
+/// is the model's own.
 void read_loss(Reading& reading, const Node& tree) {
   const std::optional<Release> release = reading.release_of(Package::trl);
   const Node *loss = tree.find("loss_type"), *liger = tree.find("use_liger_kernel");
@@ -83,17 +88,17 @@ void complete(Reading& said) {
   });
 }
 
-void read_with(Reading& reading, const Node& tree, Unknown unknown, TrlTrainer trainer) {
+void read_with(Reading& reading, const Node& tree, Unknown unknown, TrlTrainer trainer, bool by_trl = true) {
   Node rest = trainer == TrlTrainer::sft ? tree : read_trl_trainer(reading, trainer, tree);
   take_defaults(reading, own_defaults(), kRelease);
   take_precision(reading, tree);
-  if (trainer == TrlTrainer::sft) read_loss(reading, tree);
+  if (trainer == TrlTrainer::sft && by_trl) read_loss(reading, tree);
   std::erase_if(rest.members, [](const auto& member) { return member.first == "loss_type" && member.second.text == "nll"; });
   read_training_arguments(reading, rest, unknown == Unknown::own ? training_arguments_format().rows() : rows(), unknown);
   complete(reading);
 }
 
-void read(Reading& reading, const Node& tree) { read_with(reading, tree, Unknown::own, TrlTrainer::sft); }
+void read(Reading& reading, const Node& tree) { read_with(reading, tree, Unknown::own, TrlTrainer::sft, marks_of_sft(tree) > 0); }
 
 /// trl/accelerate_configs of 1.16: what --accelerate_config NAME stands for.
 Node named_configuration(const std::string& name) {

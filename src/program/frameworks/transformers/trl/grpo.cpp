@@ -2,7 +2,6 @@
 // a reference, then learnt of micro-batch by micro-batch. Whoever wrote them stands elsewhere.
 #include <utility>
 
-#include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/transformers/trl/networks.hpp"
 #include "program/ops/choosing.hpp"
 #include "program/ops/copying.hpp"
@@ -132,20 +131,6 @@ class GrpoNetwork final : public Network {
 
 std::unique_ptr<Network> make_grpo(const Strategy& strategy, TrlNetworks networks, Tape& tape) {
   return std::make_unique<GrpoNetwork>(strategy, std::move(networks), tape);
-}
-
-Tensor answer_without_graph(Network& network, const Strategy& strategy, const Batch& batch, bool adapters_off, Tape& tape) {
-  const GradMode no_grad(tape, false);
-  const bool before = std::exchange(tape.adapters_off, adapters_off);
-  Tensor output;
-  {
-    const std::optional<DType> type = hf_autocast(strategy);
-    const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
-    output = network.loss(batch);
-  }
-  output = network.criterion(std::move(output));
-  tape.adapters_off = before;
-  return output;
 }
 
 }  // namespace plimsoll::program

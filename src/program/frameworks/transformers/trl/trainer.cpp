@@ -83,4 +83,18 @@ std::unique_ptr<Network> post_training_network(const Model& model, const Strateg
   }
 }
 
+Tensor answer_without_graph(Network& network, const Strategy& strategy, const Batch& batch, bool adapters_off, Tape& tape) {
+  const GradMode no_grad(tape, false);
+  const bool before = std::exchange(tape.adapters_off, adapters_off);
+  Tensor output;
+  {
+    const std::optional<DType> type = hf_autocast(strategy);
+    const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
+    output = network.loss(batch);
+  }
+  output = network.criterion(std::move(output));
+  tape.adapters_off = before;
+  return output;
+}
+
 }  // namespace plimsoll::program
