@@ -41,7 +41,6 @@ struct MemoryPart {
   Basis basis = Basis::closed_form;
 };
 
-/// Peak memory of one rank in steady state (step 2 and later).
 /// One phase of a step that is more than forward, backward and update: what stands on the device at its peak.
 struct PhaseMemory {
   Phase phase = Phase::forward;
@@ -50,6 +49,7 @@ struct PhaseMemory {
   Bytes device;               ///< reserved, the engine, and what is outside of both
 };
 
+/// Peak memory of one rank in steady state (step 2 and later).
 struct RankMemory {
   Bytes allocated;                  ///< torch.cuda.max_memory_allocated
   Bytes reserved;                   ///< torch.cuda.max_memory_reserved
