@@ -229,7 +229,7 @@ double predicted(const Sample& sample, const Cluster& cluster) {
       return plan_product(product_of(sample), device, {sample.matrix_share}).time().value;
     case SampleKind::attention:
     case SampleKind::attention_backward:
-      if (const auto pass = library_pass(sample)) return priced(*pass, device);
+      if (const auto pass = timed_pass(sample)) return priced(*pass, device);
       return attention_time(device, math_named(sample.type), Flops(sample.flops), sample.kind == SampleKind::attention_backward).value;
     case SampleKind::host_to_device:
     case SampleKind::device_to_host:

@@ -47,6 +47,8 @@ bool has_rate(const Sample& sample, const Accelerator& device);
 Product product_of(const Sample& sample);
 /// The main kernel of a pass that a library ran ("cudnn"), as it is priced; of our own kernels and of traces there is none.
 std::optional<Attention> library_pass(const Sample& sample);
+/// The same also of our own kernels, which stand for FlashAttention-2's; of traces there is none.
+std::optional<Attention> timed_pass(const Sample& sample);
 /// What the laws say of it with its helpers.
 double priced(const Attention& main, const Accelerator& device);
 /// Shares of the sustained rate that fused attention reaches.

@@ -98,11 +98,26 @@ bool is_own(const Sample& sample) {
   return is_attention(sample) && sample.kernel.rfind("attention", 0) == 0;
 }
 
+/// The share of products' rate at which the laws say of a pass what it took: they take work / share + fixed seconds of it.
+double share_by_laws(const Attention& pass, double seconds, Accelerator device) {
+  constexpr double kHalf = 0.5, kQuarter = 0.25, kLeastBusy = 0.1;
+  const auto priced_at = [&](double share) {
+    device.attention.forward.value = device.attention.backward.value = share;
+    return priced(pass, device);
+  };
+  const double half = priced_at(kHalf), work = (priced_at(kQuarter) - half) / (1 / kQuarter - 1 / kHalf), fixed = half - work / kHalf;
+  return work / std::max(seconds - fixed, kLeastBusy * seconds);
+}
+
 /// A share that a file holds is at most the whole rate: where the samples ask for more, a note says so.
 Sourced<double> attention_share(const std::vector<Sample>& samples, Calibration& calibration) {
   const Accelerator& device = calibration.cluster.accelerator;
   std::vector<double> shares;
   for (const Sample& sample : samples) {
+    if (is_own(sample)) {
+      shares.push_back(share_by_laws(*timed_pass(sample), sample.seconds, device));
+      continue;
+    }
     const double sustained = device.sustained(math_named(sample.type)).value;
     const double busy = std::max(sample.seconds - device.gemm.start.value.value, 0.1 * sample.seconds);
     shares.push_back(sample.flops / busy / sustained);
@@ -122,9 +137,14 @@ bool is_attention(const Sample& sample) {
 }
 
 std::optional<Attention> library_pass(const Sample& sample) {
-  if (!is_attention(sample) || sample.work || sample.kernel != name_of(AttentionLibrary::cudnn)) return {};
+  return is_own(sample) ? std::nullopt : timed_pass(sample);
+}
+
+std::optional<Attention> timed_pass(const Sample& sample) {
+  const bool by_library = sample.kernel == name_of(AttentionLibrary::cudnn);
+  if (!is_attention(sample) || sample.work || !(by_library || is_own(sample))) return {};
   Attention main;
-  main.library = AttentionLibrary::cudnn;
+  main.library = by_library ? AttentionLibrary::cudnn : AttentionLibrary::flash2;
   main.part = sample.kind == SampleKind::attention ? Attention::Part::forward : Attention::Part::backward;
   main.type = sample.type == name_of(DType::fp16) ? DType::fp16 : DType::bf16;
   main.causal = sample.causal;

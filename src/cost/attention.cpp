@@ -13,7 +13,7 @@ using cost::AttentionLaw;
 /// Heads narrower than this leave matrix units idle in fused attention.
 constexpr std::int64_t kWideHead = 128;
 constexpr double kNarrowHead = 0.8;
-/// A family of which no kernel was measured: rates are shares of what the device file says of its attention.
+/// A family of which no kernel was measured.
 constexpr std::string_view kElsewhere = "*";
 /// Blocks that cost the same end together, half of the last round after the others.
 constexpr double kEvenTail = 0.5;
@@ -56,7 +56,7 @@ double share_of(const AttentionLaw& law, const AttentionLaw::Rate& rate, const A
 /// FLOP/s of all compute units within tiles.
 FlopsPerSecond speed(const AttentionLaw& law, const AttentionLaw::Rate& rate, const Attention& attention, const Accelerator& device) {
   const MathType math = math_of(attention.type);
-  if (law.family != kElsewhere) return device.peak(math) * share_of(law, rate, device);
+  if (!law.of_device) return device.peak(math) * share_of(law, rate, device);
   return device.sustained(math) * ((law.backward ? device.attention.backward : device.attention.forward).value * rate.share);
 }
 

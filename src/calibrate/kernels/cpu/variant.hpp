@@ -277,8 +277,9 @@ void attention(const Sizes& sizes, void* const* buffers, int part, int parts) {
                  *v = static_cast<const uint16_t*>(buffers[2]);
   const float scale = 1 / std::sqrt(static_cast<float>(width));
   const int64_t tiles = sequence / kQueries;
+  // Heads first: neighbouring tasks, which go to different parts, take the same time where it is causal.
   for (int64_t task = part; task < heads * tiles; task += parts) {
-    const int64_t head = task / tiles, first = (tiles - 1 - task % tiles) * kQueries, row = head * sequence + first;
+    const int64_t head = task % heads, first = (tiles - 1 - task / heads) * kQueries, row = head * sequence + first;
     const int64_t kv_row = head / (heads / kv_heads) * sequence, end = causal ? first + kQueries : sequence;
     widen(q + row * width, s.query, kQueries * width);
     for (int64_t i = 0; i < kQueries; ++i) s.maximum[i] = -1e30f, s.sum[i] = 0;
@@ -381,12 +382,12 @@ void attention_backward(const Sizes& sizes, void* const* buffers, int part, int 
   const auto halves = [&](int i) { return static_cast<const uint16_t*>(buffers[i]); };
   const BackArguments a{
       halves(0), halves(1), halves(2), halves(3), static_cast<const float*>(buffers[4]), static_cast<const float*>(buffers[5])};
-  const int64_t tiles = sizes[2] / kQueries;
-  for (int64_t task = part; task < sizes[1] * tiles; task += parts)
-    key_gradients<width>(sizes, a, task / tiles, task % tiles * kQueries, s, static_cast<uint16_t*>(buffers[7]),
+  const int64_t tiles = sizes[2] / kQueries, heads = sizes[0], kv_heads = sizes[1];
+  for (int64_t task = part; task < kv_heads * tiles; task += parts)
+    key_gradients<width>(sizes, a, task % kv_heads, task / kv_heads * kQueries, s, static_cast<uint16_t*>(buffers[7]),
                          static_cast<uint16_t*>(buffers[8]));
-  for (int64_t task = part; task < sizes[0] * tiles; task += parts)
-    query_gradients<width>(sizes, a, task / tiles, task % tiles * kQueries, s, static_cast<float*>(buffers[6]));
+  for (int64_t task = part; task < heads * tiles; task += parts)
+    query_gradients<width>(sizes, a, task % heads, task / heads * kQueries, s, static_cast<float*>(buffers[6]));
 }
 
 template <int64_t width>
