@@ -352,6 +352,7 @@ struct PostTraining {
 struct TitanOptions {
   std::string spmd_backend;                  ///< "spmd_types" (0.3 default) or "partial_dtensor"
   std::optional<bool> fused_qkv;             ///< resolved (true from 0.3)
+  std::optional<bool> compiled_loss;         ///< torch.compile of the loss (of a chunked one: of each chunk's cross entropy); resolved
   std::optional<bool> rope_positions_given;  ///< rotary rows are gathered by position ids; resolved
   std::string rope_cache;                    ///< "complex64, one per layer" or "fp32 cos and sin, one per layer"
 };

@@ -205,7 +205,7 @@ const std::vector<Rule>& rules_of_kernels() {
       {{"comm_overlap"},
        [](const Run& r) { return (r.megatron_core() && r.s.framework != "megatron-core" && r.s.framework != "megatron-lm"); },
        "outside of Megatron's launchers: collectives go as the framework issues them"},
-      {{"spmd_backend", "fused_qkv", "rope_positions_given"},
+      {{"spmd_backend", "fused_qkv", "rope_positions_given", "compiled_loss"},
        [](const Run& r) { return r.code == ModelCode::torchtitan; },
        "outside of TorchTitan"},
       {{"transformers", "releases.transformers"},

@@ -42,6 +42,7 @@ void complete(Strategy& s, const Model&) {
   }
   if (!titan.fused_qkv) titan.fused_qkv = recent;
   if (!titan.rope_positions_given) titan.rope_positions_given = recent;
+  if (!titan.compiled_loss) titan.compiled_loss = recent && s.compile == Strategy::Compile::blocks;  // compile.components: model and loss
   if (!s.loss_parallel) s.loss_parallel = s.tp > 1;
   if (!s.sequence_parallel) s.sequence_parallel = s.tp > 1;  // ParallelismConfig.enable_sequence_parallel
   if (s.ep > 1 && s.moe.dispatcher.empty()) s.moe.dispatcher = "alltoall";

@@ -159,6 +159,7 @@ const std::vector<Entry>& kernel_entries() {
       {"spmd_backend", "spmd_types, partial_dtensor", "torchtitan",
        [](Setting& x) { x.word(x.s.titan.spmd_backend, {"spmd_types", "partial_dtensor"}); }},
       {"fused_qkv", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.fused_qkv); }},
+      {"compiled_loss", "true, false", "torchtitan 0.3: the loss under torch.compile", [](Setting& x) { x.flag(x.s.titan.compiled_loss); }},
       {"rope_positions_given", "true, false", "torchtitan", [](Setting& x) { x.flag(x.s.titan.rope_positions_given); }},
       {"rope_cache", "'complex64, one per layer', 'fp32 cos and sin, one per layer'", "torchtitan",
        [](Setting& x) { x.word(x.s.titan.rope_cache, {"complex64, one per layer", "fp32 cos and sin, one per layer"}); }},

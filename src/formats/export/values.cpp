@@ -379,6 +379,7 @@ const Getter kReported[] = {
     {"comm_overlap", [](const Strategy& s) { return flag(s.comm_overlap); }},
     {"autograd_threads", [](const Strategy& s) { return number(s.autograd_threads); }},
     {"fused_qkv", [](const Strategy& s) { return flag(s.titan.fused_qkv); }},
+    {"compiled_loss", [](const Strategy& s) { return flag(s.titan.compiled_loss); }},
     {"rope_positions_given", [](const Strategy& s) { return flag(s.titan.rope_positions_given); }},
     {"rope_cache", [](const Strategy& s) { return text(s.titan.rope_cache); }},
     {"moe_forced_balance", [](const Strategy& s) { return is_mixture(s) ? flag(s.moe.forced_balance) : Value(); }},

@@ -316,7 +316,8 @@ void read_compile(Reading& reading, const Node& tree) {
     return !components || components->is_null() || components->word().find(what) != std::string::npos;
   };
   reading.say("compile", compiles("model") ? "blocks" : "false", "compile.enable", enable->where);
-  if (compiles("loss") && !compiles("model") && !is_zero_three(tree)) reading.derive("loss", "compiled", "compile.components");
+  if (is_zero_three(tree)) return reading.derive("compiled_loss", compiles("loss") ? "true" : "false", "compile.components");
+  if (compiles("loss") && !compiles("model")) reading.derive("loss", "compiled", "compile.components");
 }
 
 /// How 8-bit products were asked for before converters: training.fp8_linear, then switches.

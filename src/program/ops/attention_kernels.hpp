@@ -11,12 +11,21 @@ struct FlashOutputs {
   Tensor log_sum_exp;  ///< [batch, heads, length] fp32
   Tensor rng_state, rng_offset;
 };
+struct FlexOutputs {
+  Tensor output;       ///< as flash attention's
+  Tensor log_sum_exp;  ///< [batch, heads, length] fp32
+};
+/// The generated kernel of flex_attention over a causal block mask; the maxima that it makes too live no longer than it.
+FlexOutputs flex_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value);
+
 /// aten::_scaled_dot_product_flash_attention of [batch, heads, length, dim] tensors.
 FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout);
 
 struct FlashGradients {
   Tensor query, key, value;
 };
+/// The one kernel of flex_attention that makes all three, made in the order of the query's, the value's and the key's.
+FlashGradients flex_attention_gradients(const Tensor& query, const Tensor& key, const Tensor& value);
 /// Its backward; `gradient` [batch, length, heads, dim] is contiguous.
 FlashGradients flash_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& gradient, bool causal);
 

@@ -61,6 +61,7 @@ const std::vector<RowFile>& row_files() {
       {kCorpus, "allocator-trl", 1},
       {kCorpus, "allocator-torchao", 1},
       {kCorpus, "allocator-torchtitan", 8},
+      {kCorpus, "allocator-torchtitan-compiled", 1},
       {kCorpus, "allocator-torchtune", 1},
       {kCorpus, "allocator-transformers", 6},
       {kCorpus, "silicon-h100", 1},

@@ -144,12 +144,13 @@ Tensor compiled_cross_entropy(const Tensor& logits, const LossInputs& inputs) {
   Tensor loss = tape.empty({}, DType::fp32);
   reduce(loss, logarithm, Reduction::Axis::all);
   for (const Tensor* kept : {&logits, &inputs.labels, &largest, &logarithm}) op.save(*kept);
-  return op.done(loss, [](BackwardCall& b) {
+  const Tensor sum = op.done(loss, [](BackwardCall& b) {
     const Tensor saved = b.take_saved(0);
     Tensor gradient = b.tape.empty(saved.sizes(), saved.dtype());
     pointwise(Pointwise::Form::fused, {&saved, &b.saved(2), &b.saved(3)}, {&gradient});
     b.give(0, std::move(gradient));
   });
+  return inputs.valid_tokens ? divide(sum, inputs.valid_tokens) : sum;
 }
 
 Tensor chunked_loss(Tape& tape, TitanDecoder& decoder, Fsdp2& sharded, int chunks, const Tensor& hidden, const LossInputs& inputs) {
@@ -171,7 +172,9 @@ Tensor chunked_loss(Tape& tape, TitanDecoder& decoder, Fsdp2& sharded, int chunk
   for (std::size_t i = 0; i < pieces.size(); ++i) {
     if (i + 1 == pieces.size()) sharded.set_requires_gradient_sync(head, true);
     logits = decoder.apply_head(pieces[i]);
-    loss = cross_entropy_loss(decoder.run().tensor_parallel, logits, {labels[i], positions[i], inputs.valid_tokens});
+    const LossInputs chunk{labels[i], positions[i], inputs.valid_tokens};
+    loss = decoder.run().compiled_loss ? compiled_cross_entropy(logits, chunk)
+                                       : cross_entropy_loss(decoder.run().tensor_parallel, logits, chunk);
     total = add(total, loss.detach());
     tape.backward(loss);
     accumulate(buffer, pieces[i].grad());

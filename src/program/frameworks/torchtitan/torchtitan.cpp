@@ -62,7 +62,7 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.ep > 1 && s.moe.dispatcher != "alltoall")
     refuse("TorchTitan's token dispatcher '" + s.moe.dispatcher + "' is not modelled", "moe.moe_token_dispatcher_type", "alltoall");
   refuse_low_precision(s, early, compiled);
-  if (compiled && !early) refuse("compiled blocks of TorchTitan 0.3 are not modelled", "compile");
+  if (compiled && !early && s.pp > 1) refuse("compiled blocks of TorchTitan 0.3 in a pipeline are not modelled", "pp", "1");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
   if (is_bitsandbytes(s.optimizer)) fail("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.attention == AttentionKernel::cudnn)
@@ -103,11 +103,11 @@ void set_early_release(TitanRun& run, const Strategy& s, const Model& model, con
   run.keeps_exchanges = model.model_type.rfind("deepseek", 0) == 0;  // _op_sac_save_list of Qwen3's parallelize.py lacks all_to_all_single
   run.gives_outputs = !release.drops_pipeline_outputs();
   if (release.rescales_loss()) run.loss_divisions = s.pp > 1 ? 2 : 1;
-  run.compiled = s.compile == Strategy::Compile::blocks;
+  run.early_blocks = true;
   run.product_scaling = product_scaling(s);
   if (s.low_precision == LowPrecision::nvfp4) run.four_bit_layers = model.layers - s.bf16_tail_layers;
   const bool compiles_loss = s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
-  run.compiled_loss = compiles_loss && s.tp == 1;  // a vocabulary cut over ranks goes through loss_parallel's own operators
+  run.compiled_loss = compiles_loss && s.tp == 1;
   run.cudnn_attention = s.cudnn_attention.value_or(false);
 }
 
@@ -142,6 +142,8 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   if (s.attention == AttentionKernel::memory_efficient) run.attention = TitanRun::Attention::efficient;
   if (s.attention == AttentionKernel::flex) run.attention = TitanRun::Attention::flex;
   run.fused_norm = profile_of(s).fused_rms_norm;
+  run.compiled = s.compile == Strategy::Compile::blocks;
+  run.compiled_loss = s.titan.compiled_loss.value_or(false) && s.tp == 1;  // a vocabulary cut over ranks goes through loss_parallel's own operators
   if (early) set_early_release(run, s, model, release);
   switch (s.recompute.kind) {
     case Recompute::Kind::automatic:

@@ -10,6 +10,7 @@
 #include "program/modules/float8_linear.hpp"
 #include "program/modules/torchtitan/attention.hpp"
 #include "program/modules/torchtitan/compiled.hpp"
+#include "program/modules/torchtitan/compiled_llama.hpp"
 #include "program/modules/torchtitan/layers.hpp"
 #include "program/modules/torchtitan/moe.hpp"
 #include "program/ops/ops.hpp"
@@ -45,10 +46,12 @@ void check_family(const Model& model) {
     refuse("TorchTitan's modules of model type '" + model.model_type + "' are not modelled");
 }
 
-void check_compiled(const Model& model) {
-  for (const Block& block : model.blocks)
+void check_compiled(const Model& model, const TitanRun& run) {
+  for (const Block& block : model.blocks) {
+    if (!run.early_blocks && block.role == Block::Role::decoder) check_compiled_llama(block, run);
     if (block.moe || (block.attention && (block.attention->mla || block.attention->sinks)))
       refuse("TorchTitan's compiled blocks are modelled for those of Llama and Qwen3 without experts", "compile", "false");
+  }
 }
 
 }  // namespace
@@ -78,8 +81,13 @@ class TitanLayer {
   }
 
   /// The layer under torch.compile.
-  Tensor compiled(const Tensor& input, const TitanRun& run, bool four_bits) const {
+  Tensor compiled(const Tensor& input, const Tensor& positions, const TitanRun& run, bool four_bits) const {
     Tensor x = input;
+    if (!run.early_blocks) {
+      Tensor ids = positions;
+      ModuleCall call(module_, tape_, {&x, &ids});
+      return call.done(compiled_llama_block(module_, block_, run, x, ids));
+    }
     ModuleCall call(module_, tape_, {&x});
     return call.done(run_compiled(tape_,
                                   {.module = &module_,
@@ -142,7 +150,7 @@ class TitanLayer {
 
 TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {
   check_family(model);
-  if (run.compiled) check_compiled(model);
+  if (run.compiled) check_compiled(model, run);
   const TensorParallel& tp = run.tensor_parallel;
   if (run.compiled && tp.on() && tp.asynchronous) run_.pieces = tape.add_stream("tensor parallel pieces");
   attention_sizes_ = {model.heads * model.head_dim, model.kv_heads * model.head_dim};
@@ -240,7 +248,7 @@ Tensor TitanDecoder::embed(const Tensor& tokens) {
 
 Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {
   const TitanLayer& layer = *layers_[index];
-  if (run_.compiled) return layer.compiled(hidden, run_, static_cast<std::int64_t>(index) < run_.four_bit_layers);
+  if (run_.compiled) return layer.compiled(hidden, positions, run_, static_cast<std::int64_t>(index) < run_.four_bit_layers);
   if (run_.checkpointing == TitanRun::Checkpointing::operators)
     return layer.checkpointed(hidden, positions,
                               {.early_stop = run_.early_stop, .policy = [] { return std::make_unique<EverySecondProduct>(); }});

@@ -52,6 +52,7 @@ struct TitanRun {
   std::int64_t context_ranks = 1;    ///< context parallelism: ring attention
   StreamId pieces = kComputeStream;  ///< of asynchronous tensor parallelism in compiled layers
   bool compiled = false;             ///< torch.compile of every layer
+  bool early_blocks = false;         ///< as releases before 0.3 wrote them
   std::int64_t four_bit_layers = 0;  ///< the first layers, whose products are NVFP4
   bool compiled_loss = false;        ///< torch.compile of the loss, since 2025
   bool gives_outputs = false;        ///< a pipeline's schedule gives back the last stage's outputs

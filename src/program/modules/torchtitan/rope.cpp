@@ -7,8 +7,6 @@ namespace plimsoll::program {
 
 namespace {
 
-constexpr const char* kTable = "rope_cache";
-
 /// Pairs of neighbouring elements as complex fp32 numbers.
 Tensor paired(const Tensor& x) {
   const Tensor wide = to(x, DType::fp32);
@@ -66,17 +64,17 @@ void check_positions(Tape& tape, const Tensor& positions) {
 Rope add_rope(Module& parent, const RopeShape& shape, Tape& tape) {
   Module& module = parent.child("rope", true);
   module.label = tape.intern(module.path);
-  module.buffers.push_back({.name = kTable, .sizes = table_sizes(shape), .type = table_type(shape), .tensor = {}});
+  module.buffers.push_back({.name = kRopeTable, .sizes = table_sizes(shape), .type = table_type(shape), .tensor = {}});
   return {module, shape, tape};
 }
 
 void add_shared_table(Module& root, const RopeShape& shape) {
-  root.buffers.push_back({.name = kTable, .sizes = table_sizes(shape), .type = table_type(shape), .tensor = {}});
+  root.buffers.push_back({.name = kRopeTable, .sizes = table_sizes(shape), .type = table_type(shape), .tensor = {}});
 }
 
 /// _reshape_for_broadcast: [1 or batch, length, 1, width].
 Tensor Rope::rows(const Tensor& query, const Tensor& positions) const {
-  const Tensor& table = module_->buffer(kTable);
+  const Tensor& table = module_->buffer(kRopeTable);
   const std::int64_t width = table.size(1), length = query.size(1);
   if (!shape_.positions) return view(slice(table, 0, 0, length), {1, length, 1, width});
   check_positions(*tape_, positions);

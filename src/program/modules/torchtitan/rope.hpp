@@ -16,6 +16,9 @@ struct RopeShape {
   std::int64_t dim = 0, length = 0;
 };
 
+/// The buffer of the module "rope".
+inline constexpr const char* kRopeTable = "rope_cache";
+
 class Rope {
  public:
   Rope() = default;
