@@ -17,7 +17,7 @@ struct HttpLimits {
   std::size_t headers = 100;
   std::size_t body_bytes = 8U << 20;
   std::size_t small_bytes = 64U << 10;  ///< bodies of that size wait for nothing
-  std::size_t held_bytes = 16U << 20;   ///< larger bodies that come and answers that go, of all connections together
+  std::size_t held_bytes = 12U << 20;   ///< larger bodies that come and answers that go, of all connections together
   double bytes_per_second = 64 << 20;   ///< of what is larger, of all connections together: reading costs processors too
   double request_seconds = 10;         ///< from a request's first byte to its last
   double answer_seconds = 10;          ///< to take an answer
