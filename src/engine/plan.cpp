@@ -83,6 +83,30 @@ void take(EnginePlan& plan, Rank rank) {
   plan.groups = std::move(rank.groups);
 }
 
+/// The plan before any of its stages: what was asked for, settled, and what of the device is not the engine's.
+EnginePlan begun(const Model& model, const Cluster& cluster, const EngineSetting& asked) {
+  EnginePlan plan;
+  plan.setting = settled(model, cluster, asked, plan.assumed);
+  plan.total = cluster.accelerator.memory_usable.value;
+  plan.context = context_of(cluster.accelerator);
+  plan.outside = outside_of(cluster, plan.setting);
+  return plan;
+}
+
+/// `share` of it, the engine's for weights and cache.
+Bytes share_of(Bytes memory, double share) { return Bytes(static_cast<std::int64_t>(static_cast<double>(memory.count) * share)); }
+
+/// The stage with the fewest blocks decides for all.
+void keep_fewest(EnginePlan& plan, std::optional<BlockPool>& pool, Rank rank, bool hybrid) {
+  const BlockPool own(rank.groups, plan.setting, hybrid);
+  const std::int64_t blocks = own.blocks(rank.cache);
+  if (pool && blocks >= plan.blocks) return;
+  pool = own;
+  plan.blocks = blocks;
+  plan.tokens = own.tokens(blocks);
+  take(plan, std::move(rank));
+}
+
 /// What the engine would say instead of starting.
 void judge(EnginePlan& plan, const BlockPool& pool, Bytes free, bool wants_free) {
   if (wants_free && free < plan.budget && !plan.setting.cache_bytes) {
@@ -142,15 +166,11 @@ void finish(EnginePlan& plan, const BlockPool& pool) {
 }
 
 EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSetting& asked) {
-  EnginePlan plan;
-  plan.setting = settled(model, cluster, asked, plan.assumed);
+  EnginePlan plan = begun(model, cluster, asked);
   const EngineSetting& setting = plan.setting;
   const VllmRelease release(*setting.release, *setting.runner);
   plan.runner = release.runner();
-  plan.total = cluster.accelerator.memory_usable.value;
-  plan.budget = Bytes(static_cast<std::int64_t>(static_cast<double>(plan.total.count) * *setting.memory_fraction));
-  plan.context = context_of(cluster.accelerator);
-  plan.outside = outside_of(cluster, setting);
+  plan.budget = share_of(plan.total, *setting.memory_fraction);
   plan.graphs_in_budget = release.counts_graphs();
   if (!setting.enforce_eager) plan.captured = release.captured(*setting.max_num_seqs, *setting.max_num_batched_tokens);
   const bool all_in_use = release.budget() == Budget::device_in_use;
@@ -166,14 +186,8 @@ EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSet
     if (plan.graphs_in_budget) rank.cache -= rank.graphs.expected;
     if (setting.cache_bytes) rank.cache = *setting.cache_bytes;
     rank.groups = cache_groups(model, setting, stage);
-    const BlockPool own(rank.groups, setting, release.has_hybrid_cache());
-    const std::int64_t blocks = own.blocks(rank.cache);
-    if (pool && blocks >= plan.blocks) continue;
-    pool = own;
-    plan.blocks = blocks;
-    take(plan, std::move(rank));
+    keep_fewest(plan, pool, std::move(rank), release.has_hybrid_cache());
   }
-  plan.tokens = pool->tokens(plan.blocks);
   judge(plan, *pool, plan.total - plan.context.expected - setting.others, !all_in_use && !release.is_v0());
   finish(plan, *pool);
   price_steps(plan, model, cluster, served_by_vllm(model, cluster, setting, stages_of(model, setting).front(), release), *pool);
@@ -181,16 +195,12 @@ EnginePlan plan_vllm(const Model& model, const Cluster& cluster, const EngineSet
 }
 
 EnginePlan plan_sglang(const Model& model, const Cluster& cluster, const EngineSetting& asked) {
-  EnginePlan plan;
-  plan.setting = settled(model, cluster, asked, plan.assumed);
+  EnginePlan plan = begun(model, cluster, asked);
   EngineSetting& setting = plan.setting;
   plan.runner = "sglang";
-  plan.total = cluster.accelerator.memory_usable.value;
-  plan.context = context_of(cluster.accelerator);
-  plan.outside = outside_of(cluster, setting);
   // What is free when the ranks know each other; the fraction of that holds weights and cache (model_runner.py, profile_max_num_token).
   const Bytes free = plan.total - setting.others - plan.context.expected - plan.outside.expected;
-  plan.budget = Bytes(static_cast<std::int64_t>(static_cast<double>(free.count) * *setting.memory_fraction));
+  plan.budget = share_of(free, *setting.memory_fraction);
   std::optional<BlockPool> pool;
   for (const Stage& stage : stages_of(model, setting)) {
     Rank rank;
@@ -205,14 +215,8 @@ EnginePlan plan_sglang(const Model& model, const Cluster& cluster, const EngineS
     if (rank.groups.size() > 1)
       refuse("how SGLang shares its tokens between layers with and without a window is not modelled", model.name,
              "a model whose layers are alike");
-    const BlockPool own(rank.groups, setting, false);
-    const std::int64_t blocks = own.blocks(rank.cache);
-    if (pool && blocks >= plan.blocks) continue;
-    pool = own;
-    plan.blocks = blocks;
-    take(plan, std::move(rank));
+    keep_fewest(plan, pool, std::move(rank), false);
   }
-  plan.tokens = pool->tokens(plan.blocks);
   if (!setting.max_num_seqs) setting.max_num_seqs = std::clamp<std::int64_t>(plan.tokens * 512 / *setting.max_model_len, 2048, 4096);
   if (!setting.enforce_eager) {
     plan.captured = sglang_batches();

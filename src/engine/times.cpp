@@ -149,11 +149,12 @@ void price_rollout(EnginePlan& plan, const Cluster& cluster, const BlockPool& po
 
 void price_steps(EnginePlan& plan, const Model& model, const Cluster& cluster, const program::ServedRank& pass, const BlockPool& pool) {
   const EngineSetting& setting = plan.setting;
+  const auto not_priced = [&](const std::string& why) { plan.assumed.push_back("steps are not priced: " + why); };
+  if (!plan.refused.empty()) return not_priced("the engine does not start");
   const auto unpriced = [&](const std::string& why) {
     if (setting.rollout.completions > 0) refuse("the time of a rollout is not known: " + why, "--completions");
-    plan.assumed.push_back("steps are not priced: " + why);
+    not_priced(why);
   };
-  if (!plan.refused.empty()) return unpriced("the engine does not start");
   if (setting.pp > 1) return unpriced("stages of a pipeline wait for each other");
   if (setting.enforce_eager) return unpriced("without graphs the host decides");
   if (setting.weights != "auto" && !pass.quantizes_inputs) return unpriced("no law of products reads weights in " + setting.weights);

@@ -11,6 +11,14 @@
 namespace plimsoll::estimation {
 namespace {
 
+RolloutRequest step_of(const Strategy& resolved) {
+  RolloutRequest step;
+  step.completions = resolved.micro_batch * resolved.grad_accum;
+  step.prompt_tokens = resolved.post_training->prompt_len;
+  step.lengths = {resolved.seq_len - step.prompt_tokens};
+  return step;
+}
+
 /// vLLM as TRL's trainers hold it: one engine on each device, which writes the answers of that device's step.
 EngineSetting setting_of(const Strategy& resolved) {
   const PostTraining& post = *resolved.post_training;
@@ -19,15 +27,8 @@ EngineSetting setting_of(const Strategy& resolved) {
   setting.offline = true;
   setting.sleep_mode = post.engine_sleeps;
   setting.max_model_len = resolved.seq_len;
+  setting.rollout = step_of(resolved);
   return setting;
-}
-
-RolloutRequest step_of(const Strategy& resolved) {
-  RolloutRequest step;
-  step.completions = resolved.micro_batch * resolved.grad_accum;
-  step.prompt_tokens = resolved.post_training->prompt_len;
-  step.lengths = {resolved.seq_len - step.prompt_tokens};
-  return step;
 }
 
 std::string said_of(const EnginePlan& plan, const Strategy& resolved) {
@@ -47,11 +48,9 @@ std::string rollout_note(const Model& model, const Cluster& cluster, const Strat
   Cluster device = cluster;
   device.nodes = device.gpus_per_node = 1;
   try {
-    EngineSetting setting = setting_of(resolved);
-    if (const EnginePlan plan = plan_engine(model, device, setting); !plan.refused.empty())
-      fail("vLLM would not start beside the trainer: " + plan.refused, "engine_share", "a larger share");
-    setting.rollout = step_of(resolved);
-    return said_of(plan_engine(model, device, setting), resolved);
+    const EnginePlan plan = plan_engine(model, device, setting_of(resolved));
+    if (!plan.refused.empty()) fail("vLLM would not start beside the trainer: " + plan.refused, "engine_share", "a larger share");
+    return said_of(plan, resolved);
   } catch (const Error& error) {
     if (error.code() != ErrorCode::refused) throw;
     return "rollout: what vLLM makes of its share is not known: " + error.message();
