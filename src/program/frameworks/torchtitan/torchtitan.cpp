@@ -62,7 +62,6 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.ep > 1 && s.moe.dispatcher != "alltoall")
     refuse("TorchTitan's token dispatcher '" + s.moe.dispatcher + "' is not modelled", "moe.moe_token_dispatcher_type", "alltoall");
   refuse_low_precision(s, early, compiled);
-  if (compiled && !early && s.pp > 1) refuse("compiled blocks of TorchTitan 0.3 in a pipeline are not modelled", "pp", "1");
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
   if (is_bitsandbytes(s.optimizer)) fail("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.attention == AttentionKernel::cudnn)
