@@ -342,7 +342,7 @@ void ProgramBuilder::mark(const record::Mark& event) {
   }
 }
 
-void ProgramBuilder::text_mark(const std::string& text, std::int64_t) {
+void ProgramBuilder::text_mark(const std::string& text, std::int64_t value) {
   constexpr std::string_view kCommunicator = "communicator ";
   if (text.compare(0, kCommunicator.size(), kCommunicator) == 0) announced_ = numbers_in(text.substr(kCommunicator.size()));
   constexpr std::string_view kActivity = "activity ";
@@ -353,6 +353,8 @@ void ProgramBuilder::text_mark(const std::string& text, std::int64_t) {
     part().stepped = true;
     part().optimized = part().instructions.size();
   }
+  constexpr std::string_view kHostWork = "host work ";
+  if (text.compare(0, kHostWork.size(), kHostWork) == 0) host_work_told(text.substr(kHostWork.size()), value);
   constexpr std::string_view kFlex = "flex attention ";
   if (text.compare(0, kFlex.size(), kFlex) == 0) flex_ = flex_attention(text.substr(kFlex.size()));
 }

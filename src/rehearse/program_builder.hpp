@@ -66,6 +66,8 @@ class ProgramBuilder {
   void mark(const record::Mark& event);
   void text_mark(const std::string& text, std::int64_t value);
   void phase_begins(const std::string& name);
+  void host_work_told(const std::string& what, std::int64_t pieces);
+  void spread_host_work(std::vector<Instruction>& step) const;
   void step_ended(std::int64_t boundary);
   std::vector<Instruction> take_transfers();
   void put_first(const std::vector<Instruction>& taken);
@@ -100,6 +102,7 @@ class ProgramBuilder {
   Recording& recording_;
   int per_thread_;
   std::vector<Part> parts_;
+  std::map<std::pair<std::size_t, std::size_t>, std::int64_t> host_work_;  ///< pieces of the step that was counted, by Phase and HostWork
   std::vector<Tensor> tensors_;
   std::map<std::uint64_t, LiveBlock> blocks_;  ///< by address
   std::map<std::uint64_t, StreamId> streams_;     ///< by device and number

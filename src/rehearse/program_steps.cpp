@@ -31,6 +31,7 @@ void ProgramBuilder::merge_parts() {
   for (std::size_t i = 1; i < last; ++i)
     program.first_step.insert(program.first_step.end(), parts_[i].instructions.begin(), parts_[i].instructions.end());
   program.step = std::move(parts_[last].instructions);
+  spread_host_work(program.step);
   close_the_step(program.step, last > 1 ? program.first_step : program.init, parts_[last].first_tensor);
 }
 

@@ -232,7 +232,9 @@ Pricing pricing_of(const Recording& recording, const Cluster& cluster) {
            "give the cluster that the program was launched for");
     shape = topology.group({regular ? group.ranks.front() : 0, group.size, std::max<std::int64_t>(1, stride)});
   }
-  return pricing_of(cluster, groups, "recorded");
+  const std::vector<Instruction>& step = recording.program.step;
+  const bool counted = std::any_of(step.begin(), step.end(), [](const Instruction& each) { return each.kind == InstructionKind::host; });
+  return pricing_of(cluster, groups, counted ? "all" : "recorded");
 }
 
 Rehearsal rehearsal_of(std::vector<Recording> recordings, const Cluster& cluster) {

@@ -59,6 +59,30 @@ TEST(Recording, WorkOfAStep) {
   EXPECT_EQ(recording.steps[1].work.gemm_flops, 2 * 2.0 * 64 * 32 * 16);
 }
 
+/// Eight operators and three calls of modules in a forward pass of three products: before these 2, 3 and 3 of the ones and one each of the
+/// others, of the backward pass' four nodes two before each of two products. What no phase of the step has is nowhere, and no program that
+/// does not count its host has any.
+TEST(Recording, WorkOfTheHostLiesAmongThePhasesLaunches) {
+  RecordWriter writer;
+  for (int step = 0; step < 2; ++step) {
+    writer.phase("forward").gemm(64, 32, 16).gemm(64, 32, 16).gemm(64, 32, 16);
+    writer.phase("backward").gemm(16, 32, 64).gemm(16, 32, 64);
+    writer.step_end();
+  }
+  const auto is_host = [](const Instruction& each) { return each.kind == InstructionKind::host; };
+  const StepProgram uncounted = read(writer).program;
+  EXPECT_TRUE(std::none_of(uncounted.step.begin(), uncounted.step.end(), is_host));
+  writer.mark(record::MarkKind::text, "host work forward operation", 8).mark(record::MarkKind::text, "host work forward module", 3);
+  writer.mark(record::MarkKind::text, "host work backward backward_node", 4).mark(record::MarkKind::text, "host work optimizer optimizer", 1);
+  std::vector<std::pair<HostWork, std::int64_t>> work;
+  for (const Instruction& each : read(writer).program.step)
+    if (each.kind == InstructionKind::host) work.emplace_back(static_cast<HostWork>(each.id), each.bytes);
+  const std::vector<std::pair<HostWork, std::int64_t>> expected{
+      {HostWork::module, 1}, {HostWork::operation, 2}, {HostWork::module, 1}, {HostWork::operation, 3}, {HostWork::module, 1},
+      {HostWork::operation, 3}, {HostWork::backward_node, 2}, {HostWork::backward_node, 2}};
+  EXPECT_EQ(work, expected);
+}
+
 /// The program leaves what it found: played over and over it reaches what was recorded, although the gradient outlives its step.
 TEST(Recording, ItsProgramPlaysAgain) {
   const Recording recording = read(training(4));

@@ -1,6 +1,7 @@
 """What makes a training program run on a device that computes nothing: one file per framework, loaded when the program imports it."""
 
 import faulthandler
+import os
 import signal
 import sys
 
@@ -13,6 +14,7 @@ FRAMEWORKS = ("torch", "transformers", "accelerate", "deepspeed", "megatron", "t
 def install():
     """Watches for the frameworks' imports, and notes how the program ends."""
     faulthandler.enable()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # PyTorch's profiler says on stderr when it starts and ends (host_work.py)
     # `plimsoll rehearse --timeout` asks with this signal for the stacks of all threads, and for what is known so far
     asked = signal.SIGRTMIN + 7
     signal.signal(asked, lambda *_: journal.stop("it was stopped (--timeout)"))

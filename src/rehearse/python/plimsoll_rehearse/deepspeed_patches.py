@@ -1,6 +1,5 @@
 """DeepSpeed: compiled operators that would run on the device, and decisions that read norms."""
 
-import functools
 import os
 from types import SimpleNamespace
 
@@ -78,15 +77,6 @@ def finite_norms_12(module):
 @after("deepspeed.runtime.zero.stage3")
 def finite_norms_3(module):
     _finite(module, "DeepSpeedZeroOptimizer_Stage3")
-    owner = module.DeepSpeedZeroOptimizer_Stage3
-    made = owner.__init__
-
-    @functools.wraps(made)
-    def noted(self, *arguments, **options):
-        journal.left_out("what ZeRO-3 does on the host between launches")
-        made(self, *arguments, **options)
-
-    owner.__init__ = noted
 
 
 @after("deepspeed.runtime.zero.utils")

@@ -13,7 +13,7 @@ from . import device
 _lock = threading.Lock()
 _replaced, _read, _notes = {}, {}, {}
 _summary = {"schema": "plimsoll/rehearsal/1", "steps": 0, "ended": None, "error": None, "out_of_memory": None, "versions": {}}
-_before_end, _before_leaving = [], []
+_before_end, _before_leaving, _at_phases = [], [], []
 _ended = False
 
 
@@ -73,6 +73,12 @@ def boundary(number):
 
 def phase(name):
     device.mark(device.PHASE_BEGIN, 0, name)
+    for function in _at_phases:
+        function(name)
+
+
+def at_phases(function):
+    _at_phases.append(function)
 
 
 def before_end(function):

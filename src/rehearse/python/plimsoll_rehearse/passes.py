@@ -4,7 +4,7 @@ import functools
 import gc
 import sys
 
-from . import activities, journal, steps
+from . import activities, host_work, journal, steps
 from .imports import after
 
 
@@ -88,6 +88,7 @@ def mark_passes(torch):
     mark_optimizers(torch, forward)
     activities.watch_gradients(torch, forward.arm)
     activities.watch_saving(torch)
+    host_work.watch(torch)
     count_tokens(torch)
     journal.before_end(note_largest_model)
 
@@ -104,6 +105,7 @@ def mark_backward(torch, forward):
                 forward.disarm()
                 activities.backward_begins()
                 steps.pass_begins("backward")
+                host_work.watch_threads(arguments[0] if arguments else options.get("tensors", options.get("outputs")))
             depth[0] += 1
             try:
                 return run(*arguments, **options)
@@ -185,6 +187,7 @@ def mark_optimizers(torch, forward):
         steps.optimizer_begins()
 
     def afterwards(optimizer, arguments, options):
+        host_work.optimizer_stepped(optimizer)
         steps.optimizer_stepped(optimizer)
         forward.arm()
 

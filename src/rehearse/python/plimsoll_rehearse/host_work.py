@@ -1,0 +1,269 @@
+"""What the host does to issue a step, counted in one of them and told by phase: operators and autograd's nodes by PyTorch's own profiler of the
+processor, calls of modules, checkpoints and hooks by the interpreter's. The names are those of HostWork (include/plimsoll/program.hpp); how long a
+piece takes is the planner's to say. Nothing is counted where the program profiles itself."""
+
+import bisect
+import collections
+import math
+import sys
+import time
+
+from . import device, journal, steps
+
+#: The step that is counted, from 0: one whose optimizer has its states and whose modules are compiled.
+_STEP = 2
+
+_SECOND_RUN = "recompute_fn"
+
+#: Functions, by the end of their file's path, and which work a call is.
+_FUNCTIONS = {
+    ("torch/nn/modules/module.py", "_call_impl"): "module",
+    ("torch/utils/checkpoint.py", "checkpoint"): "checkpoint",
+    ("torch/utils/checkpoint.py", _SECOND_RUN): "checkpoint",
+    ("torch/utils/checkpoint.py", "backward"): "checkpoint",
+    ("torch/utils/checkpoint.py", "pack_hook"): "saved_hook",
+    ("torch/utils/checkpoint.py", "unpack_hook"): "saved_hook",
+    ("_fully_shard/_fsdp_state.py", "_pre_forward"): "unit",
+    ("_fully_shard/_fsdp_state.py", "_pre_backward"): "unit",
+    ("_fully_shard/_fsdp_param_group.py", "post_backward"): "unit",
+    ("torch/distributed/fsdp/_runtime_utils.py", "_pre_forward"): "unit",
+    ("torch/distributed/fsdp/_runtime_utils.py", "_pre_backward_hook"): "unit",
+    ("torch/distributed/fsdp/_runtime_utils.py", "_post_backward_hook"): "unit",
+    ("runtime/zero/parameter_offload.py", "pre_sub_module_forward_function"): "unit",
+    ("runtime/zero/parameter_offload.py", "pre_sub_module_backward_function"): "unit",
+    ("torch/optim/optimizer.py", "wrapper"): "optimizer",
+    ("torch/optim/optimizer.py", "zero_grad"): "optimizer",
+}
+#: Functions whose operators are part of them; PyTorch's own units say so to the profiler (_UNITS).
+_WHOLE = {
+    "pre_sub_module_forward_function",
+    "post_sub_module_forward_function",
+    "pre_sub_module_backward_function",
+    "post_sub_module_backward_function",
+}
+_NODE = "autograd::engine::evaluate_function: "
+_PARTS = frozenset(_NODE + each for each in ("TBackward0", "UnsafeViewBackward0", "ReshapeAliasBackward0"))  # of a linear's call
+_UNITS = ("FSDP::", "FullyShardedDataParallel._")  # what lies within is the unit's
+_PRODUCTS = ("aten::mm", "aten::addmm", "aten::bmm", "aten::_scaled_dot_product")
+_CASTS = ("aten::to", "aten::_to_copy", "aten::type_as", "aten::float")  # that the program asks for itself
+
+_profile = None  # while the step is counted
+_counts = collections.Counter()  # (phase, work)
+_phases = []  # (nanoseconds, phase), as they begin
+_spans = {name: [] for name in (_SECOND_RUN, *_WHOLE)}  # from and to, nanoseconds: second runs lie within nodes of autograd
+_known_codes = {}  # code object -> work or None
+_done = False
+
+
+def _work_of(code):
+    if code not in _known_codes:
+        _known_codes[code] = None
+        for (file, name), work in _FUNCTIONS.items():
+            if name == code.co_name and code.co_filename.endswith(file):
+                _known_codes[code] = work
+    return _known_codes[code]
+
+
+def _called(frame, event, argument):
+    if _profile is None:
+        sys.setprofile(None)
+    elif event == "call":
+        work = _work_of(frame.f_code)
+        if work is not None:
+            _counts[_phases[-1][1], work] += 1
+        if frame.f_code.co_name in _spans:
+            _spans[frame.f_code.co_name].append([time.time_ns(), None])
+    elif event == "return" and frame.f_code.co_name in _spans and _spans[frame.f_code.co_name]:
+        _spans[frame.f_code.co_name][-1][1] = time.time_ns()
+
+
+def phase_begins(name):
+    """From here on what the host does is that phase's."""
+    if _profile is not None:
+        _phases.append((time.time_ns(), name))
+
+
+def watch_threads(roots):
+    """A backward pass from these tensors runs in threads of the engine, whose calls count as well."""
+    if _profile is None:
+        return
+    for root in roots if isinstance(roots, (list, tuple)) else [roots]:
+        if hasattr(root, "register_hook") and root.requires_grad:
+            root.register_hook(_count_here)
+
+
+def _count_here(gradient):
+    if _profile is not None:
+        sys.setprofile(_called)
+
+
+def optimizer_stepped(optimizer):
+    if _profile is not None:
+        _counts["optimizer", "optimizer_tensor"] += sum(each.grad is not None for group in optimizer.param_groups for each in group["params"])
+
+
+def _begin(torch):
+    global _profile
+    if sys.getprofile() is not None or torch.autograd._profiler_enabled():
+        return
+    _phases.append((time.time_ns(), "forward"))
+    if dynamo := sys.modules.get("torch._dynamo.eval_frame"):
+        for function in (_called, _work_of):  # which run wherever something is called: torch.compile is to leave them alone
+            dynamo.skip_code(function.__code__)
+    _profile = torch.autograd.profiler.profile(use_cpu=True, use_kineto=True)
+    _profile.__enter__()
+    sys.setprofile(_called)
+
+
+def _end():
+    global _profile
+    profile, _profile = _profile, None
+    sys.setprofile(None)
+    profile.__exit__(None, None, None)
+    return profile.kineto_results.events()
+
+
+def _is_compiled(name):
+    return name.startswith("CompiledFunction")
+
+
+def _is_arrival(name):
+    return name.endswith("AccumulateGrad")
+
+
+def _is_list(name):
+    return name.startswith(("aten::_foreach_", "aten::_fused_"))
+
+
+def _is_told(name):
+    return name.startswith(("aten::", _NODE, "CompiledFunction", *_UNITS)) or name.endswith("Function")
+
+
+def _work_of_event(name, around):
+    """Of an event and the operators and functions that it lies within, outermost first: what PyTorch's code calls itself is part of the call,
+    but for the casts that autocast puts before an operator."""
+    if any(_is_compiled(each) for each in around):
+        return None
+    if name.startswith("aten::"):
+        if not around:
+            return "operation"
+        return "cast" if name == "aten::_to_copy" and around[0] not in _CASTS else None
+    if around or name in _PARTS or name.startswith(_UNITS):
+        return None
+    node = name.removeprefix(_NODE)
+    if _is_compiled(node):
+        return "compiled_call"
+    if node == name:
+        return "python_function"
+    if _is_arrival(node):
+        return "accumulate"
+    return "backward_node" if node[-1:].isdigit() else "python_function"
+
+
+def _nanoseconds(event):
+    """When an event began and how long it was: PyTorch before 2.4 says microseconds."""
+    if hasattr(event, "start_ns"):
+        return event.start_ns(), event.duration_ns()
+    return event.start_us() * 1000, event.duration_us() * 1000
+
+
+def _works(events):
+    """(start, name, work) of every event that is one, one thread after another."""
+    threads = collections.defaultdict(list)
+    for each in events:
+        if _is_told(each.name()):
+            start, length = _nanoseconds(each)
+            threads[each.start_thread_id()].append((start, start + length, each.name()))
+    for spans in threads.values():
+        yield from _works_of_thread(sorted(spans, key=lambda span: (span[0], -span[1])))
+
+
+class _Spans:
+    """Spans of time that do not overlap."""
+
+    def __init__(self, spans):
+        self._spans = sorted(span for span in spans if span[1] is not None)
+
+    def __contains__(self, time):
+        at = bisect.bisect(self._spans, [time, math.inf]) - 1
+        return at >= 0 and time < self._spans[at][1]
+
+
+def _works_of_thread(spans):
+    found = []
+    around = []  # (end, name, its work among those found)
+    has_operation = False  # the node of autograd that runs
+    second_runs, whole = _Spans(_spans[_SECOND_RUN]), _Spans(span for name in _WHOLE for span in _spans[name])
+    of_engine = any(name.startswith(_NODE) for _, _, name in spans)
+    for start, end, name in spans:
+        while around and around[-1][0] <= start:
+            around.pop()
+        calls = [each for _, each, _ in around if not each.startswith(_NODE)]
+        work = None if start in whole else _work_of_event(name, calls)
+        if name.startswith(_NODE):
+            has_operation = False
+        elif work == "operation" and len(calls) < len(around):
+            if start not in second_runs:  # a node's own operators are one piece of work, and that of a gradient's arrival is told
+                work, has_operation = None if has_operation or _is_arrival(around[0][1]) else work, True
+        elif work == "operation" and of_engine and not around:  # by a hook of a gradient's arrival: the work of whoever hooked it
+            work = None
+        if name.startswith(_PRODUCTS):  # of a compiled function that multiplies: a layer, with all its weights
+            for _, each, at in around:
+                if _is_compiled(each) and at is not None:
+                    found[at][2] = "compiled_layer"
+        node = name.removeprefix(_NODE)
+        around.append((end, node if _is_compiled(node) else name, None if work is None else len(found)))
+        if work is not None:
+            found.append([start, name, work])
+    return found
+
+
+def _tell(events):
+    at, lists = 0, 0
+    for start, name, work in sorted(_works(events)):
+        while at + 1 < len(_phases) and _phases[at + 1][0] <= start:
+            at += 1
+        phase = _phases[at][1]
+        if phase == "optimizer" and _is_list(name):
+            lists += 1
+            continue
+        _counts[phase, work] += 1
+        if work == "cast":
+            _counts[phase, "operation"] += 1
+    if lists:  # of a step over lists of tensors, the rest is the step's own
+        _counts["optimizer", "optimizer_tensor"] *= lists
+        del _counts["optimizer", "operation"]
+    for (phase, work), count in sorted(_counts.items()):
+        device.mark(device.TEXT, count, f"host work {phase} {work}")
+
+
+def boundary():
+    global _done
+    torch = sys.modules.get("torch")
+    if _profile is not None:
+        _done = True
+        _tell(_end())
+    elif not _done and torch is not None and len(steps.cycles()) == _STEP:
+        _begin(torch)
+
+
+def give_way():
+    """The program's own profiler begins, beside which there is none of ours; or the program ends within the step."""
+    global _done
+    if _profile is not None:
+        _done = True
+        _end()
+
+
+def watch(torch):
+    steps.at_boundaries(boundary)
+    journal.before_end(give_way)
+    journal.at_phases(phase_begins)
+    prepare = torch.autograd.profiler.profile._prepare_trace
+
+    def prepares(profile):
+        if profile is not _profile:
+            give_way()
+        return prepare(profile)
+
+    torch.autograd.profiler.profile._prepare_trace = prepares
