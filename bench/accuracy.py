@@ -17,7 +17,7 @@ OWN = {
     "allocator-compiled": "torch.compile of every layer: twenty-nine families at sizes drawn at random",
     "allocator-compiled-model": "torch.compile of whole models: llama, mistral, qwen2, qwen3, gpt2, bert",
     "allocator-compiled-ddp": "torch.compile of every layer and of whole models under DDP",
-    "allocator-trl": "TRL's SFT, DPO and GRPO: one device, DDP, FSDP2, ZeRO, LoRA",
+    "allocator-trl": "TRL's SFT, preferences and rewards: one device, DDP, FSDP2, ZeRO, LoRA",
     "allocator-accelerate": "Accelerate and transformers' Trainer: one device, DDP, FSDP1, FSDP2, LoRA, bitsandbytes' weights",
     "allocator-flash-attention": "transformers with flash_attention_2: twenty-odd model types",
     "allocator-msamp": "MS-AMP O1 to O3, over DeepSpeed too",

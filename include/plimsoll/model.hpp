@@ -236,6 +236,10 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
 /// Reads a model from the text of a config.json. `where` names the text in errors. `architecture` overrides the config's class.
 Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture = {});
 
+/// The model that AutoModelForSequenceClassification makes of a language model's config with num_labels=1: its body under a head `score` of
+/// one number; a sequence classifier is answered as it is. Throws Error (refused): a class without either head.
+Model reward_model(Model model);
+
 /// Names of the shipped models, sorted.
 std::vector<std::string> shipped_models();
 

@@ -328,24 +328,40 @@ struct Peft {
 /// How frozen base weights are stored (`base_weights`).
 enum class BaseWeights : std::uint8_t { as_trained, nf4, nf4_double_quant, int8 };
 
-/// Training by one of TRL's trainers, whose losses are their own.
+/// Training by one of TRL's trainers or by their like, whose losses are their own.
 struct PostTraining {
   enum class Kind : std::uint8_t {
     automatic,  ///< not said: resolve() asks for it
     sft,  ///< the next token of what is given (SFTTrainer since 1.15, which holds no logits; before 1.7 its loss is the model's own)
-    dpo,  ///< two answers to each prompt, of which the first is to become the likelier one: a sample is such a pair (DPOTrainer)
-    grpo  ///< answers that the model wrote itself, with rewards: a sample is one answer behind its prompt (GRPOTrainer)
+    dpo,     ///< two answers to each prompt, of which the first is to become the likelier one: a sample is such a pair (DPOTrainer)
+    reward,  ///< a head of one number learns to rank two texts: a sample is such a pair (RewardTrainer)
+    kto,     ///< answers that are wanted or not: a sample is one answer (KTOTrainer)
+    orpo,    ///< a pair as dpo's without a reference, beside the next token of the better text (ORPOTrainer)
+    cpo,     ///< a pair as dpo's without a reference, with or without the next token of the better answer; SimPO's (CPOTrainer)
+    grpo,    ///< answers that the model wrote itself, with rewards: a sample is one answer behind its prompt (GRPOTrainer)
+    rloo     ///< the same, learnt of by whole answers (RLOOTrainer since 0.22)
   } kind = Kind::automatic;
+  /// Whose trainer it is: TRL's, or a subclass of it with a forward of its own.
+  enum class Program : std::uint8_t { trl, llamafactory, ms_swift } program = Program::trl;
   /// Who says how likely the answers were before: a frozen copy of the model, the model with its adapters switched off, a pass over the
-  /// data before training (dpo), nobody (grpo without a KL term).
+  /// data before training (dpo, kto), nobody (reward, orpo, cpo; grpo and rloo without a KL term).
   enum class Reference : std::uint8_t { automatic, model, adapter_off, precomputed, none } reference = Reference::automatic;  ///< resolved
   std::int64_t prompt_len = 0;  ///< tokens of a sequence that are the prompt, of which nothing is learnt; resolved
-  // ---- grpo ----
+  std::optional<bool> supervised_term;  ///< cpo: the next token of the better answer is learnt as well (cpo_alpha); resolved
+  std::optional<bool> kl_batch;         ///< kto: answers go through both models behind others' prompts as well, for the KL term; resolved
+  // ---- grpo, rloo ----
   /// Who writes the answers: an engine on devices of its own, or vLLM beside the trainer on the same ones.
   enum class Rollout : std::uint8_t { automatic, elsewhere, colocated } rollout = Rollout::automatic;  ///< resolved
   std::optional<bool> old_log_probs;  ///< the answers are scored once more before they are learnt of; resolved
   double engine_share = 0;            ///< of the device's memory, that the colocated engine takes (vllm_gpu_memory_utilization); resolved
   bool engine_sleeps = false;         ///< it gives its weights and cache back while the trainer trains (vllm_enable_sleep_mode)
+
+  /// A sample is two texts.
+  bool takes_pairs() const { return kind == Kind::dpo || kind == Kind::reward || kind == Kind::orpo || kind == Kind::cpo; }
+  /// The model writes what it learns of.
+  bool writes_answers() const { return kind == Kind::grpo || kind == Kind::rloo; }
+  /// The loss compares with what the model was.
+  bool compares() const { return kind == Kind::dpo || kind == Kind::kto || writes_answers(); }
 };
 
 /// TorchTitan only.
@@ -394,7 +410,7 @@ struct Strategy {
   double average_tokens = 0;     ///< mean tokens that are no padding; 0: seq_len
   bool no_sync = false;          ///< gradients are reduced in the last micro-batch only (ddp.no_sync, fsdp.no_sync)
   /// Sequences that a sample is made of.
-  std::int64_t sequences_per_sample() const { return post_training && post_training->kind == PostTraining::Kind::dpo ? 2 : 1; }
+  std::int64_t sequences_per_sample() const { return post_training && post_training->takes_pairs() ? 2 : 1; }
   /// Micro-batches of one run of the pipeline schedule; resolved.
   std::int64_t micro_batches_per_run() const { return grad_accum > 0 ? micro_batches / grad_accum : micro_batches; }
 

@@ -211,6 +211,9 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
 
 Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader,
                                      Strategy* resolved) {
+  const bool rewards = said.post_training && said.post_training->kind == PostTraining::Kind::reward;
+  if (rewards && (model.task != Model::Task::classification || !model.activations_modelled))
+    return estimate_and_read(reward_model(model), cluster, said, reader, resolved);
   refuse_what_is_not_modelled(model);
   const Strategy strategy = resolve(said, model, cluster);
   if (resolved) *resolved = strategy;

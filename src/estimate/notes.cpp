@@ -33,7 +33,7 @@ void note_offload(const Report& report, const Strategy& s, std::vector<std::stri
 }
 
 void note_rollout(const Strategy& s, std::vector<std::string>& notes) {
-  if (!s.post_training || s.post_training->kind != PostTraining::Kind::grpo) return;
+  if (!s.post_training || !s.post_training->writes_answers()) return;
   const bool beside = s.post_training->rollout == PostTraining::Rollout::colocated;
   notes.push_back(beside ? "rollout: what rewards take is not in the step time"
                          : "rollout: what the engine takes to write the answers elsewhere, and what rewards take, is not in the step time");

@@ -190,7 +190,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, co
   memory.host = program.host_pinned + program.host_pageable;
   const PlayMemoryOptions options = play_options(program, cluster, resolved);
   MemoryTrace trace = played(program, options, memory.out_of_memory, memory.out_of_memory_at);
-  if (resolved.post_training && resolved.post_training->kind == PostTraining::Kind::grpo && !memory.out_of_memory)
+  if (resolved.post_training && resolved.post_training->writes_answers() && !memory.out_of_memory)
     memory.phases = phases_of(program, options, cluster, resolved, outside.total().expected);
   // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
   if (profile_of(resolved).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;

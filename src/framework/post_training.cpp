@@ -1,4 +1,4 @@
-// Training behind supervised training: TRL's DPOTrainer and GRPOTrainer over transformers' modules, as Accelerate or DeepSpeed prepares them.
+// Training behind supervised training: TRL's trainers of preferences and rewards over transformers' modules, as Accelerate or DeepSpeed prepares them.
 #include "framework/post_training.hpp"
 
 #include <fmt/core.h>
@@ -15,25 +15,46 @@ using Kind = PostTraining::Kind;
 using Reference = PostTraining::Reference;
 using Rollout = PostTraining::Rollout;
 
+/// The newest TRL that a program takes whose trainers are subclasses of TRL's (the requirements of LLaMA-Factory 0.9.5, of ms-swift 4.6).
+Release newest_for(PostTraining::Program program) {
+  switch (program) {
+    case PostTraining::Program::llamafactory:
+      return Release(0, 24, 0);
+    case PostTraining::Program::ms_swift:
+      return Release(0, 29, 1);
+    default:
+      return facts_of(Package::trl).newest;
+  }
+}
+
 /// TRL where nobody says: the one that was out when the transformers that was said came out, else the newest.
 void take_trl(Resolver& r) {
   Strategy& s = r.s;
   if (s.releases.find(Package::trl)) return;
   const Releases::Entry* transformers = s.releases.find(Package::transformers);
   const bool dated = transformers && transformers->origin == Releases::Origin::said && transformers->release.date() > 0;
-  const Release release = dated ? release_out_on(Package::trl, transformers->release.date()) : facts_of(Package::trl).newest;
-  const std::string why = dated ? "of the time of transformers " + transformers->release.text() : "the newest that was read";
+  const PostTraining::Program program = s.post_training->program;
+  const Release newest = newest_for(program);
+  Release release = dated ? release_out_on(Package::trl, transformers->release.date()) : newest;
+  std::string why = dated ? "of the time of transformers " + transformers->release.text() : "the newest that was read";
+  if (program != PostTraining::Program::trl && (!dated || newest < release)) {
+    release = newest;
+    why = fmt::format("the newest that {} takes", strategy::name_in(strategy::trainer_program_names(), program));
+  }
   s.releases.put(Package::trl, release, Releases::Origin::assumed, why);
   r.assume("trl: " + release.text() + " (" + why + ")");
 }
+
+std::string_view word_of(Kind kind) { return strategy::name_in(strategy::post_training_names(), kind); }
 
 /// GRPOConfig's beta is 0 since 0.18: no KL term, no reference.
 void take_reference(Resolver& r) {
   PostTraining& post = *r.s.post_training;
   Reference& reference = post.reference;
   const bool needs_none = post.kind == Kind::grpo && r.s.releases.of(Package::trl).since(0, 18);
-  if (post.kind == Kind::sft) {
-    if (reference != Reference::automatic) fail("supervised fine-tuning compares with nothing", "reference", "leave it out");
+  if (!post.compares()) {
+    if (reference != Reference::automatic && reference != Reference::none)
+      fail(fmt::format("{} compares with nothing", post.kind == Kind::sft ? "supervised fine-tuning" : word_of(post.kind)), "reference", "leave it out");
     reference = Reference::none;
     return;
   }
@@ -48,18 +69,20 @@ void take_reference(Resolver& r) {
   if (reference == Reference::adapter_off && !r.s.lora) fail("only a model with adapters can switch them off", "reference", "model, or give --lora.r");
   if (reference == Reference::model && r.s.lora)
     fail("TRL takes no model of reference beside adapters, which it switches off instead", "reference", "adapter-off");
-  if (reference == Reference::none && post.kind == Kind::dpo)
-    fail("DPO compares with a reference", "reference", "model, adapter-off or precomputed");
-  if (reference == Reference::precomputed && post.kind == Kind::grpo)
+  if (reference == Reference::none && !post.writes_answers())
+    fail(fmt::format("{} compares with a reference", word_of(post.kind)), "reference", "model, adapter-off or precomputed");
+  if (reference == Reference::precomputed && post.writes_answers())
     fail("answers that are written in training have no numbers from before it", "reference", "model, adapter-off or none");
 }
 
 void take_lengths(Resolver& r) {
   Strategy& s = r.s;
+  const Kind kind = s.post_training->kind;
   std::int64_t& prompt = s.post_training->prompt_len;
+  if (kind == Kind::reward && prompt > 0) fail("a reward model scores whole texts: no part of them is a prompt", "prompt_len", "leave it out");
   if (prompt == 0) {
     prompt = 1;  // which no label stands for
-    if (s.post_training->kind != Kind::sft)
+    if (kind != Kind::sft && kind != Kind::reward)
       r.assume(fmt::format("prompt_len: 1 of {} tokens (a longer prompt leaves fewer tokens to score)", s.seq_len));
   }
   if (prompt >= s.seq_len)
@@ -82,6 +105,10 @@ void take_rollout(Resolver& r) {
     post.engine_share = 0.3;
     r.assume("engine_share: 0.3 (TRL's vllm_gpu_memory_utilization)");
   }
+  if (post.kind == Kind::rloo) {
+    if (post.old_log_probs && !*post.old_log_probs) fail("RLOO scores every answer before it learns of it", "old_log_probs", "leave it out");
+    post.old_log_probs = true;
+  }
   if (!post.old_log_probs) {
     post.old_log_probs = true;
     r.assume("old_log_probs: true (TRL scores what vLLM wrote once more, for its importance sampling)");
@@ -89,13 +116,46 @@ void take_rollout(Resolver& r) {
 }
 
 void refuse_other_kinds_keys(const PostTraining& post) {
-  if (post.kind == Kind::grpo) return;
+  if (post.supervised_term && post.kind != Kind::cpo)
+    fail("whether the better answer's next token is learnt as well is a choice of CPO's", "supervised_term", "leave it out");
+  if (post.kl_batch && post.kind != Kind::kto) fail("answers behind others' prompts are KTO's", "kl_batch", "leave it out");
+  if (post.writes_answers()) return;
   if (post.rollout != Rollout::automatic || post.engine_share > 0 || post.engine_sleeps || post.old_log_probs)
-    fail("no answers are written: an engine is GRPO's", "task", "grpo, or leave rollout and engine's keys out");
+    fail("no answers are written: an engine is GRPO's and RLOO's", "task", "grpo or rloo, or leave rollout and engine's keys out");
 }
 
-/// Since 1.8 the trainers ask a mixture for its routers' logits and add their auxiliary loss (router_aux_loss_coef).
+/// What KTO's and CPO's configurations take by themselves.
+void take_terms(Resolver& r) {
+  PostTraining& post = *r.s.post_training;
+  if (post.kind == Kind::cpo && !post.supervised_term && post.program != PostTraining::Program::llamafactory) {
+    post.supervised_term = true;
+    r.assume("supervised_term: true (CPOConfig's cpo_alpha of 1)");
+  }
+  if (post.kind != Kind::kto) return;
+  if (!post.kl_batch) {
+    post.kl_batch = true;
+    r.assume("kl_batch: true (KTOConfig's loss_type kto)");
+  }
+  if (!*post.kl_batch && post.program == PostTraining::Program::llamafactory)
+    fail("LLaMA-Factory's KTO has its KL term", "kl_batch", "leave it out");
+  if (*post.kl_batch && r.s.micro_batch < 2 && post.program == PostTraining::Program::trl)
+    fail("KTO's KL term is of answers behind each other's prompts, and TRL refuses a batch of one", "micro_batch", "2 or more, or kl_batch false");
+}
+
+/// PEFT trains the head of a sequence classifier whole (PeftModelForSequenceClassification).
+void take_trained_head(Resolver& r) {
+  if (r.s.post_training->kind != Kind::reward || !r.s.lora) return;
+  std::vector<std::string>& whole = r.s.lora->modules_to_save;
+  if (std::find(whole.begin(), whole.end(), "score") != whole.end()) return;
+  whole.emplace_back("score");
+  r.assume("lora.modules_to_save: score (the head of a sequence classifier, task type SEQ_CLS)");
+}
+
+/// Since 1.8 the trainers ask a mixture for its routers' logits and add their auxiliary loss (router_aux_loss_coef); RewardTrainer does
+/// not, ORPO and CPO only where the model's config has it.
 void refuse_routers_loss(const Resolver& r) {
+  const Kind kind = r.s.post_training->kind;
+  if (kind == Kind::reward || kind == Kind::orpo || kind == Kind::cpo) return;
   const bool mixture = std::any_of(r.model.blocks.begin(), r.model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
   if (mixture && r.s.releases.of(Package::trl).since(1, 7))
     refuse("the routers' auxiliary loss that TRL since 1.8 adds of a mixture is not modelled", "releases.trl", "1.6 or earlier, which has none");
@@ -107,11 +167,12 @@ void complete_post_training(Resolver& r) {
   Strategy& s = r.s;
   if (!s.post_training) return;
   if (s.post_training->kind == Kind::automatic)
-    fail("reference, prompt_len, rollout and the engine's keys are of TRL's trainers, and no such task is said", "task", "dpo or grpo");
+    fail("reference, prompt_len, rollout and the engine's keys are of TRL's trainers, and no such task is said", "task", "dpo, kto, grpo …");
   if (s.framework != "accelerate" && s.framework != "deepspeed")
-    refuse(fmt::format("{} is modelled as TRL does it, which {} does not run", strategy::name_in(strategy::post_training_names(), s.post_training->kind), s.framework), "task",
+    refuse(fmt::format("{} is modelled as TRL does it, which {} does not run", word_of(s.post_training->kind), s.framework), "task",
            "framework accelerate or deepspeed");
-  if (r.model.task != Model::Task::causal_lm) refuse("TRL's trainers are modelled for causal language models", "task", "lm");
+  const bool scores = s.post_training->kind == Kind::reward && r.model.task == Model::Task::classification;
+  if (r.model.task != Model::Task::causal_lm && !scores) refuse("TRL's trainers are modelled for causal language models", "task", "lm");
   if (s.peft) refuse("PEFT's methods beside LoRA are not modelled for TRL's trainers", "task");
   refuse_other_kinds_keys(*s.post_training);
   take_trl(r);
@@ -122,7 +183,9 @@ void complete_post_training(Resolver& r) {
   refuse_routers_loss(r);
   take_reference(r);
   take_lengths(r);
-  if (s.post_training->kind == Kind::grpo) take_rollout(r);
+  take_terms(r);
+  take_trained_head(r);
+  if (s.post_training->writes_answers()) take_rollout(r);
 }
 
 }  // namespace plimsoll::framework

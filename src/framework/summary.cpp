@@ -22,6 +22,28 @@ std::string recompute_text(const Recompute& recompute) {
   }
 }
 
+const char* trainer_text(PostTraining::Kind kind) {
+  using Kind = PostTraining::Kind;
+  switch (kind) {
+    case Kind::dpo:
+      return "DPO";
+    case Kind::reward:
+      return "reward model";
+    case Kind::kto:
+      return "KTO";
+    case Kind::orpo:
+      return "ORPO";
+    case Kind::cpo:
+      return "CPO";
+    case Kind::grpo:
+      return "GRPO";
+    case Kind::rloo:
+      return "RLOO";
+    default:
+      return "SFT";
+  }
+}
+
 }  // namespace
 
 std::string summary(const Strategy& s) {
@@ -36,7 +58,7 @@ std::string summary(const Strategy& s) {
   text += ", micro-batch " + std::to_string(s.micro_batch) + pairs + sample + ", " + std::string(name_of(s.precision));
   if (s.low_precision != LowPrecision::none) text += " with " + std::string(name_of(s.low_precision));
   text += recompute_text(s.recompute);
-  if (s.post_training) text += std::string(", ") + (s.post_training->kind == PostTraining::Kind::sft ? "SFT" : s.post_training->kind == PostTraining::Kind::dpo ? "DPO" : "GRPO");
+  if (s.post_training) text += std::string(", ") + trainer_text(s.post_training->kind);
   if (s.lora) text += ", LoRA r " + std::to_string(s.lora->r);
   return text + " (" + s.framework + ")";
 }

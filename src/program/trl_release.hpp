@@ -24,7 +24,29 @@ class TrlRelease {
   /// logits[..., :-1, :].contiguous(), of policy and reference, which live as long as the logits do.
   bool copies_shifted_logits() const { return logs_entropy() && !release_.since(1, 6); }
 
-  // ---- GRPOTrainer ----
+  // ---- ORPOTrainer, CPOTrainer ----
+  /// Whole logits are scored by one Triton kernel.
+  bool scores_pairs_by_kernel() const { return release_.since(1, 14); }
+
+  // ---- RewardTrainer ----
+  /// Both texts of a pair go through the model in one pass; before, one after the other, each with a graph of its own.
+  bool concatenates_pairs() const { return release_.since(0, 24); }
+
+  // ---- KTOTrainer ----
+  /// Wanted and unwanted answers' logits are copied with the graph, by policy and reference, and live as long as the loss is computed;
+  /// since, after it, without one, for means that are logged as entropy is.
+  bool copies_answers_logits() const { return !release_.since(1, 7); }
+  /// logits[:, :-1].contiguous().
+  bool copies_shifted_kto_logits() const { return release_.since(1, 6) && !release_.since(1, 7); }
+
+  /// Logits of the answers behind others' prompts are a variable of the function that scores the answers themselves.
+  bool keeps_kl_logits() const { return !release_.since(0, 17); }
+
+  // ---- RLOOTrainer ----
+  /// Written anew beside GRPOTrainer; before, a loop of its own after PPOv2's.
+  bool has_rloo_beside_grpo() const { return release_.since(0, 22); }
+
+  // ---- GRPOTrainer, RLOOTrainer ----
   /// Logits are divided by the temperature, into a tensor of their own or where they lie.
   bool divides_logits() const { return release_.since(0, 16); }
   bool divides_logits_in_place() const { return release_.since(1, 0) && !release_.since(1, 9); }

@@ -179,7 +179,12 @@ const Names<Strategy::Task>& task_names() {
       {"full", Task::lm},
       {"trl-sft", Task::lm},
       {"dpo", Task::lm},
+      {"kto", Task::lm},
+      {"orpo", Task::lm},
+      {"cpo", Task::lm},
       {"grpo", Task::lm},
+      {"rloo", Task::lm},
+      {"reward", Task::automatic},
       {"lora", Task::lm},
       {"qlora", Task::lm},
       {"cls", Task::cls},
@@ -227,7 +232,14 @@ const Names<BaseWeights>& base_weights_names() {
 
 const Names<PostTraining::Kind>& post_training_names() {
   using Kind = PostTraining::Kind;
-  static const Names<Kind> names = {{"trl-sft", Kind::sft}, {"dpo", Kind::dpo}, {"grpo", Kind::grpo}};
+  static const Names<Kind> names = {{"trl-sft", Kind::sft}, {"reward", Kind::reward}, {"dpo", Kind::dpo}, {"kto", Kind::kto},
+                                                 {"orpo", Kind::orpo},   {"cpo", Kind::cpo},       {"grpo", Kind::grpo}, {"rloo", Kind::rloo}};
+  return names;
+}
+
+const Names<PostTraining::Program>& trainer_program_names() {
+  using Program = PostTraining::Program;
+  static const Names<Program> names = {{"trl", Program::trl}, {"llama-factory", Program::llamafactory}, {"ms-swift", Program::ms_swift}};
   return names;
 }
 

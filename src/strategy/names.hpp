@@ -33,6 +33,7 @@ const Names<Offload::By>& offload_by_names();
 const Names<Strategy::Task>& task_names();
 const Names<BaseWeights>& base_weights_names();
 const Names<PostTraining::Kind>& post_training_names();
+const Names<PostTraining::Program>& trainer_program_names();
 const Names<PostTraining::Reference>& reference_names();
 const Names<PostTraining::Rollout>& rollout_names();
 const Names<PeftMethod>& peft_method_names();

@@ -132,7 +132,7 @@ Peft& peft(Setting& x) {
 }
 
 constexpr const char* kTasks =
-    "lm, cls, seq2seq, image, diffusion, sft, trl-sft, dpo, grpo, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
+    "lm, cls, seq2seq, image, diffusion, sft, trl-sft, reward, dpo, kto, orpo, cpo, grpo, rloo, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
 
 PostTraining& post_training(Setting& x) {
   if (!x.s.post_training) x.s.post_training.emplace();
@@ -429,17 +429,23 @@ const std::vector<Entry>& precision_entries() {
       {"lora.bias", "none", "", refuse_lora_bias},
       {"lora.note", "text", "", [](Setting& x) { lora(x), x.value.mark_read(); }},
       {"lora.peft", "text", "PEFT's release, as releases.peft", [](Setting& x) { put_release(x, "peft"); }, true},
-      {"reference", "model, adapter-off, precomputed, none", "dpo, grpo: who says how likely the answers were before training",
+      {"trainer", "trl, llama-factory, ms-swift", "preferences and rewards: whose trainer computes the loss",
+       [](Setting& x) { x.put(post_training(x).program, x.named(trainer_program_names())); }},
+      {"reference", "model, adapter-off, precomputed, none", "dpo, kto, grpo, rloo: who says how likely the answers were before training",
        [](Setting& x) { x.choice(post_training(x).reference, reference_names()); }},
-      {"prompt_len", "tokens", "dpo, grpo: of a sequence that are the prompt, of which nothing is learnt",
+      {"prompt_len", "tokens", "TRL's trainers: of a sequence that are the prompt, of which nothing is learnt",
        [](Setting& x) { x.count(post_training(x).prompt_len); }},
-      {"rollout", "elsewhere, colocated", "grpo: where the engine runs that writes the answers",
+      {"supervised_term", "true, false", "cpo: the next token of the better answer is learnt as well (cpo_alpha above 0)",
+       [](Setting& x) { x.flag(post_training(x).supervised_term); }},
+      {"kl_batch", "true, false", "kto: answers go through both models behind others' prompts as well",
+       [](Setting& x) { x.flag(post_training(x).kl_batch); }},
+      {"rollout", "elsewhere, colocated", "grpo, rloo: where the engine runs that writes the answers",
        [](Setting& x) { x.choice(post_training(x).rollout, rollout_names()); }},
       {"old_log_probs", "true, false", "grpo: the answers are scored once more before they are learnt of",
        [](Setting& x) { x.flag(post_training(x).old_log_probs); }},
-      {"engine_share", "0 … 1", "grpo: of the device's memory, that the colocated engine takes (vllm_gpu_memory_utilization)",
+      {"engine_share", "0 … 1", "grpo, rloo: of the device's memory, that the colocated engine takes (vllm_gpu_memory_utilization)",
        [](Setting& x) { x.put(post_training(x).engine_share, x.value.number(0.01, 1)); }},
-      {"engine_sleeps", "true, false", "grpo: it gives weights and cache back while the trainer trains",
+      {"engine_sleeps", "true, false", "grpo, rloo: it gives weights and cache back while the trainer trains",
        [](Setting& x) { x.flag(post_training(x).engine_sleeps); }},
       {"trainable_params", "parameters", "as the run printed them", [](Setting& x) { x.count(x.s.trainable_params); }},
       {"peft.target_modules", "list", "what ia3 or ln_tuning trains", [](Setting& x) { x.list(peft(x).targets); }},

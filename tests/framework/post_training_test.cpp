@@ -48,6 +48,38 @@ TEST(PostTraining, DpoTakesTheReferenceThatGoesWithItsAdapters) {
   EXPECT_EQ(adapted.post_training->reference, PostTraining::Reference::adapter_off);
 }
 
+// RewardTrainer, ORPO and CPO compare with nothing; KTO and RLOO (beta 0.05) as DPO does.
+TEST(PostTraining, EachTrainerTakesItsOwnReference) {
+  for (const char* task : {"reward", "orpo", "cpo"}) {
+    EXPECT_EQ(resolved({{"task", task}}).post_training->reference, PostTraining::Reference::none) << task;
+    EXPECT_NE(message_of({{"task", task}, {"reference", "model"}}).find("compares with nothing"), std::string::npos) << task;
+  }
+  for (const char* task : {"kto", "rloo"}) {
+    EXPECT_EQ(resolved({{"task", task}, {"micro_batch", "2"}}).post_training->reference, PostTraining::Reference::model) << task;
+    EXPECT_EQ(resolved({{"task", task}, {"micro_batch", "2"}, {"lora.r", "8"}}).post_training->reference, PostTraining::Reference::adapter_off) << task;
+  }
+  EXPECT_EQ(resolved({{"task", "rloo"}, {"micro_batch", "2"}}).post_training->old_log_probs, true);
+}
+
+// KTOTrainer.__init__ refuses a batch of one beside the KL term; PEFT trains a classifier's head whole; a reward model has no prompt.
+TEST(PostTraining, TermsAndHeadsOfTheOthers) {
+  EXPECT_NE(message_of({{"task", "kto"}, {"micro_batch", "1"}}).find("refuses a batch of one"), std::string::npos);
+  EXPECT_EQ(message_of({{"task", "kto"}, {"micro_batch", "1"}, {"kl_batch", "false"}}), "");
+  EXPECT_EQ(resolved({{"task", "cpo"}}).post_training->supervised_term, true);
+  EXPECT_NE(message_of({{"task", "dpo"}, {"supervised_term", "true"}}).find("a choice of CPO's"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "orpo"}, {"kl_batch", "true"}}).find("are KTO's"), std::string::npos);
+  EXPECT_NE(message_of({{"task", "reward"}, {"prompt_len", "100"}}).find("whole texts"), std::string::npos);
+  const Strategy adapted = resolved({{"task", "reward"}, {"lora.r", "8"}});
+  EXPECT_EQ(adapted.lora->modules_to_save, std::vector<std::string>{"score"});
+}
+
+// The newest TRL is not what LLaMA-Factory 0.9.5 (trl<=0.24) and ms-swift 4.6 (trl<1.0) run.
+TEST(PostTraining, SubclassesRunTheTrlThatTheyTake) {
+  EXPECT_TRUE(assumes(resolved({{"task", "dpo"}, {"trainer", "llama-factory"}}), "trl: 0.24"));
+  EXPECT_TRUE(assumes(resolved({{"task", "dpo"}, {"trainer", "ms-swift"}}), "trl: 0.29"));
+  EXPECT_EQ(message_of({{"task", "kto"}, {"trainer", "ms-swift"}, {"micro_batch", "1"}}), "");
+}
+
 // The one that was out on the day of the transformers that was said: 4.51 of April 2025, before 0.17.
 TEST(PostTraining, TrlIsOfTheTimeOfTransformers) {
   const Strategy strategy = resolved({{"task", "dpo"}, {"releases.transformers", "4.51.0"}});

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "plimsoll/error.hpp"
 #include "plimsoll/model.hpp"
 #include "units/files.hpp"
 
@@ -226,6 +227,21 @@ TEST(Decoders, MatrixFlopsAreTwoPerWeight) {
     for (const auto& op : block.operators) flops += op.flops_per_token * static_cast<double>(block.repeat);
   // All active parameters but the embedding (a lookup) and the 65 norms of 4,096 are matrices.
   EXPECT_EQ(flops, 2.0 * (12879925248.0 - 32000.0 * 4096.0 - 65.0 * 4096.0));
+}
+
+// num_labels=1 and no bias: a head of hidden_size numbers in the place of lm_head, which of Llama-3.2-1B is the embedding's own weight.
+TEST(Decoders, ARewardModelHasAHeadOfOneNumber) {
+  const Model tied = load_model("llama-3.2-1b"), own = load_model("llama-3.1-8b");
+  EXPECT_EQ(reward_model(tied).parameters(), tied.parameters() + 2048);
+  EXPECT_EQ(reward_model(own).parameters(), own.parameters() - 128256LL * 4096 + 4096);
+  const Model made = reward_model(own);
+  EXPECT_EQ(made.architecture, "LlamaForSequenceClassification");
+  EXPECT_EQ(listed_parameters(made), listed_parameters([] {
+              Model read = load_model("llama-3.1-8b", "LlamaForSequenceClassification");
+              read.blocks.back().operators.front().parameters.front().shape.front() = 1;  // the class's num_labels is 2
+              return read;
+            }()));
+  EXPECT_THROW(reward_model(load_model("bert-base-uncased")), Error);
 }
 
 }  // namespace

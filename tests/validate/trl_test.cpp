@@ -36,6 +36,40 @@ TEST(TrlRows, AFusedHeadHoldsNoLogits) {
   EXPECT_GT(memory_of(row, row.strategy).allocated.count - memory_of(row, fused).allocated.count, 2 * logits);
 }
 
+// A language model's body under a head of one number: no logits of the vocabulary's size, and its head's parameters are gone.
+TEST(TrlRows, ARewardModelHasNoLogits) {
+  const MeasuredRow& row = row_of("trl-dpo-base");
+  Strategy rewards = row.strategy;
+  rewards.post_training->reference = PostTraining::Reference::automatic;
+  rewards.post_training->prompt_len = 0;
+  set_option(rewards, "task", "reward");
+  const Report report = estimate(*row.model, *row.cluster, rewards);
+  EXPECT_EQ(report.parameters, row.model->parameters() - 32000LL * 512 + 512);
+  const std::int64_t logits = 8LL * 512 * 32000 * 2;
+  Strategy pairs = rewards;
+  set_option(pairs, "task", "cpo");
+  EXPECT_GT(memory_of(row, pairs).allocated.count - report.worst_rank().memory.allocated.count, 2 * logits);
+}
+
+// Since 1.14 whole logits are scored by a kernel that keeps but four numbers a token; in backward the gradients of both terms of them stand
+// beside the logits in either case, so that without the supervised term its softmax and copies are gone alone.
+TEST(TrlRows, WithoutItsSupervisedTermCpoHoldsNoSoftmax) {
+  const MeasuredRow& row = row_of("trl-cpo-base");
+  Strategy alone = row.strategy;
+  set_option(alone, "supervised_term", "false");
+  const std::int64_t half = 4LL * 511 * 32000 * 4;  // of the better texts, fp32
+  EXPECT_GE(memory_of(row, row.strategy).allocated.count - memory_of(row, alone).allocated.count, half);
+}
+
+// LLaMA-Factory's log_softmax of whole fp32 logits stands in backward beside its gradient, where TRL's fused head holds neither.
+TEST(TrlRows, LlamaFactoryHoldsASoftmaxOfWholeLogits) {
+  const MeasuredRow& row = row_of("trl-dpo-base");
+  Strategy own = row.strategy;
+  set_option(own, "trainer", "llama-factory");
+  const std::int64_t softmax = 8LL * 511 * 32000 * 4;
+  EXPECT_GT(memory_of(row, own).allocated.count - memory_of(row, row.strategy).allocated.count, 2 * softmax);
+}
+
 // The engine takes its share of the whole device in every phase, or, asleep, in the rollout alone.
 TEST(TrlRows, TheEngineStandsInEveryPhaseUnlessItSleeps) {
   const MeasuredRow& row = row_of("trl-grpo-gr");

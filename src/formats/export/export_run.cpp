@@ -104,7 +104,7 @@ ExportedRun export_run(const ExportPlan& said, const std::string& to) {
   const ExportPlan plan = named(said);
   const Strategy first = resolve(plan.strategy, plan.model, plan.cluster);
   if (first.post_training)
-    refuse("runs of TRL's trainers are not written", "--to", "TRL's own arguments: those of the report, which `trl dpo` and `trl grpo` take by other names");
+    refuse("runs of TRL's trainers are not written", "--to", "TRL's own arguments: those of the report, which `trl dpo` and its like take by other names");
   const Target& target = target_of(to, first);
   std::vector<std::string> changes;
   const Strategy strategy = said_for(plan, target, first, changes);

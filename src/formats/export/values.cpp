@@ -349,6 +349,12 @@ const Getter kReported[] = {
     {"bf16_tail_layers", [](const Strategy& s) { return number(s.bf16_tail_layers); }},
     {"master_dtype", [](const Strategy& s) { return s.master_weights ? Value(*s.master_weights ? "fp32" : "none") : Value(); }},
     {"lora.adapter_dtype", [](const Strategy& s) { return s.lora ? type(s.lora->adapter_dtype) : Value(); }},
+    {"trainer",
+     [](const Strategy& s) {
+       return s.post_training && s.post_training->program != PostTraining::Program::trl
+                  ? Value(std::string(strategy::name_in(strategy::trainer_program_names(), s.post_training->program)))
+                  : Value();
+     }},
     {"reference",
      [](const Strategy& s) {
        return s.post_training && s.post_training->reference != PostTraining::Reference::automatic
@@ -356,6 +362,8 @@ const Getter kReported[] = {
                   : Value();
      }},
     {"prompt_len", [](const Strategy& s) { return s.post_training ? number(s.post_training->prompt_len) : Value(); }},
+    {"supervised_term", [](const Strategy& s) { return s.post_training ? flag(s.post_training->supervised_term) : Value(); }},
+    {"kl_batch", [](const Strategy& s) { return s.post_training ? flag(s.post_training->kl_batch) : Value(); }},
     {"rollout",
      [](const Strategy& s) {
        return s.post_training && s.post_training->rollout != PostTraining::Rollout::automatic

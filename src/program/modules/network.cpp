@@ -3,6 +3,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/liger.hpp"
 #include "program/modules/network_source.hpp"
+#include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/families.hpp"
 
 namespace plimsoll::program {
@@ -128,7 +129,7 @@ bool answers_without_loss(Factory make) {
 }  // namespace
 
 std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
-  const bool no_loss = options.loss == RunOptions::Loss::logits || options.loss == RunOptions::Loss::token_scores;
+  const bool no_loss = answers_no_loss(options);
   if (const NetworkSource* source = network_source(model)) {
     if (no_loss) refuse("a trainer's own loss over a model that is told by its code is not modelled", "task", "lm");
     return source->network(options, root, tape);
@@ -146,6 +147,8 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");
     if (options.unchecked && model.task == Model::Task::diffusion)
       refuse("checkpoints of every k-th block are not modelled for diffusers", "recompute", "full or none");
+    if (options.loss == RunOptions::Loss::sequence_scores && family.make != make_rotary_decoder)
+      refuse("scores of sequences by model type '" + model.model_type + "' are not modelled", "task", "dpo, whose policy has a language model's head");
     if (no_loss && !answers_without_loss(family.make))
       refuse("a trainer's own loss over model type '" + model.model_type + "' is not modelled", "task", "lm");
     (void)liger_patches(model.model_type, options);

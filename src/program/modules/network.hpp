@@ -22,8 +22,8 @@ struct RunOptions {
   bool compiled_model = false;   ///< torch.compile of the whole model with its loss
   bool liger = false;            ///< Liger's norms, rotation and gated MLPs in the families that it patches
   /// What forward answers: the model's own loss, by whose kernels; or, for a trainer with a loss of its own, the logits, or how likely each
-  /// label is that counts (TRL's fused head), without logits.
-  enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear, logits, token_scores } loss = Loss::cross_entropy;
+  /// label is that counts (TRL's fused head), without logits, or the score of each sequence's last token (ForSequenceClassification).
+  enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear, logits, token_scores, sequence_scores } loss = Loss::cross_entropy;
   std::int64_t scored_tokens = 0;  ///< token_scores: labels of a batch that count
   TokenMetrics metrics;          ///< token_scores: beside the log-probabilities
   std::int64_t logits_kept = 0;  ///< logits: of a sequence, the last so many; 0: all (logits_to_keep)
@@ -53,6 +53,8 @@ class Network {
   virtual ~Network() = default;
   /// forward with labels: the loss, or what RunOptions::loss says; the logits and everything else that the output object held are gone.
   virtual Tensor loss(const Batch& batch) = 0;
+  /// What the training loop does before a micro-batch's forward, outside of autocast: passes of their own.
+  virtual void before_forward(const Batch&) {}
   /// What the training loop computes of that, outside of the network and of autocast: the loss of networks that only predict.
   virtual Tensor criterion(Tensor output) { return output; }
   /// What the training loop does before a step's micro-batches: passes over what they learn of.

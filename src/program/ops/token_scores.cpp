@@ -166,6 +166,27 @@ Tensor selective_log_softmax(const Tensor& logits, const Tensor& labels) {
   return squeeze(stack(each, 0), -1);
 }
 
+Tensor kernel_log_probs(const Tensor& logits, const Tensor& labels) {
+  PythonFunction op("LogProbEntropy", {&logits});
+  const auto numbers = [&] { return op.tape().empty(labels.sizes(), DType::fp32); };
+  Tensor log_probs = numbers(), entropy = numbers();
+  const Tensor log_z = numbers(), expected = numbers();
+  const std::int64_t rows = labels.elements();
+  row_wise(RowWise::Function::cross_entropy, rows, logits.size(-1), {&logits, &labels}, {&log_probs, &entropy, &log_z, &expected});
+  op.save(logits);
+  op.save(labels);
+  op.save(log_z);
+  op.save(expected);
+  op.finish({&log_probs, &entropy}, [rows](BackwardCall& b) {
+    const Tensor whole = b.saved(0), targets = b.saved(1);
+    Tensor gradient = b.tape.empty(whole.sizes(), whole.dtype());
+    const Tensor of_each = contiguous(b.grad());
+    row_wise(RowWise::Function::cross_entropy, rows, whole.size(-1), {&whole, &targets, &of_each}, {&gradient});
+    b.give(0, std::move(gradient));
+  });
+  return log_probs;
+}
+
 Tensor scale_part(const Tensor& base, const Tensor& part) {
   Op op("copy_slices", {&base});
   in_place(part.detach(), {&part});

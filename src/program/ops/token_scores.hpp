@@ -24,6 +24,10 @@ TokenScores chunked_token_scores(const Tensor& hidden, const Tensor& weight, con
 /// by logsumexp, sequence by sequence, of 16 bits by log_softmax, likewise.
 Tensor selective_log_softmax(const Tensor& logits, const Tensor& labels);
 
+/// The same by one Triton kernel over whole logits (trl/kernels/logprob_entropy.py since 1.14): four fp32 numbers a token; backward makes
+/// the gradient of whole logits.
+Tensor kernel_log_probs(const Tensor& logits, const Tensor& labels);
+
 /// part /= number, `part` a view of base: by CopySlices, whose result, with base's storage, takes base's place.
 Tensor scale_part(const Tensor& base, const Tensor& part);
 

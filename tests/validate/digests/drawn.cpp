@@ -237,6 +237,10 @@ class Saying {
                        [&](const auto& option) { return option.first == key && option.second == value; });
   }
 
+  bool says_one_of(const std::string& key, std::initializer_list<const char*> values) const {
+    return std::any_of(values.begin(), values.end(), [&](const char* value) { return said(key, value); });
+  }
+
   void adapters() {
     say("lora.r", "8");
     const bool peft = framework_.code == ModelCode::transformers || framework_.code == ModelCode::diffusers;
@@ -254,8 +258,12 @@ class Saying {
     if (in_group(key, "lora.") || key == "base_weights") return said("lora.r");
     if (key == "bnb_4bit_quant_storage") return said("base_weights");
     if (in_group(key, "fp8")) return said("precision", "fp8");
-    if (key == "reference" || key == "prompt_len") return said("task", "dpo") || said("task", "grpo");
-    if (key == "rollout" || key == "old_log_probs" || in_group(key, "engine_")) return said("task", "grpo");
+    if (key == "reference") return says_one_of("task", {"dpo", "kto", "grpo", "rloo"});
+    if (key == "prompt_len") return says_one_of("task", {"dpo", "kto", "orpo", "cpo", "grpo", "rloo"});
+    if (key == "trainer") return says_one_of("task", {"reward", "dpo", "kto", "orpo", "cpo"});
+    if (key == "supervised_term") return said("task", "cpo");
+    if (key == "kl_batch") return said("task", "kto");
+    if (key == "rollout" || key == "old_log_probs" || in_group(key, "engine_")) return says_one_of("task", {"grpo", "rloo"});
     if (in_group(key, "recompute_")) return said("recompute") && !said("recompute", "none");
     return true;
   }

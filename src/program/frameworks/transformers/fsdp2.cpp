@@ -64,12 +64,13 @@ const Module* add_ends(const Model& model, Module& root, bool adapted, std::vect
     if (block.role == Block::Role::embedding && !input) input = root.find(block.name);
     if (block.role == Block::Role::final_norm && !adapted) norm = root.find(block.name);
   }
-  if (!head) return nullptr;
+  if (!head && !root.find_child("score")) return nullptr;  // the head of a sequence classifier is no output embedding, and stays with the root
   std::vector<Module*> tail;
   if (norm) tail.push_back(norm);
   if (input && model.tied_embeddings) tail.push_back(input);
   if (input && !model.tied_embeddings) units.push_back({input});
-  tail.push_back(head);
+  if (head) tail.push_back(head);
+  if (tail.empty()) return nullptr;
   units.push_back(tail);
   return tail.front();
 }

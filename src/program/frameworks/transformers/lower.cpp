@@ -10,7 +10,7 @@ namespace plimsoll::program {
 
 namespace {
 
-/// disable_dropout_in_model, which DPOConfig asks for by itself.
+/// disable_dropout_in_model, which the configurations of preferences and rewards ask for by themselves, GRPO's and RLOO's not.
 Model without_dropout(Model model) {
   model.embedding_dropout = 0;
   for (Block& block : model.blocks) {
@@ -45,8 +45,8 @@ StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
 
 StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
   const auto& post = run.strategy.post_training;
-  if (!post || post->kind != PostTraining::Kind::dpo) return lowered_by_engine(run, rank);
-  const Model model = without_dropout(run.model);
+  if (!post || post->writes_answers() || post->kind == PostTraining::Kind::sft) return lowered_by_engine(run, rank);
+  const Model model = without_dropout(post->kind == PostTraining::Kind::reward ? reward_model(run.model) : run.model);
   return lowered_by_engine({model, run.strategy, run.device}, rank);
 }
 

@@ -273,9 +273,12 @@ class OutputsInFp32 : public Network {
 
 namespace {
 
-/// The network as Accelerate, if it prepares it, wraps its forward.
+/// The network as Accelerate, if it prepares it, wraps its forward: but for FSDP2's, which since 1.8 hands out what the network says
+/// (_prepare_fsdp2).
 std::unique_ptr<Network> prepared(const Model& model, const Strategy& strategy, RunOptions options, Module& root, Tape& tape) {
-  if (!is_prepared_by_accelerate(strategy) || !hf_autocast(strategy)) return make_network(model, options, root, tape);
+  const bool apart = strategy.data_parallel == DataParallel::fsdp2 && strategy.releases.of(Package::accelerate).since(1, 8);
+  const bool widened = is_prepared_by_accelerate(strategy) && !apart;
+  if (!widened || !hf_autocast(strategy)) return make_network(model, options, root, tape);
   const auto held = options.held = std::make_shared<std::vector<Tensor>>();
   return std::make_unique<OutputsInFp32>(make_network(model, options, root, tape), held);
 }
@@ -420,6 +423,7 @@ Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
 }
 
 Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, Tape& tape, std::shared_ptr<SavedTensorHooks> keeper) {
+  network.before_forward(batch);
   const std::optional<DType> type = hf_autocast(strategy);
   Tensor output;
   {

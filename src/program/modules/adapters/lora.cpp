@@ -100,7 +100,7 @@ void check_target(const Module& module, const std::unordered_map<std::string, Op
   refuse("adapters of this kind of module are not modelled", module.path, "target linears");
 }
 
-/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings.
+/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings, or a sequence classifier's head.
 std::vector<std::string> all_linears(const Model& model) {
   std::string head;
   for (const Block& block : model.blocks) {
@@ -108,7 +108,7 @@ std::vector<std::string> all_linears(const Model& model) {
       refuse("which of " + model.model_type + "'s modules are linears was not read", "lora.target_modules", "list attention's linears");
     if (block.role != Block::Role::head) continue;
     for (const Operator& op : block.operators)
-      if (op.kind == OperatorKind::linear && op.out_features == model.vocab_size) head = full_name(block, 0, op.parameters.front());
+      if (op.kind == OperatorKind::linear && (op.out_features == model.vocab_size || block.name == "score")) head = full_name(block, 0, op.parameters.front());
   }
   if (head.empty()) refuse("adapters of all linears are modelled for language models only", "lora.target_modules", "list the linears");
   std::unordered_set<std::string> paths = linear_paths(model, true);

@@ -360,6 +360,21 @@ Tensor token_scores(const RunOptions& options, const Tensor& states, Module& hea
   return scores.log_probs;
 }
 
+Tensor sequence_scores(const Tensor& hidden, const Linear& head, const Tensor& ids) {
+  Tape& tape = hidden.tape();
+  const Tensor scores = head(hidden);
+  tape.phase(Phase::loss);
+  const Tensor padding = compare(ids, {}, DType::boolean), real = to(padding, DType::int32);
+  const Tensor places = arange(tape, ids.size(1), DType::int32);
+  Tensor last;
+  {
+    const Tensor numbered = multiply(places, real);
+    last = place_of_extreme(numbered, 1, false);
+  }
+  const Tensor rows = arange(tape, ids.size(0));
+  return indexed_by(scores, 0, {rows, last});
+}
+
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs) {
   if (!options.held) return;
   for (const Tensor& output : outputs)

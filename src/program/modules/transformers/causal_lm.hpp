@@ -67,15 +67,19 @@ Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options
 /// ForCausalLMLoss, or what a class had before it: logits in fp32, labels one further, mean cross entropy.
 Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code);
 
-/// Whether forward ends at the logits or before: for a trainer with a loss of its own.
+/// Whether forward ends at its head or before: for a trainer with a loss of its own.
 inline bool answers_no_loss(const RunOptions& options) {
-  return options.loss == RunOptions::Loss::logits || options.loss == RunOptions::Loss::token_scores;
+  return options.loss == RunOptions::Loss::logits || options.loss == RunOptions::Loss::token_scores ||
+         options.loss == RunOptions::Loss::sequence_scores;
 }
 /// hidden_states[:, slice_indices, :]: the positions whose logits forward answers (logits_to_keep).
 Tensor predicting(const RunOptions& options, const Tensor& hidden);
 /// forward of a model with TRL's fused head (trl/trainer/utils.py, add_fused_lm_head): log-probabilities [batch, length - 1] of the labels,
 /// 0 where one does not count. The metrics are held.
 Tensor token_scores(const RunOptions& options, const Tensor& hidden, Module& head, const Tensor& labels);
+
+/// GenericForSequenceClassification.forward behind the last norm: every token's score, of which each sequence's last token's is taken.
+Tensor sequence_scores(const Tensor& hidden, const Linear& head, const Tensor& ids);
 
 /// Puts tensors into the output object, where somebody holds it.
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs);

@@ -1,5 +1,5 @@
-// GRPOTrainer (trl/trainer/grpo_trainer.py): answers that were written before are scored without gradients, by the policy as it is and by
-// a reference, then learnt of micro-batch by micro-batch. Whoever wrote them stands elsewhere.
+// GRPOTrainer and RLOOTrainer (trl/trainer/grpo_trainer.py, rloo_trainer.py): answers that were written before are scored without
+// gradients, by the policy as it is and by a reference, then learnt of micro-batch by micro-batch. Whoever wrote them stands elsewhere.
 #include <utility>
 
 #include "program/frameworks/transformers/trl/networks.hpp"
@@ -31,8 +31,9 @@ class GrpoNetwork final : public Network {
     tape_.phase(Phase::scoring);
     const GradMode no_grad(tape_, false);
     const Tensor ids = cat({batch.input_ids, batch.conditions[1]}, 1), mask = cat({batch.conditions[0], batch.conditions[2]}, 1);
-    if (post.old_log_probs.value_or(false)) score(old_, *networks_.policy, ids, mask, false);
-    if (networks_.reference) score(before_, *networks_.reference, ids, mask, post.reference == Reference::adapter_off);
+    if (learns_of_whole_answers()) return score_whole_answers(ids, mask, batch.conditions[2]);
+    if (post.old_log_probs.value_or(false)) score(kept(old_, ids), *networks_.policy, ids, mask, false);
+    if (networks_.reference) score(kept(before_, ids), *networks_.reference, ids, mask, post.reference == Reference::adapter_off);
   }
 
   Tensor loss(const Batch& batch) override {
@@ -48,7 +49,7 @@ class GrpoNetwork final : public Network {
     output = networks_.policy->criterion(std::move(output));
     tape_.phase(Phase::loss);
     const Tensor log_probs = log_probs_of(std::move(output), ids_, true);
-    const Tensor loss = policy_loss(log_probs);
+    const Tensor loss = learns_of_whole_answers() ? answers_loss(log_probs) : policy_loss(log_probs);
     for (Tensor* each : {&ids_, &answered_, &advantages_}) each->reset();
     return loss;
   }
@@ -61,9 +62,14 @@ class GrpoNetwork final : public Network {
     return assign_part(labels, slice(labels, 1, 0, strategy_.post_training->prompt_len), {});
   }
 
-  /// _get_per_token_logps_and_entropies of a whole step's answers, without a graph. The numbers stay until the next step's take their place.
-  void score(Tensor& numbers, Network& network, const Tensor& ids, const Tensor& mask, bool adapters_off) const {
+  /// Numbers of a step's answers, which stay until the next step's take their place.
+  const Tensor& kept(Tensor& numbers, const Tensor& ids) const {
     if (!numbers) numbers = tape_.empty({ids.size(0), answer_length(strategy_)}, DType::fp32, Category::input);
+    return numbers;
+  }
+
+  /// _get_per_token_logps_and_entropies of a whole step's answers, without a graph.
+  void score(const Tensor& numbers, Network& network, const Tensor& ids, const Tensor& mask, bool adapters_off) const {
     Tensor output;  // a Python variable: it lives until the next piece's is there
     for (std::int64_t first = 0; first < ids.size(0); first += strategy_.micro_batch) {
       const std::int64_t end = first + strategy_.micro_batch;
@@ -95,6 +101,29 @@ class GrpoNetwork final : public Network {
     return log_probs;
   }
 
+  bool learns_of_whole_answers() const { return strategy_.post_training->kind == PostTraining::Kind::rloo; }
+
+  /// RLOO: of what the policy said, the sums over whole answers are kept; what the reference said goes into the rewards.
+  void score_whole_answers(const Tensor& ids, const Tensor& mask, const Tensor& answered) {
+    if (!old_) old_ = tape_.empty({ids.size(0)}, DType::fp32, Category::input);
+    const Tensor said = tape_.empty({ids.size(0), answer_length(strategy_)}, DType::fp32);
+    score(said, *networks_.policy, ids, mask, false);
+    copy_into(old_, sum(multiply(said, answered), {1}, false));
+    if (!networks_.reference) return;
+    const Tensor before = tape_.empty({ids.size(0), answer_length(strategy_)}, DType::fp32);
+    score(before, *networks_.reference, ids, mask, strategy_.post_training->reference == Reference::adapter_off);
+  }
+
+  /// RLOO: -min(r A, clip(r) A) of whole answers.
+  Tensor answers_loss(const Tensor& log_probs) const {
+    const auto own = [&](const Tensor& x) { return slice(x, 0, 0, strategy_.micro_batch); };
+    const Tensor whole = sum(multiply(log_probs, to(answered_, DType::fp32)), {1}, false);
+    const Tensor weight = exponential(subtract(whole, own(old_)));
+    const Tensor clipped = clamp(weight);
+    const Tensor plain = multiply(weight, advantages_), bounded = multiply(clipped, advantages_);
+    return mean(negate(larger_of(plain, bounded)), std::vector<int>{}, false);
+  }
+
   /// min(r A, clip(r) A) of each token, and the KL term where a reference was asked.
   Tensor policy_loss(const Tensor& log_probs) const {
     const auto own = [&](const Tensor& x) { return slice(x, 0, 0, strategy_.micro_batch); };
@@ -124,7 +153,7 @@ class GrpoNetwork final : public Network {
   TrlNetworks networks_;
   Tape& tape_;
   Tensor ids_, answered_, advantages_;  ///< of the micro-batch
-  Tensor old_, before_;                 ///< of the step: what the policy and the reference said of the answers
+  Tensor old_, before_;                 ///< of the step: what the policy and the reference said of the answers' tokens; rloo: of whole answers
 };
 
 }  // namespace

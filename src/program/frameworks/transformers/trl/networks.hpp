@@ -22,7 +22,15 @@ struct TrlNetworks {
 std::unique_ptr<Network> make_sft(TrlNetworks networks, Tape& tape);
 /// DPOTrainer.
 std::unique_ptr<Network> make_dpo(const Strategy& strategy, TrlNetworks networks, Tape& tape);
-/// GRPOTrainer.
+/// RewardTrainer.
+std::unique_ptr<Network> make_reward(const Strategy& strategy, TrlNetworks networks, Tape& tape);
+/// KTOTrainer.
+std::unique_ptr<Network> make_kto(const Strategy& strategy, TrlNetworks networks, Tape& tape);
+/// ORPOTrainer and CPOTrainer.
+std::unique_ptr<Network> make_pairs(const Strategy& strategy, TrlNetworks networks, Tape& tape);
+/// LLaMA-Factory's and ms-swift's, which have a forward of their own.
+std::unique_ptr<Network> make_own_forward(const Strategy& strategy, TrlNetworks networks, Tape& tape);
+/// GRPOTrainer and RLOOTrainer.
 std::unique_ptr<Network> make_grpo(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 
 /// What `network` answers to a batch, without a graph and under autocast where Accelerate prepares it; `adapters_off`: as PEFT's

@@ -17,35 +17,70 @@ namespace {
 
 TrlRelease release_of(const Strategy& strategy) { return TrlRelease(strategy.releases.of(Package::trl)); }
 
-}  // namespace
+/// Whether a subclass of TRL's trainer brings a forward of its own; ms-swift's others call TRL's.
+bool has_own_forward(const PostTraining& post) {
+  using Program = PostTraining::Program;
+  if (post.program == Program::ms_swift) return post.kind == Kind::dpo || post.kind == Kind::kto;
+  return post.program == Program::llamafactory;
+}
 
-RunOptions post_training_options(const Strategy& strategy, RunOptions options) {
-  const TrlRelease release = release_of(strategy);
+/// Trainers whose forward is patched with a fused head, where the release has one; the others take whole logits or scores in all.
+bool may_fuse_head(Kind kind) { return kind != Kind::reward && kind != Kind::orpo && kind != Kind::cpo; }
+
+RunOptions::Loss answer_of(const PostTraining& post, const TrlRelease& release) {
+  const Kind kind = post.kind;
+  if (has_own_forward(post)) return RunOptions::Loss::logits;
+  if (kind == Kind::reward) return RunOptions::Loss::sequence_scores;
+  return may_fuse_head(kind) && release.fuses_head() ? RunOptions::Loss::token_scores : RunOptions::Loss::logits;
+}
+
+void refuse_what_was_not_read(const Strategy& strategy, const TrlRelease& release) {
   const Kind kind = strategy.post_training->kind;
-  if (release.scores_logits_by_kernel())
+  if (has_own_forward(*strategy.post_training)) {
+    if (kind == Kind::dpo || kind == Kind::kto || kind == Kind::orpo || kind == Kind::cpo) return;
+    refuse("this trainer of LLaMA-Factory's is not modelled", "task", "dpo, kto, orpo or cpo");
+  }
+  if (strategy.post_training->program != PostTraining::Program::trl && strategy.post_training->writes_answers())
+    refuse("ms-swift's trainers that write answers are not modelled", "trainer", "trl");
+  if (release.scores_logits_by_kernel() && may_fuse_head(kind))
     refuse("TRL 1.14's kernel over whole logits is not modelled", "releases.trl", "1.13, or 1.15 and later, which fuse the head");
   if (kind == Kind::sft && !release.fuses_head())
     refuse("TRL's supervised loss by chunks of tokens (1.7 to 1.14) is not modelled", "releases.trl", "1.6, or 1.15 and later");
   if (kind == Kind::grpo && !release.divides_logits())
     refuse("GRPO of TRL before 0.16 is not modelled", "releases.trl", "0.16 or later");
+  if (kind == Kind::rloo && !release.has_rloo_beside_grpo())
+    refuse("RLOO of TRL before 0.22, a loop of its own, is not modelled", "releases.trl", "0.22 or later");
+}
+
+}  // namespace
+
+RunOptions post_training_options(const Strategy& strategy, RunOptions options) {
+  const TrlRelease release = release_of(strategy);
+  const Kind kind = strategy.post_training->kind;
+  refuse_what_was_not_read(strategy, release);
   if (options.loss != RunOptions::Loss::cross_entropy)
     refuse("Liger's losses of TRL's trainers are not modelled", "loss", "leave it out: the loss is the trainer's own");
   if (strategy.compile != Strategy::Compile::no) refuse("torch.compile under TRL's trainers is not modelled", "compile", "no");
   if (strategy.offload.activations) refuse("activation offload under TRL's trainers is not modelled", "offload");
-  options.loss = release.fuses_head() ? RunOptions::Loss::token_scores : RunOptions::Loss::logits;
+  options.loss = answer_of(*strategy.post_training, release);
   options.scored_tokens = strategy.sequences_per_sample() * strategy.micro_batch * answer_length(strategy);
-  options.metrics = {.entropy = true, .mean_logits = kind == Kind::dpo, .is_top1 = kind != Kind::grpo};
-  if (kind == Kind::grpo) options.logits_kept = answer_length(strategy) + 1;  // logits_to_keep
+  options.metrics = {.entropy = true, .mean_logits = kind == Kind::dpo || kind == Kind::kto, .is_top1 = kind == Kind::dpo || kind == Kind::sft};
+  const bool swift = has_own_forward(*strategy.post_training) && strategy.post_training->program == PostTraining::Program::ms_swift;
+  if (strategy.post_training->writes_answers() || swift) options.logits_kept = answer_length(strategy) + 1;  // logits_to_keep
   return options;
 }
 
 Batch post_training_batch(const Strategy& strategy, Tape& tape) {
   const auto numbers = [&](std::int64_t rows, std::int64_t columns) { return tape.empty({rows, columns}, DType::int64, Category::input); };
   Batch batch;
-  if (strategy.post_training->kind != Kind::grpo) {
-    const std::int64_t rows = strategy.sequences_per_sample() * strategy.micro_batch;
+  if (!strategy.post_training->writes_answers()) {
+    const Kind kind = strategy.post_training->kind;
+    const bool apart = ((kind == Kind::orpo || kind == Kind::cpo) && !has_own_forward(*strategy.post_training)) || (kind == Kind::reward && !release_of(strategy).concatenates_pairs());
+    const std::int64_t rows = (apart ? 1 : strategy.sequences_per_sample()) * strategy.micro_batch;
     batch.input_ids = numbers(rows, strategy.seq_len);
     batch.conditions = {numbers(rows, strategy.seq_len), numbers(rows, strategy.seq_len)};  // attention_mask; labels or completion_mask
+    const bool twice = apart || strategy.post_training->kl_batch.value_or(false);  // of the rejected texts, of answers behind others' prompts
+    for (int i = 0; twice && i < 3; ++i) batch.conditions.push_back(numbers(rows, strategy.seq_len));
     return batch;
   }
   const std::int64_t rows = strategy.micro_batch * strategy.grad_accum, prompt = strategy.post_training->prompt_len, answer = answer_length(strategy);
@@ -61,6 +96,9 @@ bool keeps_reference_model(const Strategy& strategy) {
 std::unique_ptr<Module> reference_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   Strategy frozen = strategy;
   frozen.lora.reset();
+  // LLaMA-Factory's load_model upcasts what is trained and leaves a model of reference in the type it computes in.
+  const std::optional<DType> low = hf_autocast(strategy);
+  if (strategy.post_training->program == PostTraining::Program::llamafactory && low) frozen.param_dtype = low;
   return hf_modules(model, frozen, tape);
 }
 
@@ -73,10 +111,19 @@ std::unique_ptr<Network> post_training_network(const Model& model, const Strateg
     forward_only.recompute.kind = Recompute::Kind::none;  // disable_gradient_checkpointing
     networks.reference = hf_reference_network(model, forward_only, networks.model.root ? *networks.model.root : root, tape);
   }
+  if (has_own_forward(*strategy.post_training)) return make_own_forward(strategy, std::move(networks), tape);
   switch (strategy.post_training->kind) {
     case Kind::dpo:
       return make_dpo(strategy, std::move(networks), tape);
+    case Kind::reward:
+      return make_reward(strategy, std::move(networks), tape);
+    case Kind::kto:
+      return make_kto(strategy, std::move(networks), tape);
+    case Kind::orpo:
+    case Kind::cpo:
+      return make_pairs(strategy, std::move(networks), tape);
     case Kind::grpo:
+    case Kind::rloo:
       return make_grpo(strategy, std::move(networks), tape);
     default:
       return make_sft(std::move(networks), tape);

@@ -14,8 +14,9 @@ namespace plimsoll::program {
 /// does not go with it, a release of TRL whose kernels were not read.
 RunOptions post_training_options(const Strategy& strategy, RunOptions options);
 
-/// The inputs of one micro-batch. dpo: token ids of both answers of every pair, their masks of padding and of answers; grpo: of a whole
-/// step, prompts and answers with their masks, and an advantage for each.
+/// The inputs of one micro-batch. dpo, reward: token ids of both texts of every pair, their masks of padding and of answers; kto: of every
+/// answer, and the same behind others' prompts; orpo, cpo: of the better texts, and of the worse ones; grpo, rloo: of a whole step, prompts
+/// and answers with their masks, and an advantage for each.
 Batch post_training_batch(const Strategy& strategy, Tape& tape);
 
 /// Whether a frozen copy of the model stands beside it.
