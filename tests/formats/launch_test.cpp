@@ -139,10 +139,9 @@ TEST(LaunchLines, MoreNodesThanAScriptHasAreListed) {
 // ---- programs that are not read ------------------------------------------------------------------------------------------------------
 TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   const std::pair<const char*, const char*> lines[] = {
-      {"swift rlhf --rlhf_type dpo --model a", "by preferences, rewards or a teacher, which 'swift rlhf' does"},
       {"megatron rlhf --rlhf_type dpo --model a", "which 'megatron rlhf' does"},
-      {"trl kto --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl kto' does"},
-      {"accelerate launch -m trl.scripts.rloo --model_name_or_path a", "which trl.scripts.rloo does"},
+      {"trl distillation --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl distillation' does"},
+      {"accelerate launch -m trl.scripts.distillation --model_name_or_path a", "which trl.scripts.distillation does"},
       {"torchrun --nproc_per_node 8 scripts/run_orpo.py --model_name_or_path a", "which scripts/run_orpo.py does"},
       {"litgpt finetune_lora a", "(LitGPT) is not read"},
       {"python3 -m verl.trainer.main_ppo a=b", "a teacher, which verl.trainer.main_ppo does"},

@@ -203,7 +203,6 @@ const Foreigner kForeigners[] = {
     {"trlX", "p.yml", "train: {seq_length: 512}\nmethod: {name: ppoconfig}\nmodel: {model_path: gpt2}\n"},
     {"kohya's scripts", "q.toml", "pretrained_model_name_or_path = \"x\"\nnetwork_module = \"networks.lora\"\n"},
     {"Ludwig", "r.yaml", "model_type: llm\ninput_features: []\noutput_features: []\n"},
-    {"ms-swift's training by preferences or rewards", "s.yaml", "model: Qwen/Qwen2.5-7B\nrlhf_type: dpo\nper_device_train_batch_size: 1\n"},
 };
 INSTANTIATE_TEST_SUITE_P(Schemas, OtherPrograms, testing::ValuesIn(kForeigners));
 

@@ -76,7 +76,17 @@ const Rows& rows() {
       {"lora_o_kernel", kCode, "", nullptr, "axolotl's kernels for adapters: refused; on by themselves since 0.9"},
       {"relora", kRefused, "false", nullptr, "ReLoRA"},
       {"unfrozen_parameters", kRefused, "null", nullptr, "training of some parameters alone"},
-      {"rl", kRefused, "null", nullptr, "training by preferences or rewards"},
+      {"rl", kCode, "", nullptr, "dpo and ipo: task dpo; kto, orpo; simpo: task cpo; all others are refused"},
+      {"reward_model", kCode, "", nullptr, "task reward"},
+      {"cpo_alpha", kCode, "", nullptr, "supervised_term, of simpo"},
+      {"precompute_ref_log_probs", "reference", "true=precomputed,false=-"},
+      {"rl_adapter_ref_model", kRefused, "false", nullptr, "a model of reference beside adapters"},
+      {"rpo_alpha", kRefused, "null", nullptr, "a supervised loss beside DPO's (RPO)"},
+      {"dpo_padding_free", kRefused, "false", nullptr, "pairs without padding"},
+      {"dpo_use_liger_kernel", kRefused, "false", nullptr, "Liger's losses of preferences"},
+      {"dpo_use_logits_to_keep", kRefused, "false", nullptr, "logits of the answers alone"},
+      {"dpo_use_weighting", kRefused, "false", nullptr, "weights of pairs (WPO)"},
+      {"dpo_generate_during_eval", kRefused, "false", nullptr, "answers written in evaluation"},
       {"qat", kRefused, "null", nullptr, "training that is aware of a quantization"},
       {"qat.*", kRefused, "", nullptr, "training that is aware of a quantization"},
       {"neftune_noise_alpha", kRefused, "null", nullptr, "noise on the embeddings (NEFTune)"},
@@ -237,6 +247,26 @@ void read_sharding(Reading& reading, const Node& tree) {
   read_fsdp(reading, config ? *config : Node{}, "fsdp_config.", 1, kTrainer);
 }
 
+/// Its trainers are TRL's (core/builders/rl.py): of 0.19 those of TRL 1.9.
+void read_preferences(Reading& reading, const Node& tree) {
+  const Node *rl = tree.find("rl"), *reward = tree.find("reward_model"), *alpha = tree.find("cpo_alpha");
+  const bool rewards = is_on(reward);
+  if ((!rl || rl->is_null()) && !rewards) return;
+  static const std::pair<const char*, const char*> tasks[] = {{"dpo", "dpo"}, {"ipo", "dpo"}, {"kto", "kto"}, {"orpo", "orpo"}, {"simpo", "cpo"}};
+  const std::string word = rewards ? "reward" : rl->word(), where = rewards ? reward->where : rl->where;
+  std::string task = rewards ? "reward" : "";
+  for (const auto& [theirs, ours] : tasks)
+    if (word == theirs) task = ours;
+  if (task.empty()) refuse("not modelled: training by preferences or rewards as axolotl's rl: " + word.substr(0, 40), where, "dpo, ipo, kto, orpo or simpo");
+  reading.forget("task");
+  reading.say("task", task, rewards ? "reward_model" : "rl", where);
+  if (task == "cpo" && alpha && !alpha->is_null())
+    reading.say("supervised_term", alpha->word().find_first_not_of("0.") == std::string::npos ? "false" : "true", "cpo_alpha", alpha->where);
+  const std::optional<Release> release = reading.release_of(Package::axolotl);
+  const bool read_one = !release || !(*release < *Release::parse("0.19"));
+  if (read_one && !reading.release_of(Package::trl)) reading.derive("releases.trl", "1.9", "what axolotl 0.19 requires");
+}
+
 void read(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), *Schema::of("axolotl"), tree, Unknown::dropped);  // pydantic ignores what it does not know
   read_plugins(tree);
@@ -258,6 +288,7 @@ void read(Reading& reading, const Node& tree) {
     reading.derive("param_dtype", reading.value("precision"), "axolotl loads the weights in the type it trains in");
   take_defaults(reading, rows(), kRelease);
   if (!reading.has("recompute")) reading.assume("recompute", "none", "gradient_checkpointing: false", kRelease);
+  read_preferences(reading, tree);
   complete_trainer(reading);
 }
 

@@ -1,4 +1,7 @@
 // LLaMA-Factory's YAML (llamafactory/hparams): TrainingArguments with arguments of its own.
+#include <algorithm>
+#include <string_view>
+
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
@@ -13,7 +16,11 @@ const Rows& rows() {
   static const Rows table = {
       {"model_name_or_path", "model"},
       {"finetuning_type", "task", "lora=lora,full=full,freeze=!,oft=!", "lora"},
-      {"stage", kRefused, "sft,pt", nullptr, "training by preferences or rewards"},
+      {"stage", kCode, "", nullptr, "sft and pt: the next token; dpo, with pref_loss, and kto: task; rm and ppo are refused"},
+      {"pref_loss", kCode, "", nullptr, "stage dpo: orpo and simpo are tasks orpo and cpo, all others dpo"},
+      {"ref_model", kRefused, "null", nullptr, "a reference that is another model"},
+      {"ref_model_adapters", kRefused, "null", nullptr, "a reference with adapters of its own"},
+      {"ref_model_quantization_bit", kRefused, "null", nullptr, "a reference of other weights"},
       {"cutoff_len", "seq_len", "", "2048"},
       {"packing", "packed"},
       {"neat_packing", "packed"},
@@ -103,6 +110,30 @@ void require_training(const Node& tree) {
   fail("says nothing of a training: neither stage nor dataset", tree.where, "give the file that trains");
 }
 
+/// CustomDPOTrainer learns by ORPO and SimPO, too.
+std::string task_of_pairs(const Node* loss) {
+  static constexpr std::string_view kCompared[] = {"sigmoid", "hinge", "ipo", "kto_pair"};
+  const std::string word = loss && !loss->is_null() ? loss->word() : "sigmoid";
+  if (word == "orpo") return "orpo";
+  if (word == "simpo") return "cpo";
+  if (std::find(std::begin(kCompared), std::end(kCompared), word) == std::end(kCompared))
+    fail("expected sigmoid, hinge, ipo, kto_pair, orpo or simpo, found '" + word.substr(0, 40) + "'", loss->where);
+  return "dpo";
+}
+
+/// The task of preferences takes the place of the one that finetuning_type said, which adapters have told by now.
+void read_stage(Reading& reading, const Node& tree) {
+  const Node* stage = tree.find("stage");
+  const std::string word = stage && !stage->is_null() ? stage->word() : "sft";
+  if (word == "sft" || word == "pt") return;
+  if (word == "rm") refuse("not modelled: LLaMA-Factory's reward model, whose value head stands beside the language model's", stage->where, "stage: dpo or kto");
+  if (word == "ppo") refuse("not modelled: training by rewards while answers are written (stage: ppo)", stage->where, "stage: dpo or kto");
+  if (word != "dpo" && word != "kto") fail("expected pt, sft, rm, ppo, dpo or kto, found '" + word.substr(0, 40) + "'", stage->where);
+  reading.forget("task");
+  reading.say("task", word == "kto" ? word : task_of_pairs(tree.find("pref_loss")), "stage", stage->where);
+  reading.derive("trainer", "llama-factory", "LLaMA-Factory's own forward (train/dpo/trainer.py, train/kto/trainer.py)");
+}
+
 void read(Reading& reading, const Node& tree) {
   require_training(tree);
   const auto [own, rest] = split_own(tree, rows(), "llama-factory");
@@ -124,6 +155,7 @@ void read(Reading& reading, const Node& tree) {
     reading.derive("param_dtype", "fp32", "LLaMA-Factory upcasts what is trained (model/adapter.py, cast_trainable_params_to_fp32)");
   if (adapters && alone && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
     reading.derive("param_dtype", reading.value("precision"), "LLaMA-Factory loads frozen weights in the type it trains in");
+  read_stage(reading, tree);
 }
 
 }  // namespace

@@ -45,7 +45,6 @@ const std::vector<OtherProgram>& other_programs() {
       {"trlX", {{"method.name", "train.seq_length"}}},
       {"kohya's scripts", {{"network_module"}, {"pretrained_model_name_or_path", "resolution"}}},
       {"Ludwig", {{"input_features", "output_features"}}},
-      {"ms-swift's training by preferences or rewards", {{"rlhf_type"}}},
       {"axolotl's cloud", {{"provider", "volumes"}, {"provider", "gpu"}, {"gpu_count", "project_name"}}},
   };
   return programs;

@@ -12,12 +12,21 @@ constexpr const char* kSwiftRelease = "ms-swift 4.6";  ///< whose arguments and 
 
 /// Which of its commands a line runs.
 struct SwiftCommand {
-  std::string verb;       ///< sft, pt
+  std::string verb;       ///< sft, pt, rlhf
   bool megatron = false;  ///< over Megatron's layers
   bool script = false;    ///< swift/cli/sft.py itself, which starts no processes of its own
 };
 
-/// `swift sft` or `swift pt`, or `megatron sft` and `pt`, by what stands behind the verb: a file, flags, or both.
+/// `swift sft`, `swift pt` or `swift rlhf`, or `megatron sft` and `pt`, by what stands behind the verb: a file, flags, or both.
 void read_swift_command(Reading& reading, const SwiftCommand& command, const std::vector<Node>& words);
+
+/// The keys of training by preferences and rewards, and what is left.
+struct SwiftPreferences {
+  Node own, rest;
+};
+SwiftPreferences split_swift_preferences(const Node& tree);
+/// Says the task that they stand for, in place of what adapters said; `model` is the key of that name. Throws Error (refused): a trainer that
+/// writes answers, a reference of its own.
+void read_swift_preferences(Reading& reading, const Node& own, const Node* model);
 
 }  // namespace plimsoll::formats

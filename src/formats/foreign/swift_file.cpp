@@ -1,4 +1,4 @@
-// ms-swift's supervised training and pretraining (swift/arguments/sft_args.py of 4.6): TrainingArguments with arguments and defaults of its
+// ms-swift's training (swift/arguments/sft_args.py of 4.6): TrainingArguments with arguments and defaults of its
 // own, as flags of `swift sft` and `swift pt` or in a file.
 #include <algorithm>
 
@@ -230,7 +230,10 @@ void read_reentrant(Reading& reading, const Node& tree, bool distributed) {
   reading.derive("recompute_reentrant", distributed && !sharded ? "false" : "true", "ms-swift (TrainerMixin._fix_gradient_checkpointing)");
 }
 
-void read_with(Reading& reading, const Node& tree, bool distributed) {
+void read_with(Reading& reading, const Node& said, bool distributed) {
+  const bool preferences = said.find("rlhf_type") != nullptr;
+  const SwiftPreferences split = preferences ? split_swift_preferences(said) : SwiftPreferences{{}, said};
+  const Node& tree = split.rest;
   auto [own, trainer] = split_own(tree, rows(), "ms-swift");
   for (const char* shared : {"deepspeed", "fsdp"})
     if (const Node* value = own.find(shared)) trainer.set(shared, *value);
@@ -250,6 +253,7 @@ void read_with(Reading& reading, const Node& tree, bool distributed) {
   read_accumulation(reading, tree);
   read_reentrant(reading, tree, distributed);
   read_training_arguments(reading, trainer);
+  if (preferences) read_swift_preferences(reading, split.own, tree.find("model"));
 }
 
 void read(Reading& reading, const Node& tree) { read_with(reading, tree, reading.has_format("torchrun")); }
@@ -306,6 +310,7 @@ void read_swift_command(Reading& reading, const SwiftCommand& command, const std
   Node tree = arguments_of(reading, words);
   const std::string& where = tree.where;
   const bool distributed = (command.script && is_launched(reading)) || say_ranks_of_swift(reading, where);
+  if (command.verb == "rlhf" && !tree.find("rlhf_type")) tree.set("rlhf_type", Node::scalar("dpo", where));
   if (command.megatron) {
     reading.note_format("megatron-swift");
     return swift_megatron_format().read(reading, tree);

@@ -6,8 +6,8 @@
 
 namespace plimsoll::formats {
 
-/// `trl sft`, `trl dpo` or `trl grpo` with its flags: those of the script, and those of `accelerate launch` beside them, in --config's file as well. Throws Error: a
-/// flag that is of neither.
+/// `trl sft`, `trl dpo` … with its flags: those of the script, and those of `accelerate launch` beside them, in --config's file as well.
+/// Throws Error: a flag that is of neither.
 void read_trl_command(Reading& reading, const Node& flags, TrlTrainer trainer);
 /// A script that parses its flags by TrlParser.
 void read_trl_script(Reading& reading, const Node& flags, TrlTrainer trainer);

@@ -1,4 +1,4 @@
-// TRL's scripts: SFTConfig, DPOConfig or GRPOConfig with ModelConfig and ScriptArguments (trl/trainer/sft_config.py, model_config.py,
+// TRL's scripts: SFTConfig, DPOConfig, GRPOConfig … with ModelConfig and ScriptArguments (trl/trainer/sft_config.py, model_config.py,
 // trl/scripts/sft.py). TrainingArguments with defaults of its own.
 #include <algorithm>
 
@@ -191,6 +191,6 @@ void read_trl_command(Reading& reading, const Node& flags, TrlTrainer trainer) {
   read_with(reading, own, Unknown::refused, trainer);
 }
 
-Format trl_format() { return {"trl", "TRL's SFT, DPO and GRPO: YAML and command line", kRelease, rows, recognises, read}; }
+Format trl_format() { return {"trl", "TRL's SFT, rewards and preferences: YAML and command line", kRelease, rows, recognises, read}; }
 
 }  // namespace plimsoll::formats

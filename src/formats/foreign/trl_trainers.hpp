@@ -1,7 +1,8 @@
-// What DPOConfig and GRPOConfig have beside TrainingArguments.
+// What TRL's configurations of preferences and rewards have beside TrainingArguments.
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "formats/foreign/keys.hpp"
 #include "formats/foreign/reading.hpp"
@@ -9,14 +10,18 @@
 namespace plimsoll::formats {
 
 /// TRL's trainers that are read.
-enum class TrlTrainer : std::uint8_t { none, sft, dpo, grpo };
+enum class TrlTrainer : std::uint8_t { none, sft, reward, dpo, kto, orpo, cpo, grpo, rloo };
+/// "kto": TRL's verb, and our task but for sft.
+std::string_view verb_of(TrlTrainer trainer);
 
 /// Of a verb of `trl`, or of a script (trl/scripts/dpo.py, examples/scripts/dpo.py, trl.scripts.dpo); none: another program, or a trainer
 /// that is not read.
 TrlTrainer trl_trainer_of_verb(const std::string& verb);
 TrlTrainer trl_trainer_of_script(const std::string& program);
 
-/// Whether a key is the trainer's own.
+/// The keys that the trainer's configuration has beside TrainingArguments'; of sft none.
+const Rows& rows_of(TrlTrainer trainer);
+/// Whether a key is one of those.
 bool is_key_of(TrlTrainer trainer, const std::string& key);
 
 /// The trainer's own keys, read out of `tree`: answers what is left of it. Throws Error, naming the key: what is not modelled, an engine that

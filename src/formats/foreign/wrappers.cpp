@@ -474,7 +474,7 @@ void require_known_program(const std::vector<Node>& words) {
   const std::string name = base_name_of(words.front());
   if (const Trainer* trainer = trainer_of(words)) {
     const std::string verb = trainer->verbs.empty() ? std::string() : " " + words[1].text;
-    const bool read = trainer->command == "trl" && trl_trainer_of_verb(words[1].text) != TrlTrainer::none;
+    const bool read = (trainer->command == "trl" && trl_trainer_of_verb(words[1].text) != TrlTrainer::none) || trainer->command == "swift";
     if (!trainer->verbs.empty() && !read && trains_by_preferences(words[1].text)) refuse_preferences("'" + name + verb + "'", words.front().where);
     if (trainer->unread) refuse("'" + name + verb + "' (" + trainer->unread + ") is not read", words.front().where, kElsewhere);
     return;

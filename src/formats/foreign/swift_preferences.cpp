@@ -1,0 +1,72 @@
+// ms-swift's training by preferences and rewards (swift/arguments/rlhf_args.py of 4.6): what `swift rlhf` has beside `swift sft`.
+#include "formats/foreign/swift.hpp"
+#include "formats/foreign/keys.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+const Rows& rows() {
+  static const Rows table = {
+      {"rlhf_type", kCode, "", "dpo", "dpo, kto, orpo, cpo; simpo: task cpo; rm: task reward; grpo, ppo and gkd are refused"},
+      {"ref_model", kCode, "", nullptr, "the model itself unless said; another is refused"},
+      {"ref_adapters", kRefused, "null", nullptr, "a reference with adapters of its own"},
+      {"ref_model_type", kNothing},
+      {"ref_model_revision", kNothing},
+      {"cpo_alpha", kCode, "", nullptr, "supervised_term"},
+      {"loss_type", kCode, "", nullptr, "kl_batch, of kto"},
+      {"use_logits_to_keep", kRefused, "true,null", nullptr, "logits of prompts"},
+      {"precompute_ref_log_probs", kRefused, "false", nullptr, "numbers from before training"},
+      {"beta", kNothing},
+      {"label_smoothing", kNothing},
+      {"rpo_alpha", kNothing, "", nullptr, "a term of numbers of the batch's size, which are computed either way"},
+      {"ld_alpha", kNothing},
+      {"discopop_tau", kNothing},
+      {"loss_weights", kNothing},
+      {"simpo_gamma", kNothing},
+      {"desirable_weight", kNothing},
+      {"undesirable_weight", kNothing},
+      {"center_rewards_coefficient", kNothing},
+      {"max_completion_length", kNothing, "", nullptr, "of trainers that write answers"},
+      {"task_type", kNothing, "", nullptr, "of rm: seq_cls"},
+      {"num_labels", kNothing, "", nullptr, "of rm: 1"},
+  };
+  return table;
+}
+
+bool is_said(const Node* value) { return value && !value->is_null(); }
+
+std::string task_of(const Node* type) {
+  static const std::pair<const char*, const char*> tasks[] = {{"dpo", "dpo"}, {"kto", "kto"},   {"orpo", "orpo"},
+                                                              {"cpo", "cpo"}, {"simpo", "cpo"}, {"rm", "reward"}};
+  const std::string word = is_said(type) ? type->word() : "dpo";
+  for (const auto& [theirs, ours] : tasks)
+    if (word == theirs) return ours;
+  const std::string where = type ? type->where : std::string();
+  if (word == "grpo" || word == "ppo" || word == "gkd") refuse("not modelled: ms-swift's training by rewards or a teacher (rlhf_type: " + word + ")", where, "dpo, kto, orpo, cpo, simpo or rm");
+  fail("expected dpo, kto, orpo, cpo, simpo, rm, grpo, ppo or gkd, found '" + word.substr(0, 40) + "'", where);
+}
+
+}  // namespace
+
+SwiftPreferences split_swift_preferences(const Node& tree) {
+  SwiftPreferences split{Node::table(tree.where), Node::table(tree.where)};
+  for (const auto& member : tree.members) (find_row(rows(), member.first) ? split.own : split.rest).members.push_back(member);
+  return split;
+}
+
+void read_swift_preferences(Reading& reading, const Node& own, const Node* model) {
+  read_rows(reading, rows(), own);
+  const Node *type = own.find("rlhf_type"), *reference = own.find("ref_model"), *alpha = own.find("cpo_alpha"), *loss = own.find("loss_type");
+  if (is_said(reference) && (!model || reference->word() != model->word()))
+    refuse("not modelled: a reference that is another model, found ref_model: " + reference->word().substr(0, 60), reference->where, "leave it out: it is the model itself");
+  const std::string task = task_of(type);
+  reading.forget("task");
+  reading.say("task", task, "rlhf_type", type ? type->where : own.where);
+  if (task == "cpo" && is_said(alpha))
+    reading.say("supervised_term", alpha->word().find_first_not_of("0.") == std::string::npos ? "false" : "true", "cpo_alpha", alpha->where);
+  if (task == "kto" && is_said(loss)) reading.say("kl_batch", loss->word() == "apo_zero_unpaired" ? "false" : "true", "loss_type", loss->where);
+  reading.derive("trainer", "ms-swift", "ms-swift's own forward (rlhf_trainers)");
+}
+
+}  // namespace plimsoll::formats
