@@ -197,6 +197,14 @@ class ModelSource {
   virtual ~ModelSource() = default;
 };
 
+struct Model;
+
+/// A model that stands frozen beside the one that is trained, because the training loop asks it: "text_encoder_2", "vae".
+struct Neighbour {
+  std::string part;                      ///< as the pipeline calls it
+  std::shared_ptr<const Model> model;
+};
+
 /// A network, resolved from its config: dimensions, blocks, parameter tensors in registration order.
 struct Model {
   std::string name;
@@ -218,6 +226,7 @@ struct Model {
   std::vector<int> prediction_blocks;
   std::vector<std::string> unread_keys;   ///< keys of the config that nothing read
   std::vector<std::string> assumed;       ///< defaults taken, in words
+  std::vector<Neighbour> neighbours;      ///< of a diffusion model: its pipeline's encoders of prompts, in order, and its autoencoder
   std::shared_ptr<const ModelSource> source;   ///< of a network that is told by its own code (code.hpp); the blocks are what that code built
 
   std::int64_t parameters() const;          ///< trainable and frozen, tied tensors once
@@ -228,7 +237,8 @@ struct Model {
 /// "model.layers.3.self_attn.q_proj.weight": the name of a block's parameter in repeat `index` (counted from 0 within the block).
 std::string full_name(const Block& block, std::int64_t index, const ParameterTensor& parameter);
 
-/// Reads a model by shipped name ("llama-3.1-8b"), by the path of a config.json, of a folder that holds one, or of a graph file.
+/// Reads a model by shipped name ("llama-3.1-8b"), by the path of a config.json, of a folder that holds one (or the model_index.json of one
+/// of diffusers' pipelines), or of a graph file.
 /// Throws Error: unknown name (nearest one given), unreadable file, unknown architecture, missing or absurd key.
 /// `architecture` overrides the config's class ("LlamaModel": without a head).
 Model load_model(const std::string& name_or_path, const std::string& architecture = {});

@@ -73,8 +73,9 @@ inline constexpr std::size_t kHostWorks = 15;
 std::string_view name_of(HostWork work);
 
 /// Phases of a step, for attribution of the peak.
-/// `rollout`: an engine beside the trainer writes what is learnt of afterwards; `scoring`: passes without gradients over that.
-enum class Phase : std::uint8_t { init, forward, loss, backward, optimizer, end, rollout, scoring };
+/// `rollout`: an engine beside the trainer writes what is learnt of afterwards; `scoring`: passes without gradients over that;
+/// `encoding`: frozen encoders make what is learnt of.
+enum class Phase : std::uint8_t { init, forward, loss, backward, optimizer, end, rollout, scoring, encoding };
 std::string_view name_of(Phase phase);
 
 struct Instruction {

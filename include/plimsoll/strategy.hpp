@@ -373,6 +373,27 @@ struct TitanOptions {
   std::string rope_cache;                    ///< "complex64, one per layer" or "fp32 cos and sin, one per layer"
 };
 
+/// What stands frozen beside a diffusion model while it is trained, as diffusers' training scripts keep it.
+struct NeighbourPlaces {
+  enum class Place : std::uint8_t {
+    automatic,  ///< as the model's script does; resolved
+    device,     ///< on the device for the whole run, and asked in every step
+    cached,     ///< on the device until what they say was kept, then gone
+    absent      ///< never on the device: what they say was computed before the run
+  };
+  Place text_encoders = Place::automatic, vae = Place::automatic;
+
+  bool any() const { return text_encoders < Place::absent || vae < Place::absent; }
+  bool stay() const { return text_encoders == Place::device || vae == Place::device; }
+};
+
+/// Who reads a checkpoint into the host's memory before the weights reach the devices.
+enum class HostLoading : std::uint8_t {
+  automatic,   ///< not said
+  every_rank,  ///< each rank a copy of its own (from_pretrained in every process)
+  first_rank   ///< one of each host, the others get theirs from it (cpu_ram_efficient_loading, sync_module_states)
+};
+
 struct Strategy {
   // ---- who runs it -------------------------------------------------------------------------------------------------
   std::string framework;                 ///< name of the framework catalogue ("torchtitan"); resolved ("torch")
@@ -462,6 +483,9 @@ struct Strategy {
   std::optional<Peft> peft;           ///< not together with `lora`
   std::int64_t trainable_params = 0;  ///< as the run printed them; what `peft` leaves open follows from it
   std::optional<PostTraining> post_training;  ///< none: trained by the next token
+  NeighbourPlaces neighbours;         ///< of a diffusion model; resolved
+  HostLoading host_loading = HostLoading::automatic;
+  std::optional<Bytes> host_memory;   ///< of one host, where the cluster's file does not say, or not right
   BaseWeights base_weights = BaseWeights::as_trained;
   std::optional<DType> quant_storage;  ///< bnb_4bit_quant_storage, the type that 4-bit weights lie in; empty: uint8
   bool tf32 = false;                   ///< fp32 products in tf32 (torch.backends.cuda.matmul.allow_tf32)

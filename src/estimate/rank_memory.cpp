@@ -104,11 +104,22 @@ Bytes resting_engine(const Cluster& cluster, const Strategy& resolved) {
 
 /// Phases as a step goes through them.
 int place_of(Phase phase) {
-  constexpr Phase kOrder[] = {Phase::rollout, Phase::scoring, Phase::forward, Phase::backward, Phase::optimizer};
+  constexpr Phase kOrder[] = {Phase::init, Phase::rollout, Phase::scoring, Phase::encoding, Phase::forward, Phase::backward, Phase::optimizer};
   return static_cast<int>(std::find(std::begin(kOrder), std::end(kOrder), phase) - std::begin(kOrder));
 }
 
-/// The phases of the last step that was played.
+/// Whether frozen models are on the device before training alone, which may be when it holds most.
+bool asks_before_training(const Strategy& resolved) {
+  using Place = NeighbourPlaces::Place;
+  return resolved.neighbours.text_encoders == Place::cached || resolved.neighbours.vae == Place::cached;
+}
+
+/// Whether a step has more phases than training's own.
+bool has_more_phases(const Strategy& resolved) {
+  return (resolved.post_training && resolved.post_training->writes_answers()) || resolved.neighbours.any();
+}
+
+/// The phases of the last step that was played, and what was before the first one, where that is told.
 std::vector<PhaseMemory> phases_of(const StepProgram& program, const PlayMemoryOptions& options, const Cluster& cluster, const Strategy& resolved,
                                    Bytes outside) {
   std::vector<PhaseMemory> phases;
@@ -117,7 +128,8 @@ std::vector<PhaseMemory> phases_of(const StepProgram& program, const PlayMemoryO
   const int last = samples.back().step;
   for (const MemorySample& sample : samples) {
     const Phase phase = sample.phase == Phase::loss ? Phase::forward : sample.phase;
-    if (sample.step != last || phase == Phase::end) continue;
+    const bool before = sample.step < 0 && asks_before_training(resolved);
+    if ((sample.step != last && !before) || phase == Phase::end) continue;
     auto found = std::find_if(phases.begin(), phases.end(), [&](const PhaseMemory& each) { return each.phase == phase; });
     if (found == phases.end()) found = phases.insert(phases.end(), PhaseMemory{phase, {}, {}, {}, {}});
     found->allocated = std::max(found->allocated, sample.allocated);
@@ -131,14 +143,21 @@ std::vector<PhaseMemory> phases_of(const StepProgram& program, const PlayMemoryO
   return phases;
 }
 
-/// Adds the engine where it stands in the phase that takes most; where that is the rollout alone, the trainer's part is what its allocator
-/// keeps then.
-void add_engine(RankMemory& memory) {
+/// Takes the device's memory from the phase that asks most of it: an engine stands beside the trainer's allocator, whose part is what it keeps
+/// then; frozen models were there before the first step.
+void take_highest_phase(RankMemory& memory) {
   const auto most = std::max_element(memory.phases.begin(), memory.phases.end(),
                                      [](const PhaseMemory& a, const PhaseMemory& b) { return a.device < b.device; });
-  if (most == memory.phases.end() || most->engine == Bytes(0)) return;
+  if (most == memory.phases.end()) return;
   const double more = static_cast<double>(most->device.count) - memory.device.expected;
+  const bool before_steps = most->phase == Phase::init && more > 0;
+  if (most->engine == Bytes(0) && !before_steps) return;
   memory.device = {memory.device.low + more, memory.device.expected + more, memory.device.high + more};
+  if (before_steps) {
+    memory.parts.push_back({"before_training", Bytes(static_cast<std::int64_t>(more)), memory.basis});
+    std::stable_sort(memory.parts.begin(), memory.parts.end(), [](const MemoryPart& a, const MemoryPart& b) { return a.bytes > b.bytes; });
+    return;
+  }
   if (most->reserved < memory.reserved) {
     const auto of_trainer = [](const MemoryPart& part) { return part.name != "context" && part.name != "communicators"; };
     memory.parts.erase(std::remove_if(memory.parts.begin(), memory.parts.end(), of_trainer), memory.parts.end());
@@ -190,7 +209,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, co
   memory.host = program.host_pinned + program.host_pageable;
   const PlayMemoryOptions options = play_options(program, cluster, resolved);
   MemoryTrace trace = played(program, options, memory.out_of_memory, memory.out_of_memory_at);
-  if (resolved.post_training && resolved.post_training->writes_answers() && !memory.out_of_memory)
+  if (has_more_phases(resolved) && !memory.out_of_memory)
     memory.phases = phases_of(program, options, cluster, resolved, outside.total().expected);
   // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
   if (profile_of(resolved).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;
@@ -200,7 +219,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, co
   memory.optimizer_reserved = trace.optimizer_reserved;
   memory.device = device_band(trace.peak_reserved, memory_kind(model, cluster, resolved, memory.basis), outside.total());
   memory.parts = parts_of(trace, outside, memory.basis);
-  add_engine(memory);
+  take_highest_phase(memory);
   memory.backward_peak = trace.backward_peak;
   memory.first_step_allocated = trace.first_step_allocated;
   memory.persistent = trace.persistent;

@@ -4,6 +4,7 @@
 
 #include "framework/megatron.hpp"
 #include "framework/model_classes.hpp"
+#include "framework/neighbours.hpp"
 #include "framework/post_training.hpp"
 #include "framework/resolver.hpp"
 #include "framework/torchtitan.hpp"
@@ -207,6 +208,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   const Entry& entry = entry_of(r.s.framework);
   if (entry.complete != nullptr) entry.complete(r.s, model);
   complete_post_training(r);
+  complete_neighbours(r);
   for (std::optional<bool>* cut : {&r.s.loss_parallel, &r.s.sequence_parallel})
     if (!*cut) *cut = false;  // unless the framework's own rule has decided
   check_shapes(r);

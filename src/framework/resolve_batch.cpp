@@ -90,8 +90,9 @@ void resolve_lengths(Resolver& r) {
     r.assume("tgt_len: " + number(s.tgt_len));
   }
   if (model.task == Model::Task::diffusion && s.text_tokens == 0) {
-    s.text_tokens = 512;
-    r.assume("text_tokens: 512");
+    const bool joined = model.model_type == "SD3Transformer2DModel";  // 77 tokens of CLIP and as many of T5 in diffusers' scripts
+    s.text_tokens = joined ? 154 : 512;
+    r.assume("text_tokens: " + number(s.text_tokens));
   }
   if (s.average_tokens <= 0) s.average_tokens = static_cast<double>(s.seq_len);
 }

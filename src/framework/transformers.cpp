@@ -29,11 +29,13 @@ void complete(Strategy& s, const Model& model) {
     s.offload.activations_by = Offload::By::save_on_cpu;
     s.assumed.push_back("activation_offload: save-on-cpu");
   }
-  // PEFT keeps adapters of 16-bit models in fp32 (autocast_adapter_dtype).
-  if (s.lora && !s.lora->adapter_dtype) {
-    s.lora->adapter_dtype = DType::fp32;
-    s.assumed.push_back("lora.adapter_dtype: fp32 (PEFT's autocast_adapter_dtype)");
-  }
+  if (!s.lora || s.lora->adapter_dtype) return;
+  // PEFT keeps adapters of 16-bit models in fp32 (autocast_adapter_dtype). diffusers' scripts inject them without PEFT's model around it,
+  // and cast those of fp16 alone (cast_training_params).
+  const bool injected = s.framework == "diffusers" && s.param_dtype == DType::bf16;
+  s.lora->adapter_dtype = injected ? DType::bf16 : DType::fp32;
+  s.assumed.push_back(injected ? "lora.adapter_dtype: bf16 (the weights', into which diffusers injects them)"
+                               : "lora.adapter_dtype: fp32 (PEFT's autocast_adapter_dtype)");
 }
 
 /// What MS-AMP and Accelerate around it raise themselves.

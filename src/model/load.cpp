@@ -9,6 +9,7 @@
 #include "model/config.hpp"
 #include "model/graph_file.hpp"
 #include "model/hub_names.hpp"
+#include "model/neighbours.hpp"
 #include "model/registry.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/model.hpp"
@@ -79,12 +80,10 @@ void finish(Model& built, const Config& config, const std::string& stated, const
 /// What stands behind a config: a class that is built, its weights new; or, where the config is read from a file, a checkpoint.
 enum class Source : std::uint8_t { built, checkpoint };
 
-Model read_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture,
-                 Source source) {
-  const JsonDocument document = JsonDocument::parse(json_of_python(json), where);
-  const JsonValue root = document.root();
+Model read_root(const JsonValue& root, const std::string& where, const std::string& name, const std::string& architecture, Source source) {
   if (!root.is_object()) root.expected("an object: the config of a model");
   if (root.has(model::kGraphKey)) return model::read_graph(root, name);
+  if (const auto named = root.find(model::kNeighboursKey)) named->mark_read();
   const std::string in_config = stated_architecture(root);
   const std::string stated = architecture.empty() ? in_config : architecture;
   const Family& family = family_of(root, stated);
@@ -100,6 +99,24 @@ Model read_model(const std::string& json, const std::string& where, const std::s
     if (!error.where().empty()) throw;
     throw error.at(where);
   }
+}
+
+std::optional<Model> load_shipped(const std::string& name, const std::string& architecture);
+
+/// A neighbour as a config names it: a shipped model, or a config of its own.
+Model read_neighbour(const JsonValue& named) {
+  if (!named.is_text()) return read_root(named, named.where(), "neighbour", {}, Source::checkpoint);
+  auto shipped = load_shipped(named.text(), {});
+  if (!shipped) fail(fmt::format("no model is called \"{}\"", named.text().substr(0, 100)), named.where(), suggest(named.text(), shipped_models()));
+  return *std::move(shipped);
+}
+
+Model read_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture,
+                 Source source) {
+  const JsonDocument document = JsonDocument::parse(json_of_python(json), where);
+  Model read = read_root(document.root(), where, name, architecture, source);
+  model::add_neighbours(read, document.root(), read_neighbour, [](const std::string& shipped) { return load_shipped(shipped, {}).value(); });
+  return read;
 }
 
 }  // namespace
@@ -131,6 +148,25 @@ std::optional<Model> load_shipped(const std::string& name, const std::string& ar
   return {};
 }
 
+constexpr const char* kPipelineName = "model_index.json";
+
+/// One of diffusers' pipelines: the transformer that is trained, and beside it the parts that its index names.
+Model load_pipeline(const std::filesystem::path& folder, const std::string& architecture) {
+  const auto config_of = [&](const std::string& part) { return (folder / part / "config.json").string(); };
+  const JsonDocument index = JsonDocument::read_file((folder / kPipelineName).string());
+  if (!files::exists(config_of("transformer")))
+    refuse("a pipeline without a transformer is not modelled", (folder / kPipelineName).string(), "one whose network is a transformer, not a UNet");
+  Model trained = load_model(config_of("transformer"), architecture);
+  trained.name = printable(std::filesystem::absolute(folder).lexically_normal().filename().string());
+  trained.neighbours.clear();
+  for (const std::string& part : model::neighbour_parts()) {
+    const auto named = index.root().find(part);
+    if (!named || named->is_null() || (named->is_array() && named->size() == 2 && named->at(1).is_null())) continue;
+    model::add_neighbour(trained, part, load_model(config_of(part)), config_of(part));
+  }
+  return trained;
+}
+
 /// "mistral-7b" is the beginning of two; else the nearest.
 std::string meant_by(const std::string& name) {
   const std::string near = meant(name, shipped_models());
@@ -158,6 +194,7 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
     }
   std::filesystem::path path = name_or_path;
   if (files::is_folder(path.string())) {
+    if (!files::exists((path / "config.json").string()) && files::exists((path / kPipelineName).string())) return load_pipeline(path, architecture);
     const bool graph = !files::exists((path / "config.json").string()) && files::exists((path / "graph.json").string());
     path /= graph ? "graph.json" : "config.json";
   }

@@ -101,6 +101,7 @@ const std::vector<Family>& families() {
       {"nemotron_h", "NemotronH", "NemotronHForCausalLM", build_nemotron_h},
       {"jamba", "Jamba", "JambaForCausalLM", build_jamba},
       {"clip", "CLIP", "CLIPModel", build_clip},
+      {"clip_text_model", "CLIPText", "CLIPTextModel", build_clip_text},
       {"siglip", "Siglip", "SiglipModel", build_siglip},
       {"llava", "Llava", "LlavaForConditionalGeneration", build_llava},
       {"gemma3", "Gemma3", "Gemma3ForConditionalGeneration", build_gemma3},
@@ -120,6 +121,7 @@ const std::vector<Family>& families() {
       {"FluxTransformer2DModel", "FluxTransformer2DModel", "FluxTransformer2DModel", build_flux},
       {"PixArtTransformer2DModel", "PixArtTransformer2DModel", "PixArtTransformer2DModel", build_pixart},
       {"SD3Transformer2DModel", "SD3Transformer2DModel", "SD3Transformer2DModel", build_sd3},
+      {"AutoencoderKL", "AutoencoderKL", "AutoencoderKL", build_autoencoder_kl},
   };
   return table;
 }

@@ -256,6 +256,17 @@ const Names<PostTraining::Rollout>& rollout_names() {
   return names;
 }
 
+const Names<NeighbourPlaces::Place>& neighbour_place_names() {
+  using Place = NeighbourPlaces::Place;
+  static const Names<Place> names = {{"device", Place::device}, {"cached", Place::cached}, {"absent", Place::absent}};
+  return names;
+}
+
+const Names<HostLoading>& host_loading_names() {
+  static const Names<HostLoading> names = {{"every-rank", HostLoading::every_rank}, {"first-rank", HostLoading::first_rank}};
+  return names;
+}
+
 const Names<DType>& dtype_names() {
   static const Names<DType> names = {
       {"fp32", DType::fp32}, {"float32", DType::fp32},  {"fp16", DType::fp16}, {"float16", DType::fp16},

@@ -36,6 +36,8 @@ const Names<PostTraining::Kind>& post_training_names();
 const Names<PostTraining::Program>& trainer_program_names();
 const Names<PostTraining::Reference>& reference_names();
 const Names<PostTraining::Rollout>& rollout_names();
+const Names<NeighbourPlaces::Place>& neighbour_place_names();
+const Names<HostLoading>& host_loading_names();
 const Names<PeftMethod>& peft_method_names();
 const Names<MegatronOptions::Sharding>& megatron_sharding_names();
 const Names<DType>& dtype_names();

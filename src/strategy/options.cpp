@@ -134,6 +134,13 @@ Peft& peft(Setting& x) {
 constexpr const char* kTasks =
     "lm, cls, seq2seq, image, diffusion, sft, trl-sft, reward, dpo, kto, orpo, cpo, grpo, rloo, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
 
+/// A host's memory: a number of bytes or text with a unit, more than none.
+Bytes host_bytes(Setting& x) {
+  const Bytes bytes = x.value.is_text() ? parse_bytes(x.value.text()) : Bytes(x.whole(1, INT64_MAX / 2));
+  if (bytes <= Bytes(0)) x.value.expected("more than 0 bytes");
+  return bytes;
+}
+
 PostTraining& post_training(Setting& x) {
   if (!x.s.post_training) x.s.post_training.emplace();
   return *x.s.post_training;
@@ -447,6 +454,13 @@ const std::vector<Entry>& precision_entries() {
        [](Setting& x) { x.put(post_training(x).engine_share, x.value.number(0.01, 1)); }},
       {"engine_sleeps", "true, false", "grpo, rloo: it gives weights and cache back while the trainer trains",
        [](Setting& x) { x.flag(post_training(x).engine_sleeps); }},
+      {"text_encoders", "device, cached, absent", "diffusion: where the frozen encoders of prompts stand",
+       [](Setting& x) { x.choice(x.s.neighbours.text_encoders, neighbour_place_names()); }},
+      {"vae", "device, cached, absent", "diffusion: where the frozen autoencoder stands",
+       [](Setting& x) { x.choice(x.s.neighbours.vae, neighbour_place_names()); }},
+      {"host_loading", "every-rank, first-rank", "who reads a checkpoint into a host's memory before the devices have it",
+       [](Setting& x) { x.choice(x.s.host_loading, host_loading_names()); }},
+      {"host_memory", "bytes", "of one host, where the cluster's file does not say: 1.9TB", [](Setting& x) { x.put(x.s.host_memory, std::optional<Bytes>(host_bytes(x))); }, true},
       {"trainable_params", "parameters", "as the run printed them", [](Setting& x) { x.count(x.s.trainable_params); }},
       {"peft.target_modules", "list", "what ia3 or ln_tuning trains", [](Setting& x) { x.list(peft(x).targets); }},
       {"peft.feedforward_modules", "list", "", [](Setting& x) { x.list(peft(x).feedforward); }},

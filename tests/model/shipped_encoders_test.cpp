@@ -13,8 +13,8 @@ namespace {
 
 // bert: (V + 512 + 2)·h + LN + layers + the predictions' dense layer, LN and a bias per word. t5: Raffel et al. 2020 and the v1.1 release, heads of untied checkpoints included. vit:
 // torchvision. flux: the transformer of black-forest-labs' release. dit: Peebles and Xie 2023, frozen position table included.
-// dit-xl-2-256, sd3: diffusers 0.42 on the meta device, parameters counted (tables of positions are buffers there). resnet:
-// torchvision.
+// dit-xl-2-256, sd3, vae: diffusers 0.42 on the meta device, parameters counted (tables of positions are buffers there). clip, t5 encoder:
+// transformers 5.23 likewise. resnet: torchvision.
 TEST(ShippedModels, PublishedTotals) {
   const std::pair<const char*, std::int64_t> rows[] = {
       {"bert-base-cased", 108'340'804},
@@ -40,6 +40,12 @@ TEST(ShippedModels, PublishedTotals) {
       {"sd3-medium", 2'028'328'000},
       {"sd3.5-medium", 2'243'171'520},
       {"sd3.5-large", 8'056'627'520},
+      {"clip-vit-l-text", 123'060'480},
+      {"clip-vit-l-text-projected", 123'650'304},
+      {"clip-vit-bigg-text-projected", 694'659'840},
+      {"t5-v1.1-xxl-encoder", 4'762'310'656},
+      {"vae-16-channels", 83'819'683},
+      {"vae-4-channels", 83'653'863},
       {"resnet-18", 11'689'512},
       {"resnet-50", 25'557'032},
       {"resnet-101", 44'549'160},

@@ -308,6 +308,10 @@ Value activation_offload(const Strategy& s) {
   return s.offload.activations_by == Offload::By::automatic ? Value() : Value(std::string(strategy::name_in(strategy::offload_by_names(), s.offload.activations_by)));
 }
 
+Value neighbour_place(NeighbourPlaces::Place place) {
+  return place == NeighbourPlaces::Place::automatic ? Value() : Value(std::string(strategy::name_in(strategy::neighbour_place_names(), place)));
+}
+
 bool is_mixture(const Strategy& s) { return !s.moe.dispatcher.empty(); }
 
 template <Package package>
@@ -374,6 +378,13 @@ const Getter kReported[] = {
     {"engine_share",
      [](const Strategy& s) { return s.post_training && s.post_training->engine_share > 0 ? Value(fmt::format("{}", s.post_training->engine_share)) : Value(); }},
     {"engine_sleeps", [](const Strategy& s) { return s.post_training && s.post_training->engine_sleeps ? Value("true") : Value(); }},
+    {"text_encoders", [](const Strategy& s) { return neighbour_place(s.neighbours.text_encoders); }},
+    {"vae", [](const Strategy& s) { return neighbour_place(s.neighbours.vae); }},
+    {"host_memory", [](const Strategy& s) { return s.host_memory ? Value(std::to_string(s.host_memory->count)) : Value(); }},
+    {"host_loading",
+     [](const Strategy& s) {
+       return s.host_loading != HostLoading::automatic ? Value(std::string(strategy::name_in(strategy::host_loading_names(), s.host_loading))) : Value();
+     }},
     {"trainable_params", [](const Strategy& s) { return number(s.trainable_params); }},
     {"peft.target_modules", [](const Strategy& s) { return s.peft ? list(s.peft->targets) : Value(); }},
     {"peft.feedforward_modules", [](const Strategy& s) { return s.peft ? list(s.peft->feedforward) : Value(); }},

@@ -43,6 +43,15 @@ Model build_clip(const Config& config) {
   return model;
 }
 
+Model build_clip_text(const Config& config) {
+  const bool projects = config.architecture_ends_with("ModelWithProjection");
+  if (!projects && !config.architecture_ends_with("Model")) refuse_head(config, "the text model, with a projection or without");
+  Model model = counted_model(config);
+  append_text_tower(model, config, TowerKind::clip, "text_model");
+  if (projects) append_projection(model, "text_projection", model.hidden_size, config.dimension("projection_dim"));
+  return model;
+}
+
 Model build_siglip(const Config& config) {
   check_class(config);
   Model model = counted_model(config);

@@ -96,6 +96,7 @@ Model build_jamba(const Config& config);
 
 // Images and text.
 Model build_clip(const Config& config);
+Model build_clip_text(const Config& config);
 Model build_siglip(const Config& config);
 Model build_llava(const Config& config);
 Model build_gemma3(const Config& config);
@@ -114,5 +115,6 @@ Model build_label_dit(const Config& config);
 Model build_pixart(const Config& config);
 Model build_sd3(const Config& config);
 Model build_flux(const Config& config);
+Model build_autoencoder_kl(const Config& config);
 
 }  // namespace plimsoll::model

@@ -57,6 +57,8 @@ class Network {
   virtual void before_forward(const Batch&) {}
   /// What the training loop computes of that, outside of the network and of autocast: the loss of networks that only predict.
   virtual Tensor criterion(Tensor output) { return output; }
+  /// What the training loop makes of a micro-batch before the network sees it, outside of autocast: its own inputs.
+  virtual Batch fed(const Batch& batch) { return batch; }
   /// What the training loop does before a step's micro-batches: passes over what they learn of.
   virtual void before_step(const Batch&) {}
   /// What the training loop computes behind each backward pass, outside of autocast: metrics of what the network said.

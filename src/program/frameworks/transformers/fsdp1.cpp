@@ -6,6 +6,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/trl/trainer.hpp"
+#include "program/frameworks/transformers/diffusion_script.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
@@ -151,6 +152,7 @@ StepProgram lower_hf_fsdp1(const Lowering& run, const Rank& rank) {
   if (!is_prepared_by_accelerate(strategy)) untie(*root);  // Trainer hands over a model that is built
   std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
   if (strategy.post_training) network = post_training_network(model, strategy, *root, std::move(network), {}, tape);
+  network = beside_neighbours(model, strategy, std::move(network), tape);
   return record_fsdp1(tape, model, *root, *network, strategy, rank.every_micro_batch);
 }
 

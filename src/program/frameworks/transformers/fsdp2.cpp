@@ -6,6 +6,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/trl/trainer.hpp"
+#include "program/frameworks/transformers/diffusion_script.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
@@ -120,6 +121,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
   if (tail) options.reshard_root = false;  // its reshard_after_forward is left to PyTorch
   tape.phase(Phase::init);
   if (strategy.post_training) network = post_training_network(model, strategy, *root, std::move(network), reference_unit(model, strategy, tape), tape);
+  network = beside_neighbours(model, strategy, std::move(network), tape);
   Fsdp2 sharded(tape, *root, units, options);
   if (tail) sharded.set_reshard_after_forward(*tail, false);
   if (strategy.base_weights != BaseWeights::as_trained) {

@@ -5,21 +5,11 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
+#include "program/modules/transformers/text_encoders.hpp"
 
 namespace plimsoll::program {
 
 namespace {
-
-/// disable_dropout_in_model, which the configurations of preferences and rewards ask for by themselves, GRPO's and RLOO's not.
-Model without_dropout(Model model) {
-  model.embedding_dropout = 0;
-  for (Block& block : model.blocks) {
-    block.hidden_dropout = 0;
-    if (block.attention) block.attention->dropout = 0;
-    if (block.mlp) block.mlp->dropout = 0;
-  }
-  return model;
-}
 
 StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
   const Strategy& strategy = run.strategy;
@@ -46,7 +36,8 @@ StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
 StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
   const auto& post = run.strategy.post_training;
   if (!post || post->writes_answers() || post->kind == PostTraining::Kind::sft) return lowered_by_engine(run, rank);
-  const Model model = without_dropout(post->kind == PostTraining::Kind::reward ? reward_model(run.model) : run.model);
+  // disable_dropout_in_model, which the configurations of preferences and rewards ask for by themselves, GRPO's and RLOO's not
+  const Model model = in_evaluation(post->kind == PostTraining::Kind::reward ? reward_model(run.model) : run.model);
   return lowered_by_engine({model, run.strategy, run.device}, rank);
 }
 

@@ -7,6 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "program/accumulation.hpp"
+#include "program/frameworks/transformers/diffusion_script.hpp"
 #include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/known_passes.hpp"
@@ -212,6 +213,13 @@ void put_quantised_linears(Module& root, const Model& model, const Strategy& str
   quantize_linears(root, model, strategy.base_weights, storage, tape);
 }
 
+/// transformer.to(device, dtype=weight_dtype) of diffusers' scripts casts tables that are no parameters, too.
+static void cast_buffers(Module& root, DType type) {
+  for (Module* module : root.all_modules())
+    for (ModuleBuffer& buffer : module->buffers)
+      if (buffer.type == DType::fp32) buffer.type = type;
+}
+
 std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy, Tape& tape) {
   tape.tf32 = strategy.tf32;
   tape.cudnn_attention = strategy.cudnn_attention.value_or(false);
@@ -226,12 +234,13 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
     if (!whole && framework::mixture_targets(model, strategy.lora->targets).any())
       refuse("adapters of a mixture's router and experts are not modelled for sharded parameters", "lora.target_modules",
              "list attention's linears, or data_parallel ddp");
-    add_lora(*root, model, *strategy.lora, kAdapterType, tape);
+    add_lora(*root, model, *strategy.lora, strategy.lora->adapter_dtype.value_or(kAdapterType), tape);
   }
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
   if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
   if (strategy.optimizer == OptimizerKind::lora_fa) freeze_lora_a(*root);
   if (strategy.low_precision == LowPrecision::fp8) put_8_bit_linears(*root, model, strategy, tape);
+  if (strategy.neighbours.any()) cast_buffers(*root, hf_parameter_type(strategy));
   return root;
 }
 
@@ -305,6 +314,7 @@ std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy
     }
     return post_training_network(model, strategy, root, std::move(network), std::move(reference), tape);
   }
+  network = beside_neighbours(model, strategy, std::move(network), tape);
   if (!root.find_child("prompt_encoder")) return network;
   return std::make_unique<PromptedNetwork>(std::move(network), model, hf_run_options(strategy), root, tape);
 }
@@ -397,6 +407,13 @@ Batch text_batch(const Model& model, Tape& tape, std::int64_t batch, std::int64_
   return made;
 }
 
+/// What the transformer's forward takes, in the type that it computes in, and what of it is not made in the step itself.
+Batch diffusion_inputs(const Model& model, const Strategy& strategy, Tape& tape) {
+  Batch batch = diffusion_batch(model, tape, hf_parameter_type(strategy), strategy.micro_batch, strategy.seq_len, strategy.text_tokens);
+  drop_what_neighbours_make(model, strategy, batch);
+  return batch;
+}
+
 }  // namespace
 
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
@@ -416,7 +433,7 @@ Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape) {
       return {tape.empty({batch, model.channels, model.image_size, model.image_size}, hf_parameter_type(strategy), Category::input),
               tape.empty({batch}, DType::int64, Category::input)};
     case Model::Task::diffusion:
-      return diffusion_batch(model, tape, hf_parameter_type(strategy), batch, length, strategy.text_tokens);
+      return diffusion_inputs(model, strategy, tape);
     default:
       refuse("a training step of this task is not modelled for transformers' modules");
   }
@@ -451,8 +468,9 @@ void record_passes(Tape& tape, const TrainingLoop& loop, const Strategy& strateg
   loop.network.before_step(batch);
   accumulation.run([&](bool last) {
     if (loop.before_micro_batch) loop.before_micro_batch(last);
+    const Batch fed = loop.network.fed(batch);
     tape.phase(Phase::forward);
-    const Tensor loss = hf_loss(loop.network, strategy, batch, tape, keeper);
+    const Tensor loss = hf_loss(loop.network, strategy, fed, tape, keeper);
     tape.phase(Phase::backward);
     tape.backward(loss);
     loop.network.after_backward(batch);
@@ -476,7 +494,8 @@ void record_update(Tape& tape, const TrainingLoop& loop, const Strategy& strateg
 }  // namespace
 
 bool hf_passes_recur(const Strategy& strategy) {
-  return strategy.compile == Strategy::Compile::no && !strategy.offload.activations && !strategy.peft && !strategy.post_training;
+  return strategy.compile == Strategy::Compile::no && !strategy.offload.activations && !strategy.peft && !strategy.post_training &&
+         !strategy.neighbours.any();
 }
 
 namespace {

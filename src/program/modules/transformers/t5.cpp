@@ -3,6 +3,7 @@
 #include "program/modules/bare.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/seq2seq.hpp"
+#include "program/modules/transformers/text_encoders.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
@@ -291,7 +292,7 @@ class T5FeedForward {
 };
 
 /// clamp(x, low, high) between tensors: low and high are saved beside x.
-Tensor clamp_between(const Tensor& x, const Tensor& low, const Tensor& high) {
+Tensor clamped_between(const Tensor& x, const Tensor& low, const Tensor& high) {
   Op op("clamp", {&x, &low, &high});
   for (const Tensor* saved : {&x, &low, &high}) op.save(*saved);
   Tensor y = op.elementwise({&x}, x.dtype());
@@ -328,7 +329,7 @@ Tensor without_infinities(Tape& tape, const Tensor& hidden) {
     limit = elementwise(tape, {&any, &lower, &highest}, DType::fp32);
   }
   const Tensor least = elementwise(tape, {&limit}, DType::fp32);
-  return clamp_between(hidden, least, limit);
+  return clamped_between(hidden, least, limit);
 }
 
 class T5Block {
@@ -465,7 +466,37 @@ class T5 final : public Network {
   Linear head_;
 };
 
+/// T5EncoderModel, frozen.
+class T5Encoder final : public TextEncoder {
+ public:
+  T5Encoder(const Model& model, RunOptions options, Module& root, Tape& tape)
+      : model_(in_evaluation(model)),
+        options_(std::move(options)),
+        tape_(tape),
+        root_(root),
+        encoder_(model_, options_, root.child("encoder"), tape, Block::Stream::main) {}
+
+  TextFeatures operator()(const Tensor& ids, bool) override {
+    Tensor input = ids;
+    ModuleCall call(root_, tape_, {&input});
+    return {call.done(encoder_(input, root_.child("shared"), {})), {}};
+  }
+
+ private:
+  Model model_;
+  RunOptions options_;
+  Tape& tape_;
+  Module& root_;
+  T5Stack encoder_;
+};
+
 }  // namespace
+
+std::unique_ptr<TextEncoder> make_t5_encoder(const Model& model, const HfRelease& release, Module& root, Tape& tape) {
+  RunOptions options;
+  options.release = release;
+  return std::make_unique<T5Encoder>(model, std::move(options), root, tape);
+}
 
 std::unique_ptr<Network> make_t5(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
   return std::make_unique<T5>(model, options, root, tape);
