@@ -138,8 +138,22 @@ struct Origin {
   std::string source;     ///< in words
 };
 
+/// Of a run: the worse of its devices' and its hosts'.
 enum class Verdict : std::uint8_t { fits, tight, does_not_fit };
 std::string_view name_of(Verdict verdict);
+
+/// What the ranks of one host keep in its memory together. A page of it that is not there is no error of an allocator: the kernel kills the
+/// largest process.
+struct HostMemory {
+  std::int64_t ranks = 1;          ///< of the run, on one host
+  Bytes kept;                      ///< while they train: offloaded states, weights, gradients and activations, with their buffers
+  Bytes loading;                   ///< before: copies of the weights on their way to the devices; 0: not known
+  std::optional<Bytes> capacity;   ///< as the cluster's file says
+  Verdict verdict = Verdict::fits; ///< of the host alone; fits where the file does not say
+
+  /// The most of them at any time.
+  Bytes most() const { return kept < loading ? loading : kept; }
+};
 
 struct Report {
   Verdict verdict = Verdict::fits;
@@ -148,6 +162,7 @@ struct Report {
   std::string strategy;                 ///< one line: "fsdp full x 8, micro-batch 2, 8192 tokens, bf16"
   std::int64_t parameters = 0, active_parameters = 0, gpus = 0, gpus_per_node = 0;
   std::vector<RankReport> ranks;        ///< one per distinct program, in order of stage
+  HostMemory host;
   std::size_t worst = 0;                ///< index in `ranks` of the least margin
   TimeReport time;
   FlopsReport flops;

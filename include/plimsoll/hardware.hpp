@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -226,6 +227,7 @@ struct Node {
   int nics = 0;      ///< 0: the node has no fast network
   Link nic;
   Sourced<BytesPerSecond> host_memory_bandwidth;
+  std::optional<Sourced<Bytes>> host_memory;  ///< of one host (gpus_per_host GPUs); empty: the file does not say
   CollectiveLibrary collectives;
 };
 

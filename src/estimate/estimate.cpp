@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "estimate/host_memory.hpp"
 #include "estimate/model_states.hpp"
 #include "estimate/nearest_played.hpp"
 #include "estimate/notes.hpp"
@@ -173,12 +174,14 @@ Report predict(const Model& model, const Cluster& cluster, const Strategy& strat
   PlayedTime time(run_pricing(cluster, strategy, groups));
   report.ranks = ranks_of(model, stages, cluster, strategy, basis, reader, time);
   report.worst = worst_of(report.ranks);
-  report.verdict = verdict_of(report.worst_rank().memory);
+  report.host = host_memory_of(report.ranks, model, cluster, strategy);
+  report.verdict = std::max(verdict_of(report.worst_rank().memory), report.host.verdict);
   const Timeline timeline = time.busiest();
   report.time = time_of(parts_of(timeline), basis, model, cluster, strategy);
   time.describe(timeline, report.time);
   report.flops = flops_of(model, cluster, strategy, report.ranks, report.time.tokens_per_second_per_gpu, basis);
   report.notes = notes_of(report, model, strategy);
+  for (std::string& note : host_notes(report.host, model, cluster, strategy)) report.notes.push_back(std::move(note));
   if (std::string note = rollout_note(model, cluster, strategy); !note.empty()) report.notes.push_back(std::move(note));
   report.provenance = provenance_of(report, cluster, strategy);
   if (std::string note = note_of_own_device(report.provenance, cluster.accelerator); !note.empty()) report.notes.push_back(std::move(note));

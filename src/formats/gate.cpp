@@ -49,6 +49,11 @@ std::string change_of_speed(const GateCase& one) {
   return tokens ? change_of(one.tokens_per_second, one.baseline_tokens_per_second) : change_of(one.step_seconds, one.baseline_step_seconds);
 }
 
+/// What a host's ranks ask of its memory.
+std::string host_of(const HostMemory& host) {
+  return fmt::format("{:.2f} of the host's {:.2f} GiB for {} ranks", host.most().gib(), host.capacity->gib(), host.ranks);
+}
+
 std::string joined(const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += (text.empty() ? "" : "; ") + line;
@@ -109,12 +114,14 @@ GateCase gate_case(const std::string& file, const GateOptions& options) {
     one.device = memory.device.expected;
     one.step_seconds = report.time.step_seconds.expected;
     one.tokens_per_second = report.time.tokens_per_second_per_gpu;
+    const bool by_host = report.verdict != Verdict::fits && report.host.verdict == report.verdict;
     if (report.verdict == Verdict::does_not_fit)
-      one.failures.push_back(
-          fmt::format("does not fit: {:.2f} of {:.2f} GiB", one.device / kGib, static_cast<double>(memory.capacity.count) / kGib));
+      one.failures.push_back(by_host ? "does not fit: " + host_of(report.host)
+                                     : fmt::format("does not fit: {:.2f} of {:.2f} GiB", one.device / kGib, static_cast<double>(memory.capacity.count) / kGib));
     if (report.verdict == Verdict::tight && options.fail_on_tight)
-      one.failures.push_back(fmt::format("tight: {:.2f} of {:.2f} GiB, {:.2f} at the upper end", one.device / kGib,
-                                         static_cast<double>(memory.capacity.count) / kGib, memory.device.high / kGib));
+      one.failures.push_back(by_host ? "tight: " + host_of(report.host)
+                                     : fmt::format("tight: {:.2f} of {:.2f} GiB, {:.2f} at the upper end", one.device / kGib,
+                                                   static_cast<double>(memory.capacity.count) / kGib, memory.device.high / kGib));
   } catch (const std::exception& error) {
     one.problem = error.what();
     one.failures.push_back(one.problem);

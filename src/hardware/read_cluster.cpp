@@ -121,6 +121,7 @@ Node read_node(const JsonValue& object) {
   node.nics = static_cast<int>(object["nics"].integer(0, kMostGpusPerNode));
   if (node.nics > 0) node.nic = read_link(object["nic"]);
   node.host_memory_bandwidth = read_sourced(object["host_memory_bandwidth"], bandwidth_value);
+  if (const auto memory = object.find("host_memory")) node.host_memory = read_sourced(*memory, bytes_value);
   node.collectives = read_library(object["collectives"], node.fabric);
   return node;
 }

@@ -123,6 +123,7 @@ std::string cluster_sheet(const Cluster& cluster) {
   if (node.sockets > 1) text += link_rows("link between sockets", node.socket_link);
   if (node.nics > 0) text += link_rows(fmt::format("{} NICs, each", node.nics), node.nic);
   text += row("host memory bandwidth", node.host_memory_bandwidth);
+  if (node.host_memory) text += row("host memory", *node.host_memory);
   text += fmt::format("\nCollectives: {}, {} channels\n", node.collectives.name, node.collectives.channels);
   text += row("ring bus bandwidth", node.collectives.ring);
   if (node.collectives.nvls.value.value > 0) text += row("in-switch all-reduce", node.collectives.nvls);

@@ -21,7 +21,7 @@ struct Remark {
   std::string_view path, what;
 };
 
-constexpr std::array<Remark, 38> kRemarks{{
+constexpr std::array<Remark, 39> kRemarks{{
     {"/memory/nominal", "what the sheet says"},
     {"/memory/usable", "what the driver reports to a process as the total (torch.cuda.mem_get_info)"},
     {"/memory/bandwidth", "the sheet's"},
@@ -52,6 +52,7 @@ constexpr std::array<Remark, 38> kRemarks{{
     {"/achieved", "of a direction, what transfers reach"},
     {"/latency", "of a hop"},
     {"/host_memory_bandwidth", "of all processes of the node together"},
+    {"/host_memory", "of one host (gpus_per_host GPUs): free -b; leave it out where it is not known"},
     {"/contention/memory_bound", "how much longer such kernels take while a collective runs"},
     {"/contention/communication", "how much longer a collective takes while kernels run"},
     {"/collectives/ring", "bus bandwidth of the library's ring over the node"},

@@ -34,6 +34,9 @@ std::string answer_of(const Report& report) {
                                  report.cluster_name, rank.memory.device.expected / 1073741824.0, rank.memory.capacity.gib());
   const double margin = rank.memory.margin().gib();
   line += margin >= 0 ? fmt::format(", {:.1f} GiB left", margin) : fmt::format(", {:.1f} GiB too much", -margin);
+  if (report.host.verdict != Verdict::fits)
+    line += fmt::format("; the host {}: {} ranks ask for {:.0f} of its {:.0f} GiB", spoken_verdict(report.host.verdict), report.host.ranks,
+                        report.host.most().gib(), report.host.capacity->gib());
   if (report.ranks.size() > 1) line += fmt::format("; worst: pipeline stage {}", rank.stage);
   line += "; " + pace(report);
   if (!rank.memory.parts.empty())

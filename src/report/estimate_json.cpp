@@ -96,6 +96,15 @@ Json strategy_object(const std::vector<SettledKey>& settings) {
   return object;
 }
 
+Json host_object(const HostMemory& host) {
+  Json object = {{"ranks", host.ranks}, {"kept_bytes", host.kept.count}};
+  if (host.loading > Bytes(0)) object["loading_bytes"] = host.loading.count;
+  if (!host.capacity) return object;
+  object["capacity_bytes"] = host.capacity->count;
+  object["verdict"] = name_of(host.verdict);
+  return object;
+}
+
 Json provenance_array(const std::vector<Origin>& origins) {
   Json all = Json::array();
   for (const Origin& origin : origins)
@@ -116,7 +125,7 @@ Json releases_array(const std::vector<Releases::Entry>& releases) {
 }  // namespace
 
 std::string to_json(const Report& report, const std::vector<SettledKey>& settings) {
-  const Json object = {
+  Json object = {
       {"schema", "plimsoll/estimate/1"},
       {"verdict", name_of(report.verdict)},
       {"model", {{"name", report.model_name}, {"parameters", report.parameters}, {"active_parameters", report.active_parameters}}},
@@ -131,6 +140,7 @@ std::string to_json(const Report& report, const std::vector<SettledKey>& setting
       {"unread_keys", report.unread_keys},
       {"notes", report.notes},
   };
+  if (report.host.most() > Bytes(0)) object["host"] = host_object(report.host);
   return json_text(object);
 }
 
