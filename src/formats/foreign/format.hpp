@@ -41,6 +41,7 @@ Format megatron_format();
 Format primus_format();
 Format nemo_format();
 Format nanotron_format();
+Format diffusers_format();
 Format strategy_format();
 
 /// Throws Error where a tree is of a program whose files are not read, naming it.

@@ -78,6 +78,7 @@ const std::vector<Format>& tree_formats() {
                                               swift_format(),
                                               swift_megatron_format(),
                                               trl_format(),
+                                              diffusers_format(),
                                               training_arguments_format(),
                                               strategy_format(),
                                               fsdp_format(),

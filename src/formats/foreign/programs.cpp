@@ -3,6 +3,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "formats/foreign/diffusers_scripts.hpp"
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/swift.hpp"
@@ -167,7 +168,7 @@ void refuse_unknown_program(const Node& flags, const std::vector<Node>& position
 void refuse_diffusers(const Node& flags) {
   const Node* model = flags.find("pretrained_model_name_or_path");
   if (!model || !has_flag(flags, {"resolution", "instance_data_dir", "instance_prompt", "train_data_dir", "dataset_name", "train_batch_size"})) return;
-  refuse("not modelled: what stands frozen beside the model that a script of diffusers trains, its autoencoder and its text encoders", model->where,
+  refuse("not modelled: the loop of this script of diffusers; those of DreamBooth for FLUX and Stable Diffusion 3 are read", model->where,
          "say the part that is trained by flags (plimsoll estimate MODEL --on …), or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
 }
 
@@ -218,6 +219,7 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, flags, "axolotl");
     return reading.include(file->word(), *file);
   }
+  if (const DiffusersScript script = diffusers_script_of(program); script != DiffusersScript::none) return read_diffusers_script(reading, flags, script);
   refuse_diffusers(flags);
   if (const Node* file = flags.find("config_file"); file && ends_with(program, "run_train.py") && is_file(file->word()))
     return reading.include(file->word(), *file);  // nanotron's
