@@ -149,6 +149,7 @@ enum class LossKernel : std::uint8_t {
   compiled,              ///< cross entropy under torch.compile
   liger,
   liger_fused_linear,
+  cut_cross_entropy,  ///< Apple's: head and loss in one, without logits in either direction
 };
 std::string_view name_of(LossKernel loss);
 
@@ -307,6 +308,11 @@ struct Lora {
   std::vector<std::string> modules_to_save;  ///< trained whole
   std::optional<DType> adapter_dtype;        ///< resolved (the type of the weights)
   bool dora = false;
+  /// axolotl's autograd functions in the place of PEFT's linears (axolotl/kernels/lora.py): a gated MLP's three, attention's three
+  /// projections, and its output's.
+  bool mlp_kernel = false, qkv_kernel = false, o_kernel = false;
+
+  bool has_kernels() const { return mlp_kernel || qkv_kernel || o_kernel; }
 };
 
 /// What PEFT trains in, or before, a frozen model instead of low-rank adapters (`task`).

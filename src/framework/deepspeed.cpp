@@ -117,7 +117,7 @@ Entry deepspeed() {
   p.kinds = {DataParallel::zero0, DataParallel::zero1, DataParallel::zero2, DataParallel::zero3};
   p.attentions = {AttentionKernel::sdpa,   AttentionKernel::eager,  AttentionKernel::flash,
                   AttentionKernel::flash3, AttentionKernel::flash4, AttentionKernel::memory_efficient};
-  p.losses = {LossKernel::cross_entropy, LossKernel::liger, LossKernel::liger_fused_linear};
+  p.losses = {LossKernel::cross_entropy, LossKernel::liger, LossKernel::liger_fused_linear, LossKernel::cut_cross_entropy};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full};
   p.low_precisions = {LowPrecision::none};
   p.adapters = true;

@@ -89,6 +89,16 @@ void hold_frozen_weights_as_stored(Resolver& r) {
   r.assume("param_dtype: " + std::string(name_of(*s.param_dtype)) + " (frozen weights, as checkpoints hold them)");
 }
 
+/// Where a loop of its own shards 4-bit weights, they lie in the type of the others, as their authors must say; the Trainer's own default is
+/// bitsandbytes' (uint8).
+void store_sharded_weights(Resolver& r) {
+  Strategy& s = r.s;
+  const bool four_bits = s.base_weights == BaseWeights::nf4 || s.base_weights == BaseWeights::nf4_double_quant;
+  if (!four_bits || s.quant_storage || !is_fsdp(s.data_parallel) || s.framework != "transformers") return;
+  s.quant_storage = s.param_dtype.value_or(fp16_family(s.precision) ? DType::fp16 : DType::bf16);
+  r.assume("bnb_4bit_quant_storage: " + std::string(name_of(*s.quant_storage)) + " (FSDP shards no weights that lie in uint8)");
+}
+
 /// FSDP flattens, or gathers, 4-bit weights with those beside them: the whole model is loaded in the type that they lie in.
 void hold_weights_in_quant_storage(Resolver& r) {
   Strategy& s = r.s;
@@ -114,6 +124,7 @@ void resolve_precision(Resolver& r) {
     r.assume("precision: " + plain + " as " + std::string(name_of(s.precision)));
   }
   if (open) hold_frozen_weights_as_stored(r);
+  store_sharded_weights(r);
   hold_weights_in_quant_storage(r);
   const Types types = usual_types(r);
   const bool pure = s.precision == Precision::pure_bf16 || s.precision == Precision::pure_fp16;

@@ -60,7 +60,8 @@ FrameworkProfile profile() {
   p.attentions = {AttentionKernel::sdpa,   AttentionKernel::eager,  AttentionKernel::flash,
                   AttentionKernel::flash3, AttentionKernel::flash4, AttentionKernel::memory_efficient,
                   AttentionKernel::cudnn};
-  p.losses = {LossKernel::cross_entropy, LossKernel::compiled, LossKernel::liger, LossKernel::liger_fused_linear};
+  p.losses = {LossKernel::cross_entropy, LossKernel::compiled, LossKernel::liger, LossKernel::liger_fused_linear,
+              LossKernel::cut_cross_entropy};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::alternate};
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8};
   p.adapters = p.offload_activations = true;

@@ -1,6 +1,7 @@
 /// Modules: the tree of parameters that a framework wraps, and the calls that its hooks see (torch.nn.Module).
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -53,8 +54,11 @@ class Module : public Pooled {
   std::vector<Hook> post_forward;  ///< after forward, with its outputs (register_forward_hook)
   /// What a wrapper does when a parameter is asked for outside of the module's call; empty: it does not notice.
   std::function<void()> read_from_outside;
-  /// What answers in the place of an nn.Linear that a library replaced (MS-AMP's FP8Linear, torchao's Float8Linear); usually empty.
+  /// What answers in the place of an nn.Linear that a library replaced (MS-AMP's FP8Linear, torchao's Float8Linear), or of a gated MLP
+  /// (axolotl's); usually empty.
   std::function<Tensor(const Tensor& x)> replacement;
+  /// Of an attention: what answers in the place of its linears for queries, keys and values (axolotl's apply_qkv); usually empty.
+  std::function<std::array<Tensor, 3>(const Tensor& x)> projections;
   std::uint32_t label = 0;
 
   std::string_view name() const;  ///< last component of the path

@@ -138,7 +138,7 @@ const std::vector<Entry>& kernel_entries() {
       {"recompute_reentrant", "true, false", "torch.utils.checkpoint's use_reentrant", [](Setting& x) { x.flag(x.s.recompute.reentrant); }},
       {"attention", "eager, unfused, sdpa, flash, flash-3, flash-4, flash-varlen, flex, memory-efficient, cudnn, te", "",
        [](Setting& x) { x.choice(x.s.attention, attention_names()); }},
-      {"loss", "ce, chunked-ce, vocab-parallel cross entropy, native, te, liger, liger-fused-linear", "",
+      {"loss", "ce, chunked-ce, vocab-parallel cross entropy, native, te, liger, liger-fused-linear, cut-cross-entropy", "",
        [](Setting& x) { x.choice(x.s.loss, loss_names()); }},
       {"tf32", "true, false", "fp32 products in tf32 (torch.backends.cuda.matmul.allow_tf32)", [](Setting& x) { x.flag(x.s.tf32); }},
       {"cudnn_attention", "true, false", "cuDNN's kernels in scaled_dot_product_attention (torch.backends.cuda.enable_cudnn_sdp)",

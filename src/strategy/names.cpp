@@ -149,6 +149,7 @@ const Names<LossKernel>& loss_names() {
       {"compiled", LossKernel::compiled},
       {"liger", LossKernel::liger},
       {"liger-fused-linear", LossKernel::liger_fused_linear},
+      {"cut-cross-entropy", LossKernel::cut_cross_entropy},
   };
   return names;
 }

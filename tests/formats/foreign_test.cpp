@@ -280,7 +280,7 @@ const Refusal kRefusals[] = {
     {{"slurm/submit_multinode_fsdp.sh"}, "gpt2", "h100-sxm", "complete_nlp_example.py is not known"},
     {{"accelerate/fsdp2_config.yaml", "accelerate/multi_node.yaml"}, "gpt2", "h100-sxm", "disagrees with"},
     {{"transformers/sft_unsloth.sh"}, "mistral-7b-v0.1", "1xh100-sxm", "Unsloth"},
-    {{"axolotl/cut-cross-entropy.yaml"}, "gpt2", "8xh100-sxm", "CutCrossEntropyPlugin"},
+    {{"axolotl/cut-cross-entropy.yaml"}, "gpt2", "8xh100-sxm", "embeddings, head and norms in fp32"},
     {{"llama-factory/llama3_badam.yaml"}, "", "8xh100-sxm", "BAdam"},
     {{"llm-foundry/gpt2-small.yaml"}, "", "8xh100-sxm", "another n_positions"},
     {{"megatron/bert_340m.sh"}, "", "h100-sxm", "pretrain_bert.py"},

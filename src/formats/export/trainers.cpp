@@ -180,6 +180,19 @@ void write_trainer(const Writing& w, bool with_accelerate) {
   w.out.reads = {"training_arguments.json"};
 }
 
+namespace {
+
+/// What brings Liger's kernels and cut cross entropy into axolotl.
+std::string axolotl_plugins(const Writing& w) {
+  const bool liger = w.s.liger_kernel || w.s.loss == LossKernel::liger || w.s.loss == LossKernel::liger_fused_linear;
+  std::string list = liger ? "axolotl.integrations.liger.LigerPlugin" : "";
+  if (w.s.loss == LossKernel::cut_cross_entropy)
+    list += std::string(list.empty() ? "" : ",") + "axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin";
+  return list;
+}
+
+}  // namespace
+
 void write_axolotl(const Writing& w) {
   Node tree = Node::table({});
   tree.set("base_model", text_node(w.model));
@@ -199,7 +212,11 @@ void write_axolotl(const Writing& w) {
     } else {
       tree.set("lora_target_modules", names_node(w.value("lora.target_modules")));
     }
+    for (const auto& [theirs, on] : {std::pair{"lora_mlp_kernel", w.s.lora->mlp_kernel}, {"lora_qkv_kernel", w.s.lora->qkv_kernel},
+                                     {"lora_o_kernel", w.s.lora->o_kernel}})
+      tree.set(theirs, plain_node(on ? "true" : "false"));  // axolotl turns them on by itself
   }
+  if (const std::string plugins = axolotl_plugins(w); !plugins.empty()) tree.set("plugins", names_node(plugins));
   if (is_fsdp(w)) {
     tree.set("fsdp_version", plain_node(w.s.data_parallel == DataParallel::fsdp2 ? "2" : "1"));
     Node fsdp = fsdp_node(w, {});

@@ -1,5 +1,6 @@
 // axolotl's YAML (axolotl/utils/schemas): transformers' Trainer under Accelerate.
 #include <algorithm>
+#include <cstdlib>
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
@@ -56,10 +57,10 @@ const Rows& rows() {
       {"liger_layer_norm", kNothing},
       {"liger_cross_entropy", "loss", "true=liger,false=-"},
       {"liger_fused_linear_cross_entropy", "loss", "true=liger-fused-linear,false=-"},
-      {"cut_cross_entropy", kRefused, "false", nullptr, "cut cross entropy"},
+      {"cut_cross_entropy", kCode, "", nullptr, "loss: cut-cross-entropy, where its plugin is listed and this is not false"},
       {"chunked_cross_entropy", kRefused, "false", nullptr, "axolotl's chunked cross entropy"},
       {"tiled_mlp", kRefused, "false", nullptr, "tiled MLPs"},
-      {"plugins", kCode, "", nullptr, "LigerPlugin; SwanLabPlugin logs"},
+      {"plugins", kCode, "", nullptr, "LigerPlugin; CutCrossEntropyPlugin; SwanLabPlugin logs"},
       {"torch_compile", "compile", "auto=-,true=true,true=model,false=false"},
       {"adapter", "task", "lora=lora,qlora=qlora,*=!"},
       {"load_in_4bit", "base_weights", "true=nf4-double-quant,false=-", nullptr, "BitsAndBytesConfig with double quantization"},
@@ -71,9 +72,10 @@ const Rows& rows() {
       {"lora_target_linear", kCode, "", nullptr, "lora.target_modules: all-linear"},
       {"lora_modules_to_save", kCode},
       {"peft_use_dora", kCode},
-      {"lora_mlp_kernel", kCode, "", nullptr, "axolotl's kernels for adapters: refused; on by themselves since 0.9"},
-      {"lora_qkv_kernel", kCode, "", nullptr, "axolotl's kernels for adapters: refused; on by themselves since 0.9"},
-      {"lora_o_kernel", kCode, "", nullptr, "axolotl's kernels for adapters: refused; on by themselves since 0.9"},
+      {"lora_mlp_kernel", kCode, "", nullptr, "lora.mlp_kernel; on by itself since 0.9, and before 0.16 without dropout alone"},
+      {"lora_qkv_kernel", kCode, "", nullptr, "lora.qkv_kernel; on by itself since 0.9, and before 0.16 without dropout alone"},
+      {"lora_o_kernel", kCode, "", nullptr, "lora.o_kernel; on by itself since 0.9, and before 0.16 without dropout alone"},
+      {"lora_embedding_kernel", kNothing, "", nullptr, "adapters of embeddings are refused on their own"},
       {"relora", kRefused, "false", nullptr, "ReLoRA"},
       {"unfrozen_parameters", kRefused, "null", nullptr, "training of some parameters alone"},
       {"rl", kCode, "", nullptr, "dpo and ipo: task dpo; kto, orpo; simpo: task cpo; all others are refused"},
@@ -153,27 +155,37 @@ void read_adapter(Reading& reading, const Node& tree) {
     reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
 }
 
-/// axolotl's fused kernels for adapters (utils/schemas/config.py, check_auto_enable_lora_kernels): on by themselves since 0.9 where none of
+/// Whether axolotl itself turns its kernels for adapters on (utils/schemas/config.py, check_auto_enable_lora_kernels): since 0.9 where none of
 /// the switches is said, unless 8-bit weights, remote code or FSDP1, which is for several devices, stand against them.
-void refuse_adapter_kernels(const Reading& reading, const Node& tree) {
-  bool said = false;
-  for (const char* key : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"}) {
-    const Node* value = tree.find(key);
-    if (is_on(value)) refuse(std::string("not modelled: axolotl's kernels for adapters, found ") + key + ": true", value->where, "set it to false");
-    said = said || (value && !value->is_null());
-  }
+bool turns_kernels_on(const Reading& reading, const Node& tree) {
   const Node *adapter = tree.find("adapter"), *rl = tree.find("rl");
-  if (said || !adapter || adapter->is_null() || (rl && !rl->is_null())) return;
+  if (!adapter || adapter->is_null() || (rl && !rl->is_null())) return false;
+  for (const char* key : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"})
+    if (const Node* value = tree.find(key); value && !value->is_null()) return false;
   const std::optional<Release> release = reading.release_of(Package::axolotl);
-  constexpr const char* kSince = "0.9";
-  if (release && *release < *Release::parse(kSince)) return;
+  if (release && !release->since(0, 9)) return false;
   const bool int8 = adapter->text == "lora" && is_on(tree.find("load_in_8bit"));
   const Node *sharding = tree.find("fsdp_config"), *version = tree.find("fsdp_version"), *inner = tree.find("fsdp_config.fsdp_version");
   const bool second = (version && version->text == "2") || (inner && inner->text == "2");
-  if (sharding && !sharding->is_null() && !second) return;
-  if (int8 || is_on(tree.find("trust_remote_code"))) return;
-  refuse("not modelled: axolotl's kernels for adapters, which are on by themselves since axolotl 0.9", adapter->where,
-         "set lora_mlp_kernel, lora_qkv_kernel and lora_o_kernel to false, or state an older release: --release axolotl=0.8");
+  if (sharding && !sharding->is_null() && !second) return false;
+  return !int8 && !is_on(tree.find("trust_remote_code"));
+}
+
+/// axolotl's autograd functions in the place of adapted linears; before 0.16 none where an adapter has dropout (apply_lora_kernel_patches).
+void read_adapter_kernels(Reading& reading, const Node& tree) {
+  if (!reading.has("task")) return;  // the switches are idle without an adapter
+  const std::optional<Release> release = reading.release_of(Package::axolotl);
+  const Node* dropout = tree.find("lora_dropout");
+  if (release && !release->since(0, 16) && dropout && !dropout->is_null() && std::strtod(dropout->text.c_str(), nullptr) > 0) return;
+  const bool by_itself = turns_kernels_on(reading, tree);
+  static const Rows table = {{"lora_mlp_kernel", "lora.mlp_kernel"}, {"lora_qkv_kernel", "lora.qkv_kernel"}, {"lora_o_kernel", "lora.o_kernel"}};
+  for (const Row& row : table) {
+    const Node* value = tree.find(row.foreign);
+    if (by_itself)
+      reading.assume(std::string(row.ours), "true", std::string(row.foreign) + ": true", kRelease);
+    else if (is_on(value))
+      reading.say(std::string(row.ours), "true", row.foreign, value->where);
+  }
 }
 
 /// loaders/model.py, _set_quantization_config: 4-bit weights lie in bf16; of some models in fp32, where nothing shards them.
@@ -218,13 +230,24 @@ void read_batch(Reading& reading, const Node& tree) {
                  "batch_size / micro_batch_size (" + batch->where + ")");
 }
 
-/// Liger's switches are rows; SwanLab, like Weights & Biases, keeps what was logged.
-void read_plugins(const Node& tree) {
+/// Liger's switches are rows; cut cross entropy is on where its plugin is there and nobody says no; SwanLab, like Weights & Biases, keeps what
+/// was logged.
+void read_plugins(Reading& reading, const Node& tree) {
   const Node* plugins = tree.find("plugins");
   if (!plugins) return;
-  for (const auto& [unused, plugin] : plugins->members)
-    if (plugin.word().find("LigerPlugin") == std::string::npos && plugin.word().find("SwanLabPlugin") == std::string::npos)
+  const auto is = [](const Node& plugin, const char* name) { return plugin.word().find(name) != std::string::npos; };
+  for (const auto& [unused, plugin] : plugins->members) {
+    if (is(plugin, "LigerPlugin") || is(plugin, "SwanLabPlugin")) continue;
+    if (is(plugin, "CutCrossEntropyPlugin")) {
+      const Node* on = tree.find("cut_cross_entropy");
+      if (!on || is_on(on)) reading.say("loss", "cut-cross-entropy", "plugins", plugin.where);
+    } else {
       refuse("axolotl's plugin " + plugin.word().substr(0, 100) + " is not modelled", plugin.where);
+    }
+  }
+  // Liger's norms and MLPs bring no loss of theirs here.
+  if (reading.is("liger_kernel", "true") && !reading.has("loss"))
+    reading.assume("loss", "ce", "liger_fused_linear_cross_entropy: false", kRelease);
 }
 
 void read_sharding(Reading& reading, const Node& tree) {
@@ -269,12 +292,12 @@ void read_preferences(Reading& reading, const Node& tree) {
 
 void read(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), *Schema::of("axolotl"), tree, Unknown::dropped);  // pydantic ignores what it does not know
-  read_plugins(tree);
-  refuse_adapter_kernels(reading, tree);
+  read_plugins(reading, tree);
   assume_reentrant(reading, tree);
   read_batch(reading, tree);
   read_precision(reading, tree);
   read_adapter(reading, tree);
+  read_adapter_kernels(reading, tree);
   derive_storage(reading, tree);
   read_sharding(reading, tree);
   refuse_mixed_weights(reading, tree);

@@ -41,7 +41,8 @@ Tensor shifted_labels(const Tensor& padded) { return contiguous(slice(padded, -1
 }  // namespace
 
 std::optional<LigerPatches> liger_patches(const std::string& model_type, const RunOptions& options) {
-  if (!options.liger && options.loss == RunOptions::Loss::cross_entropy) return std::nullopt;
+  const bool has_loss = options.loss == RunOptions::Loss::liger || options.loss == RunOptions::Loss::liger_fused_linear;
+  if (!options.liger && !has_loss) return std::nullopt;
   const auto family = std::find_if(std::begin(kFamilies), std::end(kFamilies), [&](const Family& f) { return model_type == f.model_type; });
   if (family == std::end(kFamilies)) refuse("Liger's kernels are not modelled for model type '" + model_type + "'", "liger_kernel");
   if (options.loss == RunOptions::Loss::liger_fused_linear && !family->fused_loss)

@@ -130,8 +130,10 @@ bool answers_without_loss(Factory make) {
 
 std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
   const bool no_loss = answers_no_loss(options);
+  const bool cut = options.loss == RunOptions::Loss::cut_cross_entropy;
   if (const NetworkSource* source = network_source(model)) {
     if (no_loss) refuse("a trainer's own loss over a model that is told by its code is not modelled", "task", "lm");
+    if (cut) refuse("cut cross entropy of a model that is told by its code is not modelled", "loss", "ce");
     return source->network(options, root, tape);
   }
   if (!model.activations_modelled) refuse("a training step of " + model.architecture + " is not modelled");
@@ -151,6 +153,8 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
       refuse("scores of sequences by model type '" + model.model_type + "' are not modelled", "task", "dpo, whose policy has a language model's head");
     if (no_loss && !answers_without_loss(family.make))
       refuse("a trainer's own loss over model type '" + model.model_type + "' is not modelled", "task", "lm");
+    if (cut && family.make != make_rotary_decoder)
+      refuse("cut cross entropy of model type '" + model.model_type + "' is not modelled", "loss", "ce");
     (void)liger_patches(model.model_type, options);
     return family.make(model, options, root, tape);
   }

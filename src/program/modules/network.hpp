@@ -23,7 +23,15 @@ struct RunOptions {
   bool liger = false;            ///< Liger's norms, rotation and gated MLPs in the families that it patches
   /// What forward answers: the model's own loss, by whose kernels; or, for a trainer with a loss of its own, the logits, or how likely each
   /// label is that counts (TRL's fused head), without logits, or the score of each sequence's last token (ForSequenceClassification).
-  enum class Loss : std::uint8_t { cross_entropy, liger, liger_fused_linear, logits, token_scores, sequence_scores } loss = Loss::cross_entropy;
+  enum class Loss : std::uint8_t {
+    cross_entropy,
+    liger,
+    liger_fused_linear,
+    cut_cross_entropy,
+    logits,
+    token_scores,
+    sequence_scores
+  } loss = Loss::cross_entropy;
   std::int64_t scored_tokens = 0;  ///< token_scores: labels of a batch that count
   TokenMetrics metrics;          ///< token_scores: beside the log-probabilities
   std::int64_t logits_kept = 0;  ///< logits: of a sequence, the last so many; 0: all (logits_to_keep)

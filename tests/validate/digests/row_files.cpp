@@ -38,6 +38,7 @@ const std::vector<RowFile>& row_files() {
   constexpr const char *kCorpus = "bench/corpus", *kValidate = "tests/validate/data";
   static const std::vector<RowFile> files = {
       {kCorpus, "allocator-accelerate", 1},
+      {kCorpus, "allocator-axolotl", 1},
       {kCorpus, "allocator-compiled", 2},
       {kCorpus, "allocator-compiled-ddp", 1},
       {kCorpus, "allocator-compiled-model", 2},

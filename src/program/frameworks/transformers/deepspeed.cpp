@@ -9,7 +9,9 @@
 #include "program/carried.hpp"
 #include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/transformers/training.hpp"
+#include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
+#include "program/modules/adapters/axolotl.hpp"
 #include "program/modules/adapters/lora.hpp"
 #include "program/modules/transformers/expert_loop.hpp"
 #include "program/ops/ops.hpp"
@@ -215,6 +217,7 @@ std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy,
     add_lora(*root, model, *strategy.lora, *strategy.lora->adapter_dtype, tape);
   }
   if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
+  if (strategy.lora) patch_adapters(layer_modules(model, *root), model, strategy, tape);
   return root;
 }
 

@@ -29,7 +29,7 @@ bool wraps_adapters(const Strategy& strategy) {
   if (!strategy.lora) return false;
   if (is_prepared_by_accelerate(strategy)) return true;
   if (strategy.fsdp.min_num_params > 0 || !strategy.fsdp.units.empty()) return false;
-  return hf_parameter_type(strategy) != kAdapterType || strategy.base_weights != BaseWeights::as_trained ||
+  return hf_parameter_type(strategy) != hf_adapter_type(strategy) || strategy.base_weights != BaseWeights::as_trained ||
          !strategy.fsdp.use_orig_params.value_or(true);
 }
 
@@ -52,6 +52,13 @@ std::vector<Module*> adapters_and_layers(const Model& model, Module& root, const
   return units;
 }
 
+/// Whether quantised weights lie on the device whole before they are sharded: where transformers 5 loads them there (Bnb4BitHfQuantizer,
+/// update_device_map). Before, and in fsdp_qlora's loop, each weight went back to the host behind its quantisation.
+bool is_quantised_on_device(const Strategy& strategy) {
+  return strategy.base_weights != BaseWeights::as_trained && is_prepared_by_accelerate(strategy) &&
+         strategy.releases.of(Package::transformers).since(5);
+}
+
 Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
   using Sharding = FsdpOptions::Sharding;
   const Sharding sharding = strategy.fsdp.sharding;
@@ -72,7 +79,7 @@ Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
   settings.backward_prefetch = strategy.fsdp.backward_prefetch;
   settings.sync_module_states = is_prepared_by_accelerate(strategy);  // --fsdp_sync_module_states of `accelerate launch` since 0.22
   settings.offload_to_host = strategy.offload.params;
-  settings.loaded_on_device = strategy.base_weights != BaseWeights::as_trained;  // where bitsandbytes quantises
+  settings.loaded_on_device = is_quantised_on_device(strategy);
   settings.rank = strategy.rank.value_or(0);
   return settings;
 }

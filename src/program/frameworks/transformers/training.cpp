@@ -11,6 +11,7 @@
 #include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/known_passes.hpp"
+#include "program/modules/adapters/axolotl.hpp"
 #include "program/modules/adapters/bitsandbytes.hpp"
 #include "program/modules/adapters/lora.hpp"
 #include "program/modules/adapters/peft.hpp"
@@ -39,6 +40,8 @@ RunOptions::Loss loss_of(const Strategy& strategy) {
       return RunOptions::Loss::liger;
     case LossKernel::liger_fused_linear:
       return RunOptions::Loss::liger_fused_linear;
+    case LossKernel::cut_cross_entropy:
+      return RunOptions::Loss::cut_cross_entropy;
     default:
       refuse("loss '" + std::string(name_of(strategy.loss)) + "' is not modelled for transformers' modules", "loss", "ce");
   }
@@ -143,6 +146,8 @@ std::optional<DType> hf_autocast(const Strategy& strategy) {
   return std::nullopt;
 }
 
+DType hf_adapter_type(const Strategy& strategy) { return strategy.lora->adapter_dtype.value_or(DType::fp32); }
+
 DType hf_parameter_type(const Strategy& strategy) {
   if (strategy.param_dtype) return *strategy.param_dtype;
   switch (strategy.precision) {
@@ -234,10 +239,11 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
     if (!whole && framework::mixture_targets(model, strategy.lora->targets).any())
       refuse("adapters of a mixture's router and experts are not modelled for sharded parameters", "lora.target_modules",
              "list attention's linears, or data_parallel ddp");
-    add_lora(*root, model, *strategy.lora, strategy.lora->adapter_dtype.value_or(kAdapterType), tape);
+    add_lora(*root, model, *strategy.lora, hf_adapter_type(strategy), tape);
   }
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
   if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
+  if (strategy.lora) patch_adapters(layer_modules(model, *root), model, strategy, tape);
   if (strategy.optimizer == OptimizerKind::lora_fa) freeze_lora_a(*root);
   if (strategy.low_precision == LowPrecision::fp8) put_8_bit_linears(*root, model, strategy, tape);
   if (strategy.neighbours.any()) cast_buffers(*root, hf_parameter_type(strategy));

@@ -55,8 +55,8 @@ Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, T
 /// The type that the strategy's precision autocasts to; none when it does not.
 std::optional<DType> hf_autocast(const Strategy& strategy);
 
-/// PEFT keeps the adapters of 16-bit weights in fp32 (autocast_adapter_dtype).
-constexpr DType kAdapterType = DType::fp32;
+/// The type of adapters: PEFT keeps those of 16-bit weights in fp32 (autocast_adapter_dtype) unless it is told otherwise.
+DType hf_adapter_type(const Strategy& strategy);
 
 /// Data type of the stored weights.
 DType hf_parameter_type(const Strategy& strategy);

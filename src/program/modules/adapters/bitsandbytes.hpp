@@ -18,6 +18,10 @@ namespace plimsoll::program {
 /// Throws Error (refused): a model without such linears.
 void quantize_linears(Module& root, const Model& model, BaseWeights kind, DType storage, Tape& tape);
 
+/// A 4-bit weight of these sizes by bitsandbytes' kernels, called outside of its modules (axolotl/kernels/quantize.py): in the type that it
+/// was quantised from, made before its widened maxima.
+Tensor dequantized_4bit(Module& linear, const Dims& sizes, Tape& tape);
+
 /// Whether the linear is bitsandbytes', of either kind.
 bool is_quantized(const Module& linear);
 

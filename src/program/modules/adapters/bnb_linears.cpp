@@ -198,6 +198,18 @@ void quantize_linears(Module& root, const Model& model, BaseWeights kind, DType 
   if (kind == BaseWeights::nf4_double_quant) keep(root, "dynamic_map", {kCodeEntries}, DType::fp32);  // what all maxima are quantised by
 }
 
+Tensor dequantized_4bit(Module& linear, const Dims& sizes, Tape& tape) {
+  Tensor weight = tape.empty(sizes, linear.made_from->type);
+  const Tensor& maxima = linear.constant(kMaxima);
+  Tensor wide;
+  if (maxima.dtype() != DType::fp32) {
+    wide = elementwise(tape, {&maxima}, DType::fp32);
+    in_place(wide, {&wide});  // plus their offset
+  }
+  pointwise(Pointwise::Form::fused, {&linear.tensor("weight"), wide ? &wide : &maxima}, {&weight});
+  return weight;
+}
+
 bool is_4bit(const Module& linear) { return linear.constant(kMaxima).defined(); }
 
 bool is_quantized(const Module& linear) { return is_4bit(linear) || linear.constant(kRowMaxima).defined(); }

@@ -7,6 +7,7 @@
 #include "program/checkpoint.hpp"
 #include "program/modules/transformers/seq2seq.hpp"
 #include "program/ops/choosing.hpp"
+#include "program/ops/cut_cross_entropy.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/placing.hpp"
 #include "program/ops/pointwise.hpp"
@@ -319,6 +320,17 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, const Hf
   logits = view(logits, {-1, logits.size(-1)});
   shifted = view(shifted, {-1});
   return cross_entropy(logits, shifted);
+}
+
+Tensor cut_causal_lm_loss(const Tensor& hidden, Module& head, const Tensor& labels, bool softcap) {
+  if (head.read_from_outside)
+    refuse("cut cross entropy under ZeRO-3, whose backward gathers the head anew, is not modelled", "loss", "ce or liger-fused-linear");
+  if (!head.pre_forward.empty() || !head.post_forward.empty())
+    fail("cut cross entropy reads the head's weight without calling the module, whose unit is not gathered then", "fsdp.units",
+         "leave lm_head in the root");
+  if (head.find_child("base_layer") || head.find_child("modules_to_save"))
+    refuse("cut cross entropy of an adapted head is not modelled", "lora.target_modules");
+  return cut_cross_entropy(slice(hidden, 1, 0, hidden.size(1)), head.tensor("weight"), labels, softcap);
 }
 
 namespace {

@@ -67,6 +67,10 @@ Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options
 /// ForCausalLMLoss, or what a class had before it: logits in fp32, labels one further, mean cross entropy.
 Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code);
 
+/// apply_lce of axolotl's cut_cross_entropy (transformers/utils.py): the head's own weight is read, not its module called. Throws Error
+/// (refused): a head that is adapted or gathered by hooks.
+Tensor cut_causal_lm_loss(const Tensor& hidden, Module& head, const Tensor& labels, bool softcap);
+
 /// Whether forward ends at its head or before: for a trainer with a loss of its own.
 inline bool answers_no_loss(const RunOptions& options) {
   return options.loss == RunOptions::Loss::logits || options.loss == RunOptions::Loss::token_scores ||

@@ -20,6 +20,7 @@ GatedMlp::GatedMlp(Module& module, Tape& tape, std::string activation, bool fuse
 Tensor GatedMlp::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(module_, tape_, {&x});
+  if (module_.replacement) return call.done(module_.replacement(x));
   if (liger_) return call.done(liger(x));
   return call.done(fused_ ? fused(x) : separate(x));
 }

@@ -1,5 +1,8 @@
 #include "program/modules/transformers/rotary_attention.hpp"
 
+#include <array>
+#include <utility>
+
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
 #include "program/modules/transformers/rotary_complex.hpp"
@@ -138,10 +141,15 @@ void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor
   const auto turn = [](const Tensor& x) { return transpose(x, 1, 2); };
   const auto heads = [&](const Tensor& x) { return turn(split(x)); };
   const auto as_it_is = [](Tensor x) { return x; };
+  std::array<Tensor, 3> together;  // of a library's function, which answers all three at once
+  if (module_.projections) together = module_.projections(hidden);
+  const auto projected = [&](std::size_t which, const Linear& linear) {
+    return module_.projections ? std::exchange(together[which], {}) : linear(hidden);
+  };
   const auto project_each = [&](const auto& shaped) {
-    query = shaped(q_(hidden));
-    key = shaped(k_(hidden));
-    value = shaped(v_(hidden));
+    query = shaped(projected(0, q_));
+    key = shaped(projected(1, k_));
+    value = shaped(projected(2, v_));
   };
   const auto shape_each = [&](const auto& shaped) {
     for (Tensor* x : {&query, &key, &value}) *x = shaped(*x);
@@ -181,9 +189,9 @@ void Attention::project(const Tensor& hidden, Tensor& query, Tensor& key, Tensor
         norm_both(query, key);
         return shape_each(turn);
       }
-      query = turn((*q_norm_)(split(q_(hidden))));
-      key = turn((*k_norm_)(split(k_(hidden))));
-      value = heads(v_(hidden));
+      query = turn((*q_norm_)(split(projected(0, q_))));
+      key = turn((*k_norm_)(split(projected(1, k_))));
+      value = heads(projected(2, v_));
       return;
     case AttentionSpec::QkNorm::full_width:
       query = (*q_norm_)(q_(hidden));

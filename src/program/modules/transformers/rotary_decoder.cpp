@@ -251,6 +251,15 @@ class RotaryDecoder final : public Network {
       call.done({&loss});
       return loss;
     }
+    if (options_.loss == RunOptions::Loss::cut_cross_entropy) {
+      if (balanced_) refuse("cut cross entropy beside the routers' auxiliary loss is not modelled", "output_router_logits");
+      if (style_.scaled_everywhere || style_.scaled_logits)
+        refuse("cut cross entropy of scaled logits is not modelled", "loss", "ce");
+      tape_.phase(Phase::loss);
+      Tensor loss = cut_causal_lm_loss(hidden, root_.child("lm_head"), labels, softcap_);
+      call.done({&loss});
+      return loss;
+    }
     if (balanced_ && answers_no_loss(options_)) refuse("the routers' auxiliary loss beside a trainer's own is not modelled", "output_router_logits");
     if (options_.loss == RunOptions::Loss::sequence_scores) return call.done(sequence_scores(hidden, head_, ids));
     if (options_.loss == RunOptions::Loss::token_scores) {
