@@ -146,7 +146,12 @@ std::optional<DType> hf_autocast(const Strategy& strategy) {
   return std::nullopt;
 }
 
-DType hf_adapter_type(const Strategy& strategy) { return strategy.lora->adapter_dtype.value_or(DType::fp32); }
+DType hf_adapter_type(const Strategy& strategy) {
+  // PEFT's model around 16-bit weights casts its adapters whatever was said; diffusers injects them into its network, and beside quantised
+  // weights loops cast them once more (fsdp_qlora): there they stay as they were said.
+  const bool told = strategy.framework == "diffusers" || strategy.base_weights != BaseWeights::as_trained;
+  return told ? strategy.lora->adapter_dtype.value_or(DType::fp32) : DType::fp32;
+}
 
 DType hf_parameter_type(const Strategy& strategy) {
   if (strategy.param_dtype) return *strategy.param_dtype;
