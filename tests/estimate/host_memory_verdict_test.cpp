@@ -70,7 +70,7 @@ TEST(HostVerdict, CountsCopiesOfACheckpointWhereTheirReadersAreSaid) {
     set_options(strategy, {{"data_parallel", "ddp"}, {"precision", "pure-bf16"}, {"seq_len", "512"}, {"micro_batch", "1"}, {"host_loading", who}});
     return estimate(load_model("llama-3.2-1b"), parse_cluster("8xh100-sxm"), strategy).host.loading.count;
   };
-  EXPECT_EQ(loading("first-rank"), 2 * 1'235'814'400);
+  EXPECT_EQ(loading("first-rank"), 2 * 1'235'814'400LL);
   EXPECT_EQ(loading("every-rank"), 8 * 2 * 1'235'814'400LL);
 }
 
