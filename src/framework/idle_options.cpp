@@ -159,9 +159,9 @@ const std::vector<Rule>& rules_of_kernels() {
        "by DeepSpeed, whose optimizer keeps fp32 weights, and torchtune"},
       {{"lora.adapter_dtype"},
        [](const Run& r) {
-         return !r.runs({ModelCode::diffusers}) || r.engine == Engine::deepspeed;
+         return !r.runs({ModelCode::transformers}) || r.engine == Engine::deepspeed || r.s.base_weights != BaseWeights::as_trained;
        },
-       "by diffusers, whose adapters PEFT keeps in fp32 (autocast_adapter_dtype)"},
+       "by transformers over weights that are not quantised, whose adapters PEFT keeps in fp32 (autocast_adapter_dtype)"},
       {{"trainable_params"}, [](const Run& r) { return r.s.peft.has_value(); }, "without a PEFT task that leaves a number open"},
       {{"bnb_4bit_quant_storage"}, [](const Run& r) { return r.s.base_weights != BaseWeights::as_trained; }, "without 4-bit weights"},
       {{"moe_fused_mlp"}, [](const Run& r) { return r.s.low_precision == LowPrecision::mxfp8; }, "without mxfp8"},
