@@ -34,7 +34,8 @@ enum class SearchWidth : std::uint8_t {
   all,    ///< also numbers of recomputed layers, precision, optimizer, offload, compile, loss
 };
 
-/// What plans compete in. Ties go to the faster, then to the smaller index.
+/// What plans compete in. Ties go to the faster, then to the smaller index. Where plans train different numbers of tokens a step (free_batch),
+/// time and cost are those of a token.
 enum class SearchGoal : std::uint8_t {
   time,  ///< of a step
   gpus,  ///< the fewest that fit
@@ -65,10 +66,10 @@ struct SearchRequest {
 struct SearchPlan {
   std::uint64_t index = 0;
   std::vector<std::pair<std::string, std::string>> options;  ///< of the axes, as on the command line
-  std::int64_t gpus = 0;
-  double seconds = 0;    ///< of a step, screened
-  Bytes device;          ///< of the fullest rank, screened
-  bool screened = true;  ///< false: what the space holds of it could not be screened
+  std::int64_t gpus = 0, tokens = 1;  ///< tokens: of a step, of all ranks (samples where one has no positions); 1: not told
+  double seconds = 0;                 ///< of a step, screened
+  Bytes device;                       ///< of the fullest rank, screened
+  bool screened = true;               ///< false: what the space holds of it could not be screened
 };
 
 /// A plan with its full estimate.
@@ -78,8 +79,11 @@ struct EstimatedPlan {
   std::string command;  ///< that estimates it
 
   double seconds() const { return report.time.step_seconds.expected; }
+  double seconds_per_token() const { return seconds() / static_cast<double>(plan.tokens); }
+  double tokens_per_second() const { return static_cast<double>(plan.tokens) / seconds(); }
   Bytes headroom() const { return report.worst_rank().memory.margin(); }
   double gpu_seconds() const { return seconds() * static_cast<double>(plan.gpus); }
+  double gpu_seconds_per_token() const { return seconds_per_token() * static_cast<double>(plan.gpus); }
 };
 
 /// What a search proposes for its front: of a cluster size and a sixteenth of the memory, the fastest plan as far as screening tells. The
@@ -87,7 +91,7 @@ struct EstimatedPlan {
 struct FrontOffer {
   std::int64_t gpus = 0;
   int sixteenth = 0;   ///< of the memory: so many are left
-  double seconds = 0;  ///< of a step, screened
+  double seconds_per_token = 0;  ///< screened
   std::uint64_t index = 0;
   std::optional<EstimatedPlan> plan;  ///< nothing where its estimate does not stand
 };
@@ -97,13 +101,14 @@ struct SearchRejection {
   std::uint64_t count = 0;
   std::string example;         ///< one of them: what resolve() said, or how much was missing
   SearchPlan nearest;          ///< the one that was nearest to being taken, where that has a measure
-  double nearest_seconds = 0;  ///< of its step, screened; shards are merged by it
+  double nearest_seconds = 0;  ///< of its step, screened; shards are merged by it and its tokens
   std::string rescue;          ///< the change of one axis that would take it; empty where none does
 };
 
 struct SearchResult {
   std::string model, cluster, fingerprint;  ///< fingerprint: of the space and its inputs; shards of one search share it
   SearchGoal goal = SearchGoal::time;
+  bool free_batch = false;  ///< plans train different numbers of tokens a step: those of a second decide, not the step's time
   std::uint64_t shard = 0, shards = 1;
   std::vector<SearchAxis> axes;
   double points = 0;                   ///< of the space, legal or not
@@ -137,6 +142,8 @@ std::vector<SearchAxis> open_axes(const SearchRequest& request);
 /// hardware/screening.json says. Throws Error: contradictions that all plans share, a space too large to be looked at.
 SearchResult search(const SearchRequest& request, const SearchWatcher& watch = {});
 
+/// Whether plans of the space may train different numbers of tokens a step: no global batch is said, or several batches or lengths are.
+bool free_batch(const SearchRequest& request);
 /// The strategy of a plan: `base` with its options, for the cluster that it takes.
 Strategy strategy_of(const SearchRequest& request, const SearchPlan& plan);
 /// `gpus` of a cluster's devices on its nodes: a part of one node, or whole nodes. Throws Error where they fill no whole nodes.

@@ -149,7 +149,8 @@ _OF_SEARCH = {"gpus", "open", "minimize", "max_step_seconds", "top", "sample", "
 def _plan(found: Mapping[str, Any], held: Mapping[str, Any]) -> dict[str, Any]:
     step = found["step_seconds"]
     return {**_options(found), "gpus": found["gpus"], "verdict": found["verdict"], "step_seconds": step["expected"], "step_seconds_low": step["low"], "step_seconds_high": step["high"],
-            "tokens_per_second_per_gpu": found["tokens_per_second_per_gpu"], "device_bytes": found["device_bytes"], "headroom_bytes": found["headroom_bytes"], "command": found["command"],
+            "tokens_per_step": found["tokens_per_step"], "tokens_per_second_per_gpu": found["tokens_per_second_per_gpu"], "device_bytes": found["device_bytes"],
+            "headroom_bytes": found["headroom_bytes"], "command": found["command"],
             "options": {**held, **_options(found)}}
 
 
@@ -157,7 +158,8 @@ def search(model: Model, *, on: str, **options: Any) -> Search:
     """The best strategies on a cluster: `search("llama-3.1-70b", on="8x8xh100-sxm", global_batch=512)`.
 
     `options` are the command's own (`open`, `minimize`, `top`, `max_step_seconds`, …) and keys of the strategy, which hold; a list is an axis
-    (`tp=[1, 2, 4]`). Raises PlimsollError.
+    (`tp=[1, 2, 4]`). Without `global_batch` plans train batches of their own size and tokens per second decide (`raw["free_batch"]`).
+    Raises PlimsollError.
     """
     answer = _asked("search", model, on, options)
     held = {key: value for key, value in options.items() if key not in _OF_SEARCH and not isinstance(value, (list, tuple))}

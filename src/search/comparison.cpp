@@ -30,7 +30,7 @@ const char* measurement_of(const std::string& part) {
 }  // namespace
 
 Steps steps_of(const EstimatedPlan& plan) {
-  Steps steps{plan.seconds(), estimation::decisive_difference(plan.report.framework), {}};
+  Steps steps{plan.seconds(), static_cast<double>(plan.plan.tokens), estimation::decisive_difference(plan.report.framework), {}};
   for (const TimePart& part : plan.report.time.breakdown) steps.parts.emplace_back(part.name, part.seconds.value);
   return steps;
 }
@@ -38,7 +38,7 @@ Steps steps_of(const EstimatedPlan& plan) {
 std::vector<Loss> losses(const Steps& plan, const Steps& best) {
   std::vector<Loss> found;
   for (const auto& [name, seconds] : plan.parts)
-    if (const double more = seconds - seconds_of(best, name); more > 0) found.push_back({name, more});
+    if (const double more = seconds * best.tokens / plan.tokens - seconds_of(best, name); more > 0) found.push_back({name, more});
   std::stable_sort(found.begin(), found.end(), [](const Loss& a, const Loss& b) { return a.seconds > b.seconds; });
   return found;
 }
@@ -54,12 +54,13 @@ std::string losses_in_words(const EstimatedPlan& plan, const EstimatedPlan& best
 }
 
 bool equal_within_error(const Steps& plan, const Steps& best) {
-  return plan.seconds < best.seconds * (1 + std::max(plan.decisive, best.decisive));
+  return plan.seconds * best.tokens < best.seconds * plan.tokens * (1 + std::max(plan.decisive, best.decisive));
 }
 
 std::string deciding_experiment(const Steps& plan, const Steps& best) {
   const std::vector<Loss> lost = losses(plan, best), won = losses(best, plan);
-  const bool by_loss = !lost.empty() && (won.empty() || lost.front().seconds >= won.front().seconds);
+  const double alike = best.tokens / plan.tokens;  // gains are in seconds for the tokens of `plan`
+  const bool by_loss = !lost.empty() && (won.empty() || lost.front().seconds >= won.front().seconds * alike);
   if (lost.empty() && won.empty()) return "run ten steps of both";
   const std::string part = by_loss ? lost.front().part : won.front().part;
   const char* measurement = measurement_of(part);

@@ -53,6 +53,7 @@ class Sifter {
 
   void sift(std::uint32_t layout) {
     const std::int64_t gpus = layouts_.legal[layout].gpus;
+    const auto tokens = static_cast<double>(layouts_.legal[layout].tokens);
     auto& front = front_[gpus];
     count_hopeless(layout);
     screen_.each(layout, [&](const Screened& plan) {
@@ -67,13 +68,13 @@ class Sifter {
       const double least = bound.least_bytes(plan.bytes), most = bound.most_bytes(plan.bytes);
       if (least > capacity_) return too_large(plan);
       if (fastest > most_seconds_) return static_cast<void>(++sieve_.too_slow);
-      if (most <= capacity_ && slowest <= most_seconds_) best_.add(score_of(request_.goal, slowest, gpus));
+      if (most <= capacity_ && slowest <= most_seconds_) best_.add(score_of(request_.goal, slowest / tokens, gpus));
       if (const double left = 1 - (plan.bytes + plan.cache) / capacity_; left >= 0) {
         const auto headroom = static_cast<std::size_t>(kHeadrooms * left);
         Screened& held = front[std::min<std::size_t>(headroom, kHeadrooms - 1)];
-        if (!held.known || plan.seconds < held.seconds || (plan.seconds == held.seconds && plan.index < held.index)) held = plan;
+        if (is_faster(plan, held)) held = plan;
       }
-      const Score score = score_of(request_.goal, fastest, gpus);
+      const Score score = score_of(request_.goal, fastest / tokens, gpus);
       if (request_.keep_candidates > 0 || !(best_.bar() < score)) keep(plan, score);
     });
   }
@@ -98,8 +99,7 @@ class Sifter {
       for (std::size_t i = 0; i < headrooms.size(); ++i) {
         Screened& held = front_[gpus][i];
         const Screened& theirs = headrooms[i];
-        if (!theirs.known) continue;
-        if (!held.known || theirs.seconds < held.seconds || (theirs.seconds == held.seconds && theirs.index < held.index)) held = theirs;
+        if (theirs.known && is_faster(theirs, held)) held = theirs;
       }
   }
 
@@ -119,8 +119,8 @@ class Sifter {
     for (const auto& [gpus, headrooms] : front_) {
       double fastest = std::numeric_limits<double>::infinity();
       for (std::size_t i = headrooms.size(); i-- > 0;)  // the most headroom first: with less of it a plan must be faster
-        if (headrooms[i].known && headrooms[i].seconds < fastest) {
-          fastest = headrooms[i].seconds;
+        if (headrooms[i].known && seconds_per_token(headrooms[i]) < fastest) {
+          fastest = seconds_per_token(headrooms[i]);
           sieve_.front.push_back({static_cast<int>(i), headrooms[i]});
         }
     }
@@ -165,8 +165,15 @@ class Sifter {
   }
 
   void faster_too_large(const Screened& plan) {
-    Screened& held = sieve_.fastest_too_large;
-    if (!held.known || plan.seconds < held.seconds || (plan.seconds == held.seconds && plan.index < held.index)) held = plan;
+    if (is_faster(plan, sieve_.fastest_too_large)) sieve_.fastest_too_large = plan;
+  }
+
+  double seconds_per_token(const Screened& plan) const { return plan.seconds / static_cast<double>(layouts_.legal[plan.layout].tokens); }
+  /// Than one that may be none.
+  bool is_faster(const Screened& plan, const Screened& held) const {
+    if (!held.known) return true;
+    const double its = seconds_per_token(plan), other = seconds_per_token(held);
+    return its < other || (its == other && plan.index < held.index);
   }
 
   const Screen& screen_;
@@ -210,7 +217,7 @@ class Podium {
   }
 
  private:
-  Score score(const EstimatedPlan& plan) const { return score_of(request_.goal, plan.seconds(), plan.plan.gpus); }
+  Score score(const EstimatedPlan& plan) const { return score_of(request_.goal, plan.seconds_per_token(), plan.plan.gpus); }
   bool before(const EstimatedPlan& a, const EstimatedPlan& b) const {
     const Score first = score(a), second = score(b);
     if (first < second || second < first) return first < second;
@@ -223,10 +230,9 @@ class Podium {
 };
 
 bool dominates(const EstimatedPlan& a, const EstimatedPlan& b) {
-  const bool no_worse =
-      a.seconds() <= b.seconds() && a.headroom() >= b.headroom() && a.plan.gpus <= b.plan.gpus && a.gpu_seconds() <= b.gpu_seconds();
-  const bool better =
-      a.seconds() < b.seconds() || a.headroom() > b.headroom() || a.plan.gpus < b.plan.gpus || a.gpu_seconds() < b.gpu_seconds();
+  const double faster = b.seconds_per_token() - a.seconds_per_token(), cheaper = b.gpu_seconds_per_token() - a.gpu_seconds_per_token();
+  const bool no_worse = faster >= 0 && a.headroom() >= b.headroom() && a.plan.gpus <= b.plan.gpus && cheaper >= 0;
+  const bool better = faster > 0 || a.headroom() > b.headroom() || a.plan.gpus < b.plan.gpus || cheaper > 0;
   return no_worse && (better || a.plan.index < b.plan.index);
 }
 
@@ -255,7 +261,7 @@ class Estimator {
     plan = estimated(one, refusal);
     if (!plan) return {Outcome::What::refused, 0, 0, refusal};
     const Outcome::What what = what_of(*plan, plays);
-    return {what, plan->seconds(), plan->plan.gpus,
+    return {what, plan->seconds_per_token(), plan->plan.gpus,
             what == Outcome::What::unplayed ? plan->report.time.closed_form_because : std::string()};
   }
 
@@ -273,7 +279,7 @@ class Estimator {
 /// The score that a plan whose outcome is known must reach to be one of the best.
 Score bar_of(const State& state, const SearchRequest& request) {
   Best best(request.top);
-  for (const auto& [index, outcome] : state.standing()) best.add(score_of(request.goal, outcome.seconds, outcome.gpus));
+  for (const auto& [index, outcome] : state.standing()) best.add(score_of(request.goal, outcome.seconds_per_token, outcome.gpus));
   return best.bar();
 }
 
@@ -286,7 +292,9 @@ std::vector<FrontOffer> estimated_offers(const Sieve& sieve, const Estimator& es
     std::string refusal;
     auto plan = estimator.estimated(one, refusal);
     const bool stands = plan && estimator.counts(*plan) && (!sieve.plays || was_played(plan->report));
-    offers[i] = {to_plan(one).gpus, sixteenth, one.seconds, one.index, stands ? std::move(plan) : std::nullopt};
+    const SearchPlan offered = to_plan(one);
+    offers[i] = {offered.gpus, sixteenth, one.seconds / static_cast<double>(offered.tokens), one.index,
+                 stands ? std::move(plan) : std::nullopt};
   });
   return offers;
 }
@@ -304,7 +312,7 @@ void find_front(const std::vector<FrontOffer>& offers, SearchResult& result) {
     if (std::none_of(plans.begin(), plans.end(), [&](const EstimatedPlan& other) { return dominates(other, plan); }))
       result.front.push_back(plan);
   std::sort(result.front.begin(), result.front.end(), [](const EstimatedPlan& a, const EstimatedPlan& b) {
-    return std::pair(a.seconds(), a.plan.index) < std::pair(b.seconds(), b.plan.index);
+    return std::pair(a.seconds_per_token(), a.plan.index) < std::pair(b.seconds_per_token(), b.plan.index);
   });
 }
 
@@ -363,7 +371,8 @@ void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::fun
     if (certain) return;
     const Screened& one = candidates[i];
     const double least = one.known ? screen.bound(one).least_seconds(one.seconds) : 0;
-    if (one.known && podium.bar() < score_of(request.goal, least, to_plan(one).gpus)) {
+    const SearchPlan planned = to_plan(one);
+    if (one.known && podium.bar() < score_of(request.goal, least / static_cast<double>(planned.tokens), planned.gpus)) {
       certain = true;
       return;
     }
@@ -371,7 +380,7 @@ void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::fun
     std::optional<EstimatedPlan> plan;
     std::optional<Outcome> outcome = state.outcome(one.index);
     const bool stands = outcome && outcome->what == Outcome::What::stands;
-    if (stands && known_bar < score_of(request.goal, outcome->seconds, outcome->gpus)) return;
+    if (stands && known_bar < score_of(request.goal, outcome->seconds_per_token, outcome->gpus)) return;
     if (!outcome || stands) {
       outcome = estimator.outcome(one, sieve.plays, plan);
       state.tell(one.index, *outcome);

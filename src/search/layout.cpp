@@ -176,6 +176,16 @@ Strategy with_options(const SearchRequest& request, const Options& options) {
 
 }  // namespace searching
 
+bool free_batch(const SearchRequest& request) {
+  bool says_batch = request.base.global_batch > 0, several = false;
+  for (const SearchAxis& axis : request.axes) {
+    const bool of_tokens = axis.key == "global_batch" || axis.key == "seq" || axis.key == "seq_len" || axis.key == "tgt_len";
+    says_batch |= axis.key == "global_batch";
+    several |= of_tokens && axis.values.size() > 1;
+  }
+  return several || !says_batch;
+}
+
 std::string command_of(const SearchRequest& request, const SearchPlan& plan) {
   const auto word = [](const std::string& text) { return text.find_first_of(" *[]{}\"$|") == std::string::npos ? text : "'" + text + "'"; };
   const bool whole = plan.gpus == request.cluster.gpus();

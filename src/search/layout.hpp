@@ -70,7 +70,7 @@ class Space {
 /// A legal layout: what composing a plan needs to know of it.
 struct Layout {
   std::uint64_t raw = 0;  ///< its number in the space
-  std::int64_t gpus = 0, micro_batches = 1;
+  std::int64_t gpus = 0, micro_batches = 1, tokens = 1;  ///< tokens: SearchPlan's
   std::int32_t stages = 1, chunks = 1;        ///< p, v
   double first = 1, inner = 1, last = 1;      ///< layers of a chunk, on average, of the first, the fullest inner and the last rank
   double usual = 1;                           ///< of all ranks but the last

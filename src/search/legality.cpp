@@ -132,6 +132,7 @@ class Judge {
   void describe(const Strategy& s, const Cluster& cluster, Judged& judged) const {
     Layout& layout = judged.layout;
     layout.micro_batches = s.micro_batches;
+    layout.tokens = s.global_batch * s.sequences_per_sample() * std::max<std::int64_t>(1, s.seq_len);
     layout.stages = s.pp;
     layout.chunks = s.vp;
     count_layers(s, request_.model, layout);

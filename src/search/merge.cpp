@@ -22,6 +22,7 @@ using Json = nlohmann::ordered_json;
 void check_plan(const JsonValue& plan) {
   (void)plan["index"].integer(0, INT64_MAX);
   (void)plan["gpus"].integer(1, INT64_MAX);
+  (void)plan["tokens_per_step"].integer(1, INT64_MAX);
   (void)plan["step_seconds"]["expected"].number(0, 1e12);
   (void)plan["decisive_difference"].number(0, 1e3);
   for (const std::string& part : plan["breakdown"].keys()) (void)plan["breakdown"][part].number(0, 1e12);
@@ -45,7 +46,7 @@ Json read_shard(const std::string& name, const std::string& text) {
   if (shards > 1)
     for (const JsonValue& offer : root["offers"].elements()) {
       for (const char* number : {"gpus", "sixteenth", "index"}) (void)offer[number].integer(0, INT64_MAX);
-      (void)offer["screened_seconds"].number(0, 1e12);
+      (void)offer["screened_seconds_per_token"].number(0, 1e12);
       if (!offer["plan"].is_null()) check_plan(offer["plan"]);
     }
   for (const std::string& reason : root["rejected"].keys()) (void)root["rejected"][reason].integer(0, INT64_MAX);
@@ -54,19 +55,21 @@ Json read_shard(const std::string& name, const std::string& text) {
 
 double seconds_of(const Json& plan) { return plan["step_seconds"]["expected"].get<double>(); }
 
+double seconds_per_token(const Json& plan) { return seconds_of(plan) / plan["tokens_per_step"].get<double>(); }
+
 /// As plans are ordered in a search (score_of).
 bool before(const std::string& goal, const Json& a, const Json& b) {
   const auto key = [&](const Json& plan) {
-    const double seconds = seconds_of(plan), gpus = plan["gpus"].get<double>();
-    const double first = goal == "gpus" ? gpus : goal == "cost" ? plan["gpu_seconds"].get<double>() : seconds;
+    const double seconds = seconds_per_token(plan), gpus = plan["gpus"].get<double>();
+    const double first = goal == "gpus" ? gpus : goal == "cost" ? gpus * seconds : seconds;
     return std::tuple(first, goal == "time" ? gpus : seconds, plan["index"].get<std::int64_t>());
   };
   return key(a) < key(b);
 }
 
 bool dominates(const Json& a, const Json& b) {
-  const double faster = seconds_of(b) - seconds_of(a), fewer = b["gpus"].get<double>() - a["gpus"].get<double>();
-  const double cheaper = b["gpu_seconds"].get<double>() - a["gpu_seconds"].get<double>();
+  const double faster = seconds_per_token(b) - seconds_per_token(a), fewer = b["gpus"].get<double>() - a["gpus"].get<double>();
+  const double cheaper = b["gpus"].get<double>() * seconds_per_token(b) - a["gpus"].get<double>() * seconds_per_token(a);
   const double roomier = a["headroom_bytes"].get<double>() - b["headroom_bytes"].get<double>();
   const bool no_worse = faster >= 0 && fewer >= 0 && cheaper >= 0 && roomier >= 0;
   return no_worse &&
@@ -82,6 +85,7 @@ Json front_of(const std::vector<Json>& plans) {
 }
 
 void take_counts(const Json& shard, Json& whole) {
+  const auto nearest = [](const Json& rescue) { return rescue.value("nearest_seconds", 0.0) / rescue.value("nearest_tokens", 1.0); };
   for (const char* count : {"legal", "screened", "estimated", "instances"})
     whole[count] = whole[count].get<std::int64_t>() + shard[count].get<std::int64_t>();
   for (const char* seconds : {"seconds", "screening_seconds"}) whole[seconds] = whole[seconds].get<double>() + shard[seconds].get<double>();
@@ -89,13 +93,13 @@ void take_counts(const Json& shard, Json& whole) {
     whole["rejected"][reason] = whole["rejected"].value(reason, std::int64_t{0}) + count.get<std::int64_t>();
   for (const auto& [reason, rescue] : shard["rescues"].items()) {
     Json& told = whole["rescues"][reason];
-    if (told.is_null() || rescue.value("nearest_seconds", 0.0) < told.value("nearest_seconds", 0.0)) told = rescue;
+    if (told.is_null() || nearest(rescue) < nearest(told)) told = rescue;
   }
   whole["complete"] = whole["complete"].get<bool>() && shard["complete"].get<bool>();
 }
 
 searching::Steps steps_of(const Json& plan) {
-  searching::Steps steps{seconds_of(plan), plan["decisive_difference"].get<double>(), {}};
+  searching::Steps steps{seconds_of(plan), plan["tokens_per_step"].get<double>(), plan["decisive_difference"].get<double>(), {}};
   for (const auto& [part, seconds] : plan["breakdown"].items()) steps.parts.emplace_back(part, seconds.get<double>());
   return steps;
 }
@@ -126,7 +130,7 @@ std::vector<Json> plans_of(const std::vector<Json>& shards, const std::string& g
 std::vector<Json> with_offers(const std::vector<Json>& shards, std::vector<Json> plans) {
   const auto faster = [](const Json& a, const Json& b) {
     const auto key = [](const Json& offer) {
-      return std::pair(offer["screened_seconds"].get<double>(), offer["index"].get<std::int64_t>());
+      return std::pair(offer["screened_seconds_per_token"].get<double>(), offer["index"].get<std::int64_t>());
     };
     return key(a) < key(b);
   };
@@ -142,7 +146,7 @@ std::vector<Json> with_offers(const std::vector<Json>& shards, std::vector<Json>
   for (const auto& [gpus, of_size] : offers) {
     double fastest = std::numeric_limits<double>::infinity();
     for (const auto& [sixteenth, offer] : of_size) {
-      const double seconds = offer["screened_seconds"].get<double>();
+      const double seconds = offer["screened_seconds_per_token"].get<double>();
       if (seconds >= fastest) continue;
       fastest = seconds;
       if (!offer["plan"].is_null() && seen.insert(offer["index"].get<std::int64_t>()).second) plans.push_back(offer["plan"]);
@@ -192,6 +196,7 @@ SearchPlan plan_of(const JsonValue& plan) {
   SearchPlan read;
   read.index = static_cast<std::uint64_t>(plan["index"].integer(0, INT64_MAX));
   read.gpus = plan["gpus"].integer(1, INT64_MAX);
+  read.tokens = plan["tokens_per_step"].integer(1, INT64_MAX);
   for (const std::string& key : plan["options"].keys()) read.options.emplace_back(key, plan["options"][key].text());
   return read;
 }
@@ -212,6 +217,7 @@ void read_rejected(const JsonValue& root, SearchResult& result) {
     rejection.example = rescue["example"].text();
     if (const auto words = rescue.find("rescue")) rejection.rescue = words->text();
     if (const auto seconds = rescue.find("nearest_seconds")) rejection.nearest_seconds = seconds->number(0, 1e300);
+    if (const auto tokens = rescue.find("nearest_tokens")) rejection.nearest.tokens = tokens->integer(1, INT64_MAX);
     if (const auto nearest = rescue.find("nearest"))
       for (const std::string& key : nearest->keys()) rejection.nearest.options.emplace_back(key, (*nearest)[key].text());
   }
@@ -227,6 +233,7 @@ SearchResult result_of(const SearchRequest& request, const std::string& json) {
   result.cluster = request.cluster.name;
   result.fingerprint = root["fingerprint"].text();
   result.goal = request.goal;
+  result.free_batch = free_batch(request);
   for (const JsonValue& axis : root["axes"].elements()) {
     result.axes.push_back({axis["key"].text(), {}});
     for (const JsonValue& value : axis["values"].elements()) result.axes.back().values.push_back(value.text());

@@ -33,20 +33,29 @@ std::string rescue_of(const Screened& plan, const Screen& screen, const Space& s
   const Options from = space.options(plan.index);
   const std::uint64_t setting = space.setting_of(plan.index);
   Screened best;
+  double fastest = 0;  // seconds of a token
   std::string change;
   for (std::uint32_t i = 0; i < layouts.legal.size(); ++i) {
     const bool here = i == plan.layout;
     screen.each(i, [&](const Screened& other) {
       if (!other.known || (!here && space.setting_of(other.index) != setting) || other.bytes + other.cache > capacity) return;
-      if (!change.empty() && other.seconds >= best.seconds) return;
+      const double its = other.seconds / static_cast<double>(layouts.legal[i].tokens);
+      if (!change.empty() && its >= fastest) return;
       const std::string found = single_change(from, space.options(other.index), own.gpus, layouts.legal[i].gpus);
       if (found.empty()) return;
       best = other;
+      fastest = its;
       change = found;
     });
   }
   if (change.empty()) return {};
-  return fmt::format("{} would ({} a step instead of {})", change, to_string(Seconds(best.seconds)), to_string(Seconds(plan.seconds)));
+  const Layout& rescued = layouts.legal[best.layout];
+  if (rescued.tokens == own.tokens)
+    return fmt::format("{} would ({} a step instead of {})", change, to_string(Seconds(best.seconds)), to_string(Seconds(plan.seconds)));
+  const auto rate = [](const Screened& of, const Layout& with) {
+    return with_thousands(static_cast<std::int64_t>(static_cast<double>(with.tokens) / of.seconds));
+  };
+  return fmt::format("{} would ({} tokens/s instead of {})", change, rate(best, rescued), rate(plan, own));
 }
 
 }  // namespace plimsoll::searching

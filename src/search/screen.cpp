@@ -55,15 +55,15 @@ ScreeningBound screening_bound(std::string_view framework) {
   throw Error(ErrorCode::internal, "hardware/screening.json has no bound for all frameworks");
 }
 
-Score score_of(SearchGoal goal, double seconds, std::int64_t gpus) {
+Score score_of(SearchGoal goal, double seconds_per_token, std::int64_t gpus) {
   const auto count = static_cast<double>(gpus);
   switch (goal) {
     case SearchGoal::gpus:
-      return {count, seconds};
+      return {count, seconds_per_token};
     case SearchGoal::cost:
-      return {count * seconds, seconds};
+      return {count * seconds_per_token, seconds_per_token};
     default:
-      return {seconds, count};
+      return {seconds_per_token, count};
   }
 }
 

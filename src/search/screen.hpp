@@ -39,7 +39,8 @@ struct Score {
 
   friend bool operator<(const Score& a, const Score& b) { return a.first != b.first ? a.first < b.first : a.second < b.second; }
 };
-Score score_of(SearchGoal goal, double seconds, std::int64_t gpus);
+/// Seconds of a token: where all plans train as many a step, that is the order of their steps.
+Score score_of(SearchGoal goal, double seconds_per_token, std::int64_t gpus);
 
 /// A plan as screening sees it.
 struct Screened {

@@ -34,6 +34,7 @@ SearchPlan plan_of(const Space& space, const Layouts& layouts, const Screened& o
   return {one.index,
           space.options(one.index),
           layouts.legal[one.layout].gpus,
+          layouts.legal[one.layout].tokens,
           one.seconds,
           Bytes(static_cast<std::int64_t>(one.bytes + one.cache)),
           one.known};
@@ -44,6 +45,7 @@ void describe(SearchResult& result, const SearchRequest& request, const Space& s
   result.cluster = request.cluster.name;
   result.fingerprint = fingerprint_of(request, space);
   result.goal = request.goal;
+  result.free_batch = free_batch(request);
   result.shard = request.shard;
   result.shards = std::max<std::uint64_t>(1, request.shards);
   result.axes = space.axes();

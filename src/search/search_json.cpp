@@ -25,6 +25,7 @@ Json plan_object(const EstimatedPlan& plan, const EstimatedPlan* best) {
   for (const TimePart& part : plan.report.time.breakdown) breakdown[part.name] = part.seconds.value;
   Json object = {{"index", plan.plan.index},
                  {"gpus", plan.plan.gpus},
+                 {"tokens_per_step", plan.plan.tokens},
                  {"options", options_object(plan.plan)},
                  {"command", plan.command},
                  {"step_seconds", {{"low", step.low}, {"expected", step.expected}, {"high", step.high}}},
@@ -54,7 +55,7 @@ Json offers_array(const std::vector<FrontOffer>& offers) {
   for (const FrontOffer& offer : offers)
     array.push_back({{"gpus", offer.gpus},
                      {"sixteenth", offer.sixteenth},
-                     {"screened_seconds", offer.seconds},
+                     {"screened_seconds_per_token", offer.seconds_per_token},
                      {"index", offer.index},
                      {"plan", offer.plan ? plan_object(*offer.plan, nullptr) : Json(nullptr)}});
   return array;
@@ -74,6 +75,7 @@ Json rescues_object(const SearchResult& result) {
       if (!rejection.nearest.options.empty()) {
         rescues[reason]["nearest"] = options_object(rejection.nearest);
         rescues[reason]["nearest_seconds"] = rejection.nearest_seconds;
+        rescues[reason]["nearest_tokens"] = rejection.nearest.tokens;
       }
       if (!rejection.rescue.empty()) rescues[reason]["rescue"] = rejection.rescue;
     }
@@ -92,6 +94,7 @@ std::string to_json(const SearchResult& result) {
                  {"cluster", result.cluster},
                  {"fingerprint", result.fingerprint},
                  {"goal", kGoals[static_cast<int>(result.goal)]},
+                 {"free_batch", result.free_batch},
                  {"shard", result.shard},
                  {"shards", result.shards},
                  {"complete", result.complete},

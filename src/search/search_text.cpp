@@ -23,9 +23,10 @@ std::string points_of(double points) {
   return points < 1e9 ? with_thousands(static_cast<std::int64_t>(points)) : fmt::format("{:.3g}", points);
 }
 
-std::string line_of(const EstimatedPlan& plan) {
+std::string line_of(const EstimatedPlan& plan, bool free_batch) {
   const RankMemory& memory = plan.report.worst_rank().memory;
-  return fmt::format("{} a step on {} GPU{}, {}; {:.1f} of {:.1f} GiB{}", to_string(Seconds(plan.seconds())),
+  const std::string batch = free_batch ? fmt::format(" of {} tokens", with_thousands(plan.plan.tokens)) : std::string();
+  return fmt::format("{} a step{} on {} GPU{}, {}; {:.1f} of {:.1f} GiB{}", to_string(Seconds(plan.seconds())), batch,
                      with_thousands(plan.plan.gpus), plan.plan.gpus == 1 ? "" : "s", rate_of(plan.report.time),
                      memory.device.expected / 1073741824.0, memory.capacity.gib(), plan.report.verdict == Verdict::tight ? ", tight" : "");
 }
@@ -44,18 +45,20 @@ std::string best_of(const SearchResult& result) {
   if (result.best.empty()) return wrapped("", (result.complete ? "no plan fits: " : "stopped before a plan was found that fits: ") + what);
   const EstimatedPlan& best = result.best.front();
   const char* goals[] = {"fastest", "fewest GPUs", "cheapest"};
-  return wrapped("", fmt::format("{}: {}, {}", goals[static_cast<int>(result.goal)], what, line_of(best))) + "  " +
-         printable(best.command) + "\n";
+  std::string line = fmt::format("{}: {}, {}", goals[static_cast<int>(result.goal)], what, line_of(best, result.free_batch));
+  if (result.free_batch) line += "; plans train batches of their own (no one global batch is said): tokens per second decide, not the step's time";
+  return wrapped("", line) + "  " + printable(best.command) + "\n";
 }
 
 std::string runners_up(const SearchResult& result) {
   if (result.best.size() < 2) return {};
-  std::string text = "\nrunners-up, with what each loses\n";
+  std::string text = result.free_batch ? "\nrunners-up: a step, its tokens, and what each loses for the tokens of the best\n" : "\nrunners-up, with what each loses\n";
   const EstimatedPlan& best = result.best.front();
   for (std::size_t i = 1; i < result.best.size(); ++i) {
     const EstimatedPlan& plan = result.best[i];
-    const double more = 100 * (plan.seconds() / best.seconds() - 1);
-    text += wrapped(fmt::format("  {:>2}  {:>9}  {:+5.1f} %  {:>6.1f} GiB  ", i + 1, to_string(Seconds(plan.seconds())), more,
+    const double more = 100 * (plan.seconds_per_token() / best.seconds_per_token() - 1);
+    const std::string batch = result.free_batch ? fmt::format("  {:>9}", with_thousands(plan.plan.tokens)) : std::string();
+    text += wrapped(fmt::format("  {:>2}  {:>9}{}  {:+5.1f} %  {:>6.1f} GiB  ", i + 1, to_string(Seconds(plan.seconds())), batch, more,
                                 plan.report.worst_rank().memory.device.expected / 1073741824.0),
                     fmt::format("{}{}: {}", plan.report.verdict == Verdict::tight ? "tight; " : "", differing_options(plan.plan, best.plan),
                                 losses_in_words(plan, best)));
@@ -73,14 +76,23 @@ std::string runners_up(const SearchResult& result) {
   return text;
 }
 
+std::vector<std::string> front_row(const EstimatedPlan& plan, bool free_batch) {
+  const double cost = free_batch ? 1e6 * plan.gpu_seconds_per_token() : plan.gpu_seconds();
+  std::vector<std::string> row{"  " + to_string(Seconds(plan.seconds())), with_thousands(plan.plan.gpus),
+                               fmt::format("{:.1f} GiB", plan.headroom().gib()), fmt::format("{:.4g}", cost), as_flags(plan.plan.options)};
+  if (!free_batch) return row;
+  row.front() = to_string(Seconds(plan.seconds()));
+  row.insert(row.begin(), "  " + with_thousands(static_cast<std::int64_t>(plan.tokens_per_second())));
+  return row;
+}
+
 std::string front_of(const SearchResult& result) {
   if (result.front.empty()) return {};
   std::vector<std::vector<std::string>> rows{{"  step", "GPUs", "left", "GPU-seconds", "plan"}};
+  if (result.free_batch) rows.front() = {"  tokens/s", "step", "GPUs", "left", "GPU-seconds a million tokens", "plan"};
   std::string text = "\nno plan is better than one of these in time, memory left, GPUs and cost together\n";
   for (const EstimatedPlan& plan : result.front)
-    rows.push_back({"  " + to_string(Seconds(plan.seconds())), with_thousands(plan.plan.gpus),
-                    fmt::format("{:.1f} GiB", plan.headroom().gib()), fmt::format("{:.4g}", plan.gpu_seconds()),
-                    as_flags(plan.plan.options)});
+    rows.push_back(front_row(plan, result.free_batch));
   std::size_t widest = 0;
   for (const auto& row : rows) widest = std::max(widest, row.back().size());
   for (auto& row : rows) row.back().resize(widest, ' ');  // flushed left
@@ -112,14 +124,14 @@ std::string to_text(const SearchResult& result) {
 }
 
 std::string to_csv(const SearchResult& result) {
-  std::string text = "index,gpus,seconds,device_bytes,screened";
+  std::string text = "index,gpus,tokens,seconds,device_bytes,screened";
   std::vector<std::string> keys;
   for (const SearchAxis& axis : result.axes)
     if (axis.key != "gpus") keys.push_back(axis.key);
   for (const std::string& key : keys) text += "," + key;
   text += "\n";
   for (const SearchPlan& plan : result.candidates) {
-    text += fmt::format("{},{},{:.6g},{},{}", plan.index, plan.gpus, plan.seconds, plan.device.count, plan.screened ? 1 : 0);
+    text += fmt::format("{},{},{},{:.6g},{},{}", plan.index, plan.gpus, plan.tokens, plan.seconds, plan.device.count, plan.screened ? 1 : 0);
     for (const std::string& key : keys) {
       const auto said = std::find_if(plan.options.begin(), plan.options.end(), [&](const auto& each) { return each.first == key; });
       text += "," + (said == plan.options.end() ? std::string() : csv_field(said->second));

@@ -35,7 +35,7 @@ Trial tried(const SearchRequest& request, const SearchWatcher& watch) {
       if (!result.best.empty()) return {std::move(result.best.front()), {}};
       return {{}, "no plan fits"};
     }
-    const SearchPlan plan{0, {}, searching::cluster_sizes(request).back(), 0, {}, false};
+    const SearchPlan plan{0, {}, searching::cluster_sizes(request).back(), 1, 0, {}, false};
     EstimatedPlan estimated{plan, estimate(request.model, part_of(request.cluster, plan.gpus), strategy_of(request, plan)),
                             command_of(request, plan)};
     if (estimated.report.verdict == Verdict::does_not_fit) return {{}, missing_of(estimated.report)};

@@ -11,7 +11,7 @@
 namespace plimsoll::searching {
 namespace {
 
-constexpr const char* kSchema = "plimsoll/search-state/1";
+constexpr const char* kSchema = "plimsoll/search-state/2";
 constexpr double kMost = 1e18;  // seconds or bytes of anything
 constexpr int kOutcomes = 5;
 
@@ -57,7 +57,7 @@ std::string State::text(const SearchRequest& request, const std::string& fingerp
   for (const auto& [key, seen] : instances_)
     instances.push_back({key, seen.seconds, seen.outside, seen.cache, seen.played, seen.allocated, seen.persistent, seen.passes});
   for (const auto& [index, outcome] : outcomes_)
-    outcomes.push_back({index, static_cast<int>(outcome.what), outcome.seconds, outcome.gpus, outcome.because});
+    outcomes.push_back({index, static_cast<int>(outcome.what), outcome.seconds_per_token, outcome.gpus, outcome.because});
   const Json state = {{"schema", kSchema},
                       {"fingerprint", fingerprint},
                       {"shard", request.shard},

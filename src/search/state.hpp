@@ -23,7 +23,7 @@ struct Seen {
 /// What a full estimate said of a plan.
 struct Outcome {
   enum class What : std::uint8_t { stands, too_large, too_slow, refused, unplayed } what = What::stands;
-  double seconds = 0;
+  double seconds_per_token = 0;
   std::int64_t gpus = 0;
   std::string because;  ///< in words, where it does not stand
 };

@@ -68,7 +68,7 @@ Sweep sweep(const SearchRequest& request, const SearchWatcher& watcher) {
   Watch watch(watcher);
   parallel_for(sweep.points.size(), threads_of(request), watch, "estimates", [&](std::uint64_t index, int) {
     SweepPoint& point = sweep.points[index];
-    point.plan = {index, space.options(index), space.gpus_of(space.layout_of(index)), 0, {}, false};
+    point.plan = {index, space.options(index), space.gpus_of(space.layout_of(index)), 1, 0, {}, false};
     try {
       point.report = estimate(named.model, part_of(named.cluster, point.plan.gpus), strategy_of(named, point.plan));
     } catch (const Error& error) {

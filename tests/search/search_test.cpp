@@ -7,6 +7,7 @@
 #include <random>
 
 #include "plimsoll/error.hpp"
+#include "search/comparison.hpp"
 #include "search/legality.hpp"
 #include "search/screen.hpp"
 #include "units/json_reader.hpp"
@@ -29,10 +30,10 @@ SearchRequest request_of(const std::string& model, const std::string& cluster, c
 
 struct Brute {
   std::uint64_t index;
-  double seconds;
+  double seconds, per_token;
 };
 
-/// Every legal point of a space estimated in full: those that fit, fastest first.
+/// Every legal point of a space estimated in full: those that fit, fastest first (tokens of a second, where their batches differ).
 std::vector<Brute> brute_force(const SearchRequest& request) {
   const Space space(request);
   std::vector<Brute> found;
@@ -46,12 +47,14 @@ std::vector<Brute> brute_force(const SearchRequest& request) {
             strategy.sequence_parallel.value_or(*resolved.sequence_parallel) != *resolved.sequence_parallel)
           continue;
         const Report report = estimate(request.model, request.cluster, strategy);
-        if (report.verdict != Verdict::does_not_fit && was_played(report)) found.push_back({index, report.time.step_seconds.expected});
+        if (report.verdict != Verdict::does_not_fit && was_played(report))
+          found.push_back({index, report.time.step_seconds.expected,
+                           report.time.step_seconds.expected / static_cast<double>(resolved.global_batch * resolved.seq_len)});
       } catch (const Error&) {
       }
     }
   std::sort(found.begin(), found.end(),
-            [](const Brute& a, const Brute& b) { return std::pair(a.seconds, a.index) < std::pair(b.seconds, b.index); });
+            [](const Brute& a, const Brute& b) { return std::pair(a.per_token, a.index) < std::pair(b.per_token, b.index); });
   return found;
 }
 
@@ -91,6 +94,57 @@ TEST(Search, FindsWhatBruteForceFindsUnderDeepSpeedAndFsdp) {
                                  {"data_parallel", {"ddp", "fsdp2", "zero1", "zero2", "zero3"}},
                                  {"micro_batch", {"1", "2", "4", "8"}},
                                  {"recompute", {"none", "full"}}}));
+}
+
+/// Where no global batch is said a step of twice the tokens may take longer and yet be the faster plan: seconds of a token decide.
+TEST(Search, FindsWhatBruteForceFindsWhereTheBatchIsFree) {
+  const SearchRequest request = request_of("gpt2", "1x8xh100-sxm", {{"seq", "1024"}, {"framework", "megatron-core"}},
+                                           {{"tp", {"1", "2"}},
+                                            {"pp", {"1", "2"}},
+                                            {"vp", {"1"}},
+                                            {"micro_batch", {"1", "2", "4"}},
+                                            {"data_parallel", {"ddp", "megatron-distopt"}},
+                                            {"sequence_parallel", {"false"}},
+                                            {"recompute", {"none", "full"}}});
+  ASSERT_TRUE(free_batch(request));
+  expect_brute_force(request);
+  const SearchResult result = search(request);
+  const EstimatedPlan& best = result.best.front();
+  EXPECT_TRUE(result.free_batch);
+  EXPECT_TRUE(std::any_of(result.best.begin(), result.best.end(), [&](const EstimatedPlan& plan) { return plan.seconds() < best.seconds(); }))
+      << "no plan has a shorter step: nothing is shown";
+  for (const EstimatedPlan& plan : result.best) {
+    EXPECT_LE(plan.tokens_per_second(), best.tokens_per_second());
+    EXPECT_NEAR(plan.tokens_per_second(), plan.report.time.tokens_per_second_per_gpu * 8, 1e-6 * plan.tokens_per_second());
+  }
+  for (const EstimatedPlan& a : result.front)
+    for (const EstimatedPlan& b : result.front)
+      EXPECT_FALSE(b.tokens_per_second() > a.tokens_per_second() && b.headroom() > a.headroom()) << a.command << " " << b.command;
+  EXPECT_NE(to_text(result).find("tokens per second decide"), std::string::npos);
+  EXPECT_NE(to_html(result).find("tokens per second decide"), std::string::npos);
+  const JsonDocument json = JsonDocument::parse(to_json(result), "search.json");
+  EXPECT_TRUE(json.root()["free_batch"].boolean());
+  EXPECT_EQ(json.root()["top"].at(0)["tokens_per_step"].integer(1, INT64_MAX), best.plan.tokens);
+}
+
+TEST(Search, BatchesAreFreeWhereNoneIsSaidOrSeveralAre) {
+  const std::vector<SearchAxis> micro{{"micro_batch", {"1", "2"}}};
+  EXPECT_TRUE(free_batch(request_of("gpt2", "1x8xh100-sxm", {{"seq", "1024"}}, micro)));
+  EXPECT_FALSE(free_batch(request_of("gpt2", "1x8xh100-sxm", {{"seq", "1024"}, {"global_batch", "64"}}, micro)));
+  EXPECT_TRUE(free_batch(request_of("gpt2", "1x8xh100-sxm", {{"seq", "1024"}}, {{"global_batch", {"64", "128"}}})));
+  EXPECT_TRUE(free_batch(request_of("gpt2", "1x8xh100-sxm", {{"global_batch", "64"}}, {{"seq", {"512", "1024"}}})));
+}
+
+/// 24 ms for 16 tokens are 6 s a million less than 20 ms for 8: what one loses to the other is for as many tokens.
+TEST(Comparison, IsForAsManyTokens) {
+  const Steps small{0.020, 8, 0.05, {{"compute", 0.012}, {"host", 0.008}}}, large{0.024, 16, 0.05, {{"compute", 0.022}, {"host", 0.002}}};
+  const std::vector<Loss> lost = losses(small, large);
+  ASSERT_EQ(lost.size(), 2U);
+  EXPECT_EQ(lost[0].part, "host");  // twice 8 ms instead of 2
+  EXPECT_NEAR(lost[0].seconds, 0.014, 1e-12);
+  EXPECT_NEAR(lost[1].seconds, 0.002, 1e-12);
+  EXPECT_FALSE(equal_within_error(small, large));
+  EXPECT_TRUE(equal_within_error({0.0122, 8, 0.05, {}}, large));
 }
 
 /// DeepSeek's first layer is dense, every sixth of Gemma 3 sees all positions: instances hold whole patterns.
