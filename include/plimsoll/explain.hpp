@@ -66,8 +66,8 @@ struct Explanation {
 /// that does not exist.
 Explanation explain(const Model& model, const Cluster& cluster, const Strategy& strategy, std::optional<std::int64_t> stage = {});
 
-/// The change with which a run that does not fit would: of those that do, the one that costs least time; several together, the largest
-/// saving first, where one is not enough (at most three). Numbers are held in fewer bits only where nothing else helps. Its flags can be
+/// The change with which a run that does not fit would: of those that do, the one that costs least time; where none is enough, of pairs and
+/// threes of them (which that need not save most). Numbers are held in fewer bits only where nothing else helps. Its flags can be
 /// appended to the command line as they stand. Empty where nothing that was tried makes it fit.
 std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy);
 

@@ -91,7 +91,7 @@ class Changes {
           changed = with(options);
           (void)resolve(changed, model_, cluster_);
         }
-        return changes_.push_back({as_flags(options), std::move(changed), takes_bits(options)});
+        return changes_.push_back({as_flags(options), std::move(changed), takes_bits(options), false, options});
       } catch (const Error& error) {
         if (error.code() == ErrorCode::internal) throw;
       }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/hardware.hpp"
@@ -15,6 +16,7 @@ struct SingleChange {
   Strategy strategy;  ///< what was said, with that change
   bool fewer_bits = false;  ///< numbers are held or multiplied in fewer bits with it
   bool larger_batch = false;  ///< a step has more sequences with it
+  std::vector<std::pair<std::string, std::string>> options{};  ///< the same as `flag`
 };
 
 /// The changes that could save memory and that the framework takes: what is appended to the command line as `flag` gives `strategy`.

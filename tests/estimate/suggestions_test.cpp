@@ -159,6 +159,59 @@ TEST(Suggestions, TheWayOutIsTheOneThatCostsLeast) {
   EXPECT_LT(change->slowdown.value_or(2), 1.35) << change->flag;
 }
 
+/// Every pair of changes that fits with room to spare, without fewer bits, by its slowdown: the fastest.
+double fastest_pair(const Model& model, const Cluster& cluster, const Options& said) {
+  const Strategy strategy = strategy_of(said);
+  const double before = estimate(model, cluster, strategy).time.step_seconds.expected;
+  double fastest = 1e9;
+  std::vector<estimation::SingleChange> changes = estimation::memory_changes(strategy, resolve(strategy, model, cluster), model, cluster);
+  std::erase_if(changes, [](const estimation::SingleChange& change) { return change.fewer_bits; });
+  for (const estimation::SingleChange& first : changes)
+    for (const estimation::SingleChange& second : changes) {
+      Options both = said;
+      for (const estimation::SingleChange* each : {&first, &second}) {
+        const Options more = parsed(each->flag);
+        both.insert(both.end(), more.begin(), more.end());
+      }
+      try {
+        const Report report = estimate(model, cluster, strategy_of(both));
+        if (report.verdict == Verdict::fits) fastest = std::min(fastest, report.time.step_seconds.expected / before);
+      } catch (const Error&) {
+      }
+    }
+  return fastest;
+}
+
+// No change alone is enough. What saves most (offload) is slow; recomputation with a fused loss saves less, enough, and is faster.
+TEST(Suggestions, OfSeveralTogetherTheFastestIsNamed) {
+  const Model model = load_model("llama-3.1-8b");
+  for (const char* micro_batch : {"6", "8"}) {
+    const Options said{{"fsdp", "full"}, {"micro_batch", micro_batch}, {"seq_len", "8192"}, {"global_batch", "64"}};
+    const Cluster cluster = parse_cluster("8xh100-sxm");
+    Options one = said;
+    if (std::string(micro_batch) == "6") one[3].second = "48";
+    const auto change = fitting_change(model, cluster, strategy_of(one));
+    ASSERT_TRUE(change.has_value());
+    EXPECT_EQ(change->flag.find("offload"), std::string::npos) << change->flag;
+    EXPECT_LE(change->slowdown.value_or(1e9), 1.02 * fastest_pair(model, cluster, one)) << change->flag;
+  }
+}
+
+// 8 B in AdamW on one device: offloaded activations save most, and take four times as long as recomputing them.
+TEST(Suggestions, OffloadIsNotNamedWhereRecomputationSuffices) {
+  const Model model = load_model("llama-3.1-8b");
+  const Cluster cluster = parse_cluster("1xh100-sxm");
+  const Options said{{"micro_batch", "4"}, {"seq_len", "8192"}};
+  const auto change = fitting_change(model, cluster, strategy_of(said));
+  ASSERT_TRUE(change.has_value());
+  Options offloaded = said;
+  for (const auto& [key, value] : parsed("--offload activations --precision pure-bf16 --loss liger-fused-linear")) offloaded.emplace_back(key, value);
+  const Report other = estimate(model, cluster, strategy_of(offloaded));
+  ASSERT_NE(other.verdict, Verdict::does_not_fit);
+  const double before = estimate(model, cluster, strategy_of(said)).time.step_seconds.expected;
+  EXPECT_LT(change->slowdown.value_or(1e9), 0.7 * other.time.step_seconds.expected / before) << change->flag;
+}
+
 // 14 B frozen weights of 2 bytes are more than a card of 24 GB: they are held in fewer bits.
 TEST(Suggestions, FrozenWeightsMayTakeFewerBits) {
   const auto change = fitting_change(load_model("qwen2.5-14b"), parse_cluster("1xrtx4090"),
