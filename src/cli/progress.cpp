@@ -15,7 +15,7 @@ volatile std::sig_atomic_t asked_to_stop = 0;
 
 }  // namespace
 
-Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0), phase_start_(Clock::now()), shown_(phase_start_) {
+Progress::Progress() : terminal_(isatty(STDERR_FILENO) != 0), start_(Clock::now()), phase_start_(start_), shown_(start_) {
   asked_to_stop = 0;
   struct sigaction noted = {};
   noted.sa_handler = [](int) {
@@ -34,9 +34,22 @@ Progress::~Progress() {
 
 bool Progress::interrupted() { return asked_to_stop != 0; }
 
+void Progress::log(Clock::time_point now, const char* phase, std::uint64_t done, std::uint64_t of, const std::string& remark) {
+  constexpr std::chrono::seconds kSilent{1}, kBetween{10};
+  if (now - start_ < kSilent || (logged_ && now - *logged_ < kBetween)) return;
+  logged_ = now;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  fmt::print(stderr, "plimsoll: {:.0f} s, {}: {} of {}{}{}\n", seconds, phase, done, of, remark.empty() ? "" : ", ", remark);
+  std::fflush(stderr);
+}
+
 bool Progress::show(const char* phase, std::uint64_t done, std::uint64_t of, const std::string& remark) {
   if (asked_to_stop) return false;
   const auto now = Clock::now();
+  if (!terminal_) {
+    log(now, phase, done, of, remark);
+    return true;
+  }
   if (phase_ == nullptr || std::strcmp(phase, phase_) != 0) {
     phase_ = phase;
     phase_start_ = now;
@@ -44,7 +57,6 @@ bool Progress::show(const char* phase, std::uint64_t done, std::uint64_t of, con
     return true;
   }
   shown_ = now;
-  if (!terminal_) return true;
   constexpr int kCells = 24;
   const double share = of > 0 ? static_cast<double>(done) / static_cast<double>(of) : 0;
   const double seconds = std::chrono::duration<double>(now - phase_start_).count();

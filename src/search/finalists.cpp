@@ -55,7 +55,7 @@ class Sifter {
     const std::int64_t gpus = layouts_.legal[layout].gpus;
     const auto tokens = static_cast<double>(layouts_.legal[layout].tokens);
     auto& front = front_[gpus];
-    count_hopeless(layout);
+    count_uncomposed(layout);
     screen_.each(layout, [&](const Screened& plan) {
       ++sieve_.legal;
       if (!plan.known && plan.refusal > 0)
@@ -66,6 +66,7 @@ class Sifter {
       const ScreeningBound bound = screen_.bound(plan);
       const double fastest = bound.least_seconds(plan.seconds), slowest = bound.most_seconds(plan.seconds);
       const double least = bound.least_bytes(plan.bytes), most = bound.most_bytes(plan.bytes);
+      smaller(plan);
       if (least > capacity_) return too_large(plan);
       if (fastest > most_seconds_) return static_cast<void>(++sieve_.too_slow);
       if (most <= capacity_ && slowest <= most_seconds_) best_.add(score_of(request_.goal, slowest / tokens, gpus));
@@ -85,9 +86,11 @@ class Sifter {
     sieve_.screened += other.sieve_.screened;
     sieve_.too_large += other.sieve_.too_large;
     sieve_.too_slow += other.sieve_.too_slow;
+    sieve_.beaten += other.sieve_.beaten;
     sieve_.unplayed += other.sieve_.unplayed;
     sieve_.complete &= other.sieve_.complete;
     if (other.sieve_.fastest_too_large.known) faster_too_large(other.sieve_.fastest_too_large);
+    if (other.sieve_.smallest.known) smaller(other.sieve_.smallest);
     for (const Score& score : other.best_.scores()) best_.add(score);
     kept_.insert(kept_.end(), other.kept_.begin(), other.kept_.end());
     std::vector<Kept>().swap(other.kept_);
@@ -105,16 +108,13 @@ class Sifter {
 
   Sieve finished() && {
     drop_beaten();
-    std::sort(kept_.begin(), kept_.end(), [](const Kept& a, const Kept& b) {
-      if (a.score < b.score || b.score < a.score) return a.score < b.score;
-      return a.plan.index < b.plan.index;
-    });
+    std::sort(kept_.begin(), kept_.end(), [&](const Kept& a, const Kept& b) { return expected(a.plan) < expected(b.plan); });
     sieve_.candidates.reserve(kept_.size());
     for (const Kept& each : kept_) sieve_.candidates.push_back(each.plan);
     std::vector<Kept>().swap(kept_);
     for (auto& [kind, plans] : refused_) {
       std::sort(plans.begin(), plans.end());
-      sieve_.alike.push_back(std::move(plans));
+      sieve_.alike.push_back({screen_.refusal(kind.second), std::move(plans)});
     }
     for (const auto& [gpus, headrooms] : front_) {
       double fastest = std::numeric_limits<double>::infinity();
@@ -149,13 +149,13 @@ class Sifter {
     std::erase_if(kept_, [&](const Kept& each) { return bar < each.score; });
   }
 
-  void count_hopeless(std::uint32_t layout) {
+  void count_uncomposed(std::uint32_t layout) {
     const Layout& of = layouts_.legal[layout];
     for (std::size_t setting = 0; setting < layouts_.settings[of.kind].size(); ++setting)
-      if (layouts_.settings[of.kind][setting] && screen_.hopeless(layout, setting)) {
+      if (const Fate fate = screen_.fate(layout, setting); layouts_.settings[of.kind][setting] && fate != Fate::composed) {
         ++sieve_.legal;
         ++sieve_.screened;
-        ++sieve_.too_large;
+        ++(fate == Fate::beaten ? sieve_.beaten : sieve_.too_large);
       }
   }
 
@@ -164,8 +164,20 @@ class Sifter {
     faster_too_large(plan);
   }
 
+  void smaller(const Screened& plan) {
+    const auto needs = [](const Screened& one) { return std::pair(one.bytes + one.cache, one.index); };
+    if (!sieve_.smallest.known || needs(plan) < needs(sieve_.smallest)) sieve_.smallest = plan;
+  }
+
   void faster_too_large(const Screened& plan) {
     if (is_faster(plan, sieve_.fastest_too_large)) sieve_.fastest_too_large = plan;
+  }
+
+  /// Those that seem to fit first, by their score as composed, then those that nothing is known of, then those that seem too large.
+  std::tuple<int, double, double, std::uint64_t> expected(const Screened& plan) const {
+    const int rank = !plan.known ? 1 : plan.bytes + plan.cache <= capacity_ ? 0 : 2;
+    const Score score = score_of(request_.goal, plan.known ? seconds_per_token(plan) : 0, layouts_.legal[plan.layout].gpus);
+    return {rank, score.first, score.second, plan.index};
   }
 
   double seconds_per_token(const Screened& plan) const { return plan.seconds / static_cast<double>(layouts_.legal[plan.layout].tokens); }
@@ -238,11 +250,13 @@ bool dominates(const EstimatedPlan& a, const EstimatedPlan& b) {
 
 class Estimator {
  public:
-  Estimator(const std::function<SearchPlan(const Screened&)>& to_plan, const SearchRequest& request)
-      : to_plan_(to_plan), request_(request) {}
+  Estimator(const std::function<SearchPlan(const Screened&)>& to_plan, const SearchRequest& request,
+            const std::map<std::uint64_t, EstimatedPlan>& known)
+      : to_plan_(to_plan), request_(request), known_(known) {}
 
   /// The plan in full; nothing where it is refused (and why).
-  std::optional<EstimatedPlan> estimated(const Screened& one, std::string& refusal) const {
+  std::optional<EstimatedPlan> estimated(const Screened& one, std::string& refusal, std::string* reason = nullptr) const {
+    if (const auto found = known_.find(one.index); found != known_.end()) return found->second;
     EstimatedPlan plan{to_plan_(one), {}, {}};
     try {
       plan.report = estimate(request_.model, part_of(request_.cluster, plan.plan.gpus), strategy_of(request_, plan.plan));
@@ -251,6 +265,7 @@ class Estimator {
     } catch (const Error& error) {
       if (error.code() == ErrorCode::internal) throw;
       refusal = error.message();
+      if (reason != nullptr) *reason = reason_of(error);
       return {};
     }
   }
@@ -274,6 +289,7 @@ class Estimator {
 
   const std::function<SearchPlan(const Screened&)>& to_plan_;
   const SearchRequest& request_;
+  const std::map<std::uint64_t, EstimatedPlan>& known_;
 };
 
 /// The score that a plan whose outcome is known must reach to be one of the best.
@@ -317,7 +333,7 @@ void find_front(const std::vector<FrontOffer>& offers, SearchResult& result) {
 }
 
 /// The candidates, and before them those whose like was not refused in full though their small instances were: whatever a kind of layout is
-/// refused for, all of them are.
+/// refused for, all of them are. Where the first is refused for something else than its instances were, it tells of itself alone.
 std::vector<Screened> with_unlike(const Sieve& sieve, const Estimator& estimator, Watch& watch, SearchResult& result) {
   std::vector<Screened> candidates;
   const auto unknown = [](const std::pair<std::uint64_t, std::uint32_t>& plan) {
@@ -326,17 +342,20 @@ std::vector<Screened> with_unlike(const Sieve& sieve, const Estimator& estimator
     return one;
   };
   for (const auto& plans : sieve.alike) {
-    if (watch.stopped()) break;
-    std::string refusal;
-    const auto plan = estimator.estimated(unknown(plans.front()), refusal);
-    ++result.estimated;
-    if (plan) {
-      std::transform(plans.begin(), plans.end(), std::back_inserter(candidates), unknown);
-      continue;
+    for (std::size_t i = 0; i < plans.plans.size() && !watch.stopped(); ++i) {
+      std::string refusal, reason;
+      const auto plan = estimator.estimated(unknown(plans.plans[i]), refusal, &reason);
+      ++result.estimated;
+      if (plan) {
+        std::transform(plans.plans.begin() + static_cast<std::ptrdiff_t>(i), plans.plans.end(), std::back_inserter(candidates), unknown);
+        break;
+      }
+      const bool of_all = reason == plans.reason;
+      SearchRejection& rejection = result.rejected[kReasons[static_cast<int>(Outcome::What::refused)]];
+      rejection.count += of_all ? plans.plans.size() - i : 1;
+      if (rejection.example.empty()) rejection.example = refusal;
+      if (of_all) break;
     }
-    SearchRejection& rejection = result.rejected[kReasons[static_cast<int>(Outcome::What::refused)]];
-    rejection.count += plans.size();
-    if (rejection.example.empty()) rejection.example = refusal;
   }
   candidates.insert(candidates.end(), sieve.candidates.begin(), sieve.candidates.end());
   return candidates;
@@ -357,26 +376,66 @@ Sieve sift(const Screen& screen, const Layouts& layouts, const SearchRequest& re
   return std::move(sifters[0]).finished();
 }
 
+std::optional<Score> Scout::score(const Screened& one) const {
+  const std::optional<Outcome> outcome = state_.outcome(one.index);
+  if (!outcome || outcome->what != Outcome::What::stands) return {};
+  return score_of(request_.goal, outcome->seconds_per_token, outcome->gpus);
+}
+
+Scouted Scout::look(Watch& watch) {
+  const Sieve sieve = sift(screen_, layouts_, request_, watch);
+  Scouted scouted{{}, sieve.front, sieve.fastest_too_large, !sieve.front.empty()};
+  if (!sieve.plays) return scouted;  // closed forms are no candidates beside what will be played
+  const auto capacity = static_cast<double>(request_.cluster.accelerator.memory_usable.value.count);
+  std::vector<Screened> likely;
+  for (const Screened& one : sieve.candidates)
+    if (one.known && one.bytes + one.cache <= capacity) likely.push_back(one);
+  std::size_t stand = 0, next = 0;
+  const Estimator estimator(to_plan_, request_, plans_);
+  while (stand < request_.top && next < likely.size() && !watch.stopped()) {
+    const std::size_t some = std::min(likely.size() - next, request_.top - stand);
+    std::vector<std::optional<EstimatedPlan>> plans(some);
+    parallel_for(some, threads_of(request_), watch, "estimates", [&](std::uint64_t i, int) {
+      const Screened& one = likely[next + i];
+      if (!state_.outcome(one.index)) state_.tell(one.index, estimator.outcome(one, true, plans[i]));
+    });
+    for (std::size_t i = 0; i < some; ++i) {
+      const Screened& one = likely[next + i];
+      if (plans[i]) plans_.emplace(one.index, *std::move(plans[i]));
+      scores_[one.index] = score(one);
+      stand += scores_[one.index].has_value();
+    }
+    next += some;
+  }
+  Best best(request_.top);
+  for (const auto& [index, score] : scores_)
+    if (score) best.add(*score);
+  scouted.bar = best.bar();
+  return scouted;
+}
+
 void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::function<SearchPlan(const Screened&)>& to_plan,
-                        const SearchRequest& request, Watch& watch, State& state, SearchResult& result) {
-  const Estimator estimator(to_plan, request);
+                        const SearchRequest& request, const std::map<std::uint64_t, EstimatedPlan>& known, Watch& watch, State& state,
+                        SearchResult& result) {
+  const Estimator estimator(to_plan, request, known);
   Podium podium(request, result);
   const Score known_bar = bar_of(state, request);
   const int threads = threads_of(request);
   std::atomic<std::uint64_t> estimated{0};
   const std::vector<Screened> candidates = with_unlike(sieve, estimator, watch, result);
-  const std::uint64_t most = std::min<std::uint64_t>(candidates.size(), request.most_estimates);
-  std::atomic<bool> certain{false};
-  parallel_for(most, threads, watch, "estimates", [&](std::uint64_t i, int) {
-    if (certain) return;
+  std::atomic<bool> enough{false};
+  // Whatever the order, none is left out whose least score could be among the best. The likeliest come first: they set the bar, and are the
+  // answer where not all may be estimated.
+  parallel_for(candidates.size(), threads, watch, "estimates", [&](std::uint64_t i, int) {
     const Screened& one = candidates[i];
     const double least = one.known ? screen.bound(one).least_seconds(one.seconds) : 0;
-    const SearchPlan planned = to_plan(one);
-    if (one.known && podium.bar() < score_of(request.goal, least / static_cast<double>(planned.tokens), planned.gpus)) {
-      certain = true;
+    if (const Layout& layout = screen.layout(one); one.known && podium.bar() < score_of(request.goal, least / static_cast<double>(layout.tokens), layout.gpus))
+      return;
+    if (estimated >= request.most_estimates) {
+      enough = true;
       return;
     }
-    ++estimated;
+    estimated += known.count(one.index) == 0;
     std::optional<EstimatedPlan> plan;
     std::optional<Outcome> outcome = state.outcome(one.index);
     const bool stands = outcome && outcome->what == Outcome::What::stands;
@@ -389,7 +448,7 @@ void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::fun
     podium.add(*std::move(plan));
     watch.best_seconds = podium.best_seconds();
   });
-  result.complete = sieve.complete && (certain || most == candidates.size());
+  result.complete = sieve.complete && !enough;
   const std::vector<FrontOffer> offers = estimated_offers(sieve, estimator, to_plan, threads, watch);
   result.estimated += estimated + offers.size();
   find_front(offers, result);

@@ -78,6 +78,7 @@ struct Layout {
   double last_wave = 0, head_chunk = 0;       ///< of the fullest of the last chunk but for the stage that has the head; of that stage
   double in_flight = 1, inner_in_flight = 1;  ///< chunks' forward passes whose activations the first and the next rank hold
   std::uint32_t row = 0, tail = 0, kind = 0;  ///< which summaries it is composed of; what settings are legal with it
+  bool fills = false;                         ///< its pipeline fills and drains stage by stage: each but the last waits for one chunk more
   std::uint32_t states = 0, head = 0;         ///< which differences of settings that change the states, or the loss, alone
 };
 

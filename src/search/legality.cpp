@@ -137,6 +137,7 @@ class Judge {
     layout.chunks = s.vp;
     count_layers(s, request_.model, layout);
     if (s.pp > 1) count_in_flight(s, layout);
+    layout.fills = s.pp_schedule == "1f1b" || s.pp_schedule == "gpipe" || s.pp_schedule == "interleaved-1f1b";
     judged.kind = kind_of(s);
     // Interleaved chunks are alike: two and three of them tell of any number.
     const bool any_chunks =

@@ -76,11 +76,11 @@ Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& 
            "pin some axes to one value, or --sample some layouts");
   summaries_.resize(layouts.rows.size() * cores);
   tails_.resize((layouts.tails.size() + 1) * cores);
-  const std::vector<std::int64_t> alike = first_alike(space, [](const std::string& key) { return !leaves_states(key); }, {});
-  for (const std::uint64_t setting : separation_.cores) tail_core_.push_back(separation_.core[static_cast<std::uint64_t>(alike[setting])]);
+  states_like_ = first_alike(space, [](const std::string& key) { return !leaves_states(key); }, {});
+  for (const std::uint64_t setting : separation_.cores) tail_core_.push_back(separation_.core[states_like(setting)]);
   unrecomputed_ = first_alike(space, [](const std::string& key) { return key != "recompute"; }, {{"recompute", "none"}});
   recomputed_ = first_alike(space, [](const std::string& key) { return key != "recompute"; }, {{"recompute", "full"}});
-  hopeless_.assign(layouts.legal.size() * space.settings(), 0);
+  fates_.assign(layouts.legal.size() * space.settings(), Fate::composed);
   std::unordered_map<std::uint64_t, std::int64_t> numbers;
   for (std::uint32_t i = 0; i < layouts.legal.size(); ++i) numbers.emplace(layouts.legal[i].raw, i);
   for (const Layout& layout : layouts.legal) {
@@ -142,7 +142,6 @@ bool Screen::needs_more_than_there_is(std::uint32_t layout, std::uint64_t settin
   return too_large(smaller_[layout], itself) || (recomputed_[setting] != itself && too_large(layout, recomputed_[setting]));
 }
 
-/// Numbers of recomputed layers lie between none and all: where all may fit, none is summarised however large it is.
 bool Screen::bounds_a_depth(std::uint32_t layout, std::uint64_t setting) const {
   const std::int64_t full = recomputed_[setting];
   if (space_.depths() == 1 || full < 0 || unrecomputed_[setting] != static_cast<std::int64_t>(setting)) return false;
@@ -150,21 +149,34 @@ bool Screen::bounds_a_depth(std::uint32_t layout, std::uint64_t setting) const {
 }
 
 void Screen::summarize(const Wave& wave, Watch& watch) {
-  const std::uint64_t settings = space_.settings();
-  const std::uint64_t cores = separation_.cores.size();
-  std::vector<std::uint64_t> rows, tails;
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> plans;
   for (const std::uint32_t i : wave.layouts)
-    for (std::uint64_t setting = 0; setting < settings; ++setting) {
+    for (std::uint64_t setting = 0; setting < space_.settings(); ++setting) {
       const Layout& layout = layouts_.legal[i];
       const bool recomputed = recomputed_[setting] < 0 || recomputed_[setting] == static_cast<std::int64_t>(setting);
       if (recomputed != wave.recomputed || !layouts_.settings[layout.kind][setting]) continue;
       if (needs_more_than_there_is(i, setting) && !bounds_a_depth(i, setting)) {
-        hopeless_[i * settings + setting] = 1;
+        set_fate(i, setting, Fate::too_large);
         continue;
       }
-      rows.push_back(layout.row * cores + separation_.core[setting]);
-      if (layout.tail > 0) tails.push_back(layout.tail * cores + tail_core_[separation_.core[setting]]);
+      plans.emplace_back(i, setting);
     }
+  summarize(plans, watch);
+}
+
+void Screen::summarize(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& plans, Watch& watch) {
+  const std::uint64_t cores = separation_.cores.size();
+  std::vector<std::uint64_t> rows, tails;
+  for (const auto& [number, setting] : plans) {
+    const Layout& layout = layouts_.legal[number];
+    set_fate(number, setting, Fate::composed);
+    const auto add = [&, &layout = layout](std::uint64_t core) {
+      rows.push_back(layout.row * cores + core);
+      if (layout.tail > 0) tails.push_back(layout.tail * cores + tail_core_[core]);
+    };
+    add(separation_.core[setting]);
+    if (const std::int64_t none = between(setting); none >= 0) add(separation_.core[static_cast<std::uint64_t>(none)]);
+  }
   const auto once = [](std::vector<std::uint64_t>& jobs, std::vector<char>& made) {
     std::sort(jobs.begin(), jobs.end());
     jobs.erase(std::unique(jobs.begin(), jobs.end()), jobs.end());
@@ -204,13 +216,18 @@ void Screen::measure_differences(Watch& watch) {
   }
 }
 
-void Screen::summarize(Watch& watch) {
+void Screen::prepare(Watch& watch) {
   if (!can()) return;
   row_ranks_.assign(layouts_.tails.size() + 1, 1);
   tail_made_.assign(tails_.size(), 0);
   row_made_.assign(summaries_.size(), 0);
   for (const Layout& layout : layouts_.legal) row_ranks_[layout.tail] = layouts_.rows[layout.row].dp;
   measure_differences(watch);
+}
+
+void Screen::summarize(Watch& watch) {
+  if (!can()) return;
+  prepare(watch);
   for (const Wave& wave : waves()) summarize(wave, watch);
 }
 

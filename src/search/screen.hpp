@@ -28,10 +28,11 @@ struct ScreeningBound {
             std::max(bytes_high, other.bytes_high)};
   }
 };
-/// Of a framework's runs (name_of(ModelCode)), of kOptimizerOnHost, or of kMixedLayers. Throws Error (internal) where the file has none.
+/// Of a framework's runs (name_of(ModelCode)), of kOptimizerOnHost, of kMixedLayers, or of kLeast. Throws Error (internal) where the file has none.
 ScreeningBound screening_bound(std::string_view framework);
 inline constexpr std::string_view kOptimizerOnHost = "optimizer on the host";
 inline constexpr std::string_view kMixedLayers = "layers of several kinds";
+inline constexpr std::string_view kLeast = "least of blocks";  ///< what layers take at the least, not what was composed
 
 /// What plans are ordered by: smaller is better.
 struct Score {
@@ -52,6 +53,13 @@ struct Screened {
   bool known = false, played = false;
 };
 
+/// What is to be done with the plans of a layout and a setting.
+enum class Fate : std::uint8_t {
+  composed,   ///< their summaries are made, or will be
+  too_large,  ///< one that needs less is too large, or they are by the least that they take
+  beaten,     ///< others are faster than they can be: no summary was made for them
+};
+
 /// The tables that plans are composed of.
 class Screen {
  public:
@@ -61,8 +69,27 @@ class Screen {
   /// Runs the instances of every row and setting that a legal plan needs which may fit: those with smaller micro-batches and more
   /// recomputation first, since a plan that needs more than one that is too large by a margin is too large as well.
   void summarize(Watch& watch);
+  /// The same for these alone, without asking whether they may fit.
+  void summarize(const std::vector<std::pair<std::uint32_t, std::uint64_t>>& plans, Watch& watch);
+  Fate fate(std::uint32_t layout, std::uint64_t setting) const { return fates_[layout * space_.settings() + setting]; }
+  void set_fate(std::uint32_t layout, std::uint64_t setting, Fate fate) { fates_[layout * space_.settings() + setting] = fate; }
   /// Whether the plan was told to be too large by one that needs less.
-  bool hopeless(std::uint32_t layout, std::uint64_t setting) const { return hopeless_[layout * space_.settings() + setting] != 0; }
+  bool hopeless(std::uint32_t layout, std::uint64_t setting) const { return fate(layout, setting) == Fate::too_large; }
+  /// Whether one that needs less is too large by a margin, as far as summaries are made.
+  bool needs_more_than_there_is(std::uint32_t layout, std::uint64_t setting) const;
+  /// Numbers of recomputed layers lie between none and all: where all may fit, none is summarised however large it is.
+  bool bounds_a_depth(std::uint32_t layout, std::uint64_t setting) const;
+  /// The setting whose states and their collectives are those of this one.
+  std::uint64_t states_like(std::uint64_t setting) const { return static_cast<std::uint64_t>(states_like_[setting]); }
+  std::uint64_t core_of(std::uint64_t setting) const { return separation_.core[setting]; }
+  std::uint64_t core_setting(std::uint64_t setting) const { return separation_.cores[separation_.core[setting]]; }  ///< the setting that is its core
+  /// The same setting without recomputation where numbers of recomputed layers lie between both; −1 otherwise.
+  std::int64_t between(std::uint64_t setting) const {
+    return space_.depths() > 1 && space_.recomputes_all(setting) ? unrecomputed_[setting] : -1;
+  }
+  const Summarizer& summarizer() const { return summarizer_; }
+  /// Measures what settings beside their core add: before summaries are made.
+  void prepare(Watch& watch);
   /// Whether the setting is legal with the layout, and the depth with both.
   bool legal(const Layout& layout, std::uint64_t setting, std::uint64_t depth) const;
   Screened screened(std::uint32_t layout, std::uint64_t setting, std::uint64_t depth) const;
@@ -76,6 +103,9 @@ class Screen {
   ScreeningBound bound(const Screened& plan) const { return bound(plan.layout, space_.setting_of(plan.index)); }
   std::uint64_t instances() const { return summarizer_.instances(); }
   bool can() const { return summarizer_.can(); }
+  const Layout& layout(const Screened& plan) const { return layouts_.legal[plan.layout]; }
+  /// What Screened::refusal stands for.
+  std::string refusal(std::uint32_t number) const { return summarizer_.refusal(number); }
   /// Whether any plan's program is played: closed forms, which err otherwise, are no candidates then.
   bool plays() const;
 
@@ -94,8 +124,6 @@ class Screen {
   Summarizer summarizer_;
   struct Wave;
   std::vector<Wave> waves() const;
-  bool needs_more_than_there_is(std::uint32_t layout, std::uint64_t setting) const;
-  bool bounds_a_depth(std::uint32_t layout, std::uint64_t setting) const;
   void summarize(const Wave& wave, Watch& watch);
   void measure_differences(Watch& watch);
 
@@ -110,7 +138,8 @@ class Screen {
   std::vector<char> on_host_;               ///< by setting: it does
   std::vector<std::int64_t> row_ranks_;     ///< by tail: data-parallel ranks of its layouts' rows
   std::vector<char> tail_made_, row_made_;  ///< by summary
-  std::vector<char> hopeless_;              ///< layout · settings + setting
+  std::vector<Fate> fates_;                 ///< layout · settings + setting
+  std::vector<std::int64_t> states_like_;   ///< by setting: the first whose states are alike
   std::vector<std::int64_t> smaller_;       ///< by layout: the same with the next smaller micro-batch; −1: there is none
   std::vector<std::int64_t> recomputed_;    ///< by setting: the same with everything recomputed; −1: there is none
 };
@@ -141,7 +170,7 @@ template <class Take>
 void Screen::each(std::uint32_t index, const Take& take) const {
   const Layout& layout = layouts_.legal[index];
   for (std::uint64_t setting = 0; setting < space_.settings(); ++setting) {
-    if (!layouts_.settings[layout.kind][setting] || hopeless(index, setting)) continue;
+    if (!layouts_.settings[layout.kind][setting] || fate(index, setting) != Fate::composed) continue;
     Screened whole{space_.index(layout.raw, setting, 0), 0, 0, 0, index, 0, false, false};
     compose(layout, setting, whole);
     take(whole);

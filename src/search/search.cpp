@@ -5,12 +5,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <set>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/explain.hpp"
 #include "search/finalists.hpp"
 #include "search/fingerprint.hpp"
 #include "search/rescue.hpp"
+#include "search/rounds.hpp"
 #include "search/screen.hpp"
 
 namespace plimsoll {
@@ -56,6 +59,7 @@ void describe(SearchResult& result, const SearchRequest& request, const Space& s
 void tell_what_does_not_fit(const Sieve& sieve, const Screen& screen, const Space& space, const Layouts& layouts,
                             const SearchRequest& request, SearchResult& result) {
   if (sieve.unplayed > 0) result.rejected[kUnplayed].count = sieve.unplayed;
+  if (sieve.beaten > 0) result.rejected["slower, by the least that their layers take, than what was found"].count = sieve.beaten;
   if (sieve.too_slow > 0) result.rejected["slower than the deadline"].count = sieve.too_slow;
   if (sieve.too_large == 0) return;
   SearchRejection& rejection = result.rejected["does not fit"];
@@ -66,6 +70,31 @@ void tell_what_does_not_fit(const Sieve& sieve, const Screen& screen, const Spac
                          static_cast<double>(request.cluster.accelerator.memory_usable.value.count);
   rejection.example = "the fastest of them by " + to_string(Bytes(static_cast<std::int64_t>(missing)));
   rejection.rescue = rescue_of(sieve.fastest_too_large, screen, space, layouts, request);
+}
+
+/// Where nothing fits: the plan that needs least, in full, and what would make it fit beyond the axes.
+void tell_what_is_nearest(const Sieve& sieve, const std::function<SearchPlan(const Screened&)>& to_plan, const SearchRequest& request,
+                          SearchResult& result) {
+  constexpr std::size_t kMostStages = 8;  // each change that is tried plays all of them
+  if (!result.best.empty() || !result.complete || !sieve.smallest.known) return;
+  SearchRejection& rejection = result.rejected["does not fit"];
+  rejection.nearest = to_plan(sieve.smallest);
+  rejection.nearest_seconds = sieve.smallest.seconds;
+  rejection.rescue.clear();
+  const Cluster cluster = part_of(request.cluster, rejection.nearest.gpus);
+  const Strategy strategy = strategy_of(request, rejection.nearest);
+  try {
+    const Report report = estimate(request.model, cluster, strategy);
+    const RankMemory& memory = report.worst_rank().memory;
+    rejection.example = fmt::format("the nearest needs {} of {}", to_string(Bytes(static_cast<std::int64_t>(memory.device.expected))),
+                                    to_string(memory.capacity));
+    if (report.verdict != Verdict::does_not_fit || report.ranks.size() > kMostStages) return;
+    const auto change = fitting_change(request.model, cluster, strategy);
+    rejection.rescue = change ? fmt::format("it would fit as {} {}", command_of(request, rejection.nearest), change->flag)
+                              : "no change that was tried makes it fit: take more or larger GPUs";
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+  }
 }
 
 }  // namespace
@@ -81,7 +110,13 @@ SearchResult search(const SearchRequest& request, const SearchWatcher& watcher) 
   if (!watch.stopped() && request.shards <= 1) raise_if_all_contradict(layouts);
   State state(request.resume, request, result.fingerprint);
   Screen screen(space, request, layouts, state);
-  screen.summarize(watch);
+  const std::function<SearchPlan(const Screened&)> to_plan = [&](const Screened& one) { return plan_of(space, layouts, one); };
+  Scout scout(screen, layouts, to_plan, request, state);
+  if (request.keep_candidates > 0) {
+    screen.summarize(watch);  // all of them are asked for
+  } else {
+    summarize_what_matters(screen, space, request, layouts, scout, watch);
+  }
   result.probes = screen.instances();
   if (screen.can() && !screen.plays() && !layouts.legal.empty())
     result.notes.push_back("no plan's program can be played: all of this is closed forms");
@@ -92,8 +127,9 @@ SearchResult search(const SearchRequest& request, const SearchWatcher& watcher) 
   result.legal = sieve.legal;
   result.screened = sieve.screened;
   tell_what_does_not_fit(sieve, screen, space, layouts, request, result);
-  const auto to_plan = [&](const Screened& one) { return plan_of(space, layouts, one); };
-  estimate_finalists(sieve, screen, to_plan, request, watch, state, result);
+  estimate_finalists(sieve, screen, to_plan, request, scout.plans(), watch, state, result);
+  result.estimated += scout.plans().size();
+  tell_what_is_nearest(sieve, to_plan, request, result);
   for (std::size_t i = 0; i < std::min(request.keep_candidates, sieve.candidates.size()); ++i)
     result.candidates.push_back(to_plan(sieve.candidates[i]));
   result.complete = result.complete && !watch.stopped();

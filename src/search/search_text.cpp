@@ -40,9 +40,19 @@ std::string effort(const SearchResult& result) {
   return "\n" + text;
 }
 
+/// ": the nearest needs 93.2 of 79.2 GiB, --tp 8 …; it would fit as plimsoll estimate …", where nothing does.
+std::string nearest_of(const SearchResult& result) {
+  const auto found = result.rejected.find("does not fit");
+  if (!result.complete || found == result.rejected.end() || found->second.nearest.options.empty()) return {};
+  const SearchRejection& rejection = found->second;
+  return fmt::format("; {}, {}{}", rejection.example, as_flags(rejection.nearest.options),
+                     rejection.rescue.empty() ? std::string() : "; " + printable(rejection.rescue));
+}
+
 std::string best_of(const SearchResult& result) {
   const std::string what = printable(result.model) + " on " + printable(result.cluster);
-  if (result.best.empty()) return wrapped("", (result.complete ? "no plan fits: " : "stopped before a plan was found that fits: ") + what);
+  if (result.best.empty())
+    return wrapped("", (result.complete ? "no plan fits: " : "stopped before a plan was found that fits: ") + what + nearest_of(result));
   const EstimatedPlan& best = result.best.front();
   const char* goals[] = {"fastest", "fewest GPUs", "cheapest"};
   std::string line = fmt::format("{}: {}, {}", goals[static_cast<int>(result.goal)], what, line_of(best, result.free_batch));
@@ -107,8 +117,9 @@ std::string rejected_of(const SearchResult& result) {
   std::string text = "\nrejected\n";
   for (const auto& [reason, rejection] : by_count) {
     std::string why = reason;
-    if (!rejection->nearest.options.empty()) why += fmt::format(": {}, {}", rejection->example, as_flags(rejection->nearest.options));
-    if (!rejection->rescue.empty()) why += "; " + rejection->rescue;
+    const bool told = result.best.empty() && result.complete;  // in the first lines
+    if (!told && !rejection->nearest.options.empty()) why += fmt::format(": {}, {}", rejection->example, as_flags(rejection->nearest.options));
+    if (!told && !rejection->rescue.empty()) why += "; " + rejection->rescue;
     text += wrapped(fmt::format("  {:>12}  ", count(rejection->count)), printable(why));
   }
   return text;

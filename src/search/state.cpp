@@ -28,7 +28,8 @@ Seen seen_in(const JsonValue& row) {
           row.at(4).boolean(),
           numbers(row.at(5)),
           numbers(row.at(6)),
-          numbers(row.at(7))};
+          numbers(row.at(7)),
+          row.at(8).number(-kMost, kMost)};
 }
 
 }  // namespace
@@ -55,7 +56,8 @@ std::string State::text(const SearchRequest& request, const std::string& fingerp
   const std::lock_guard lock(mutex_);
   Json instances = Json::array(), outcomes = Json::array();
   for (const auto& [key, seen] : instances_)
-    instances.push_back({key, seen.seconds, seen.outside, seen.cache, seen.played, seen.allocated, seen.persistent, seen.passes});
+    instances.push_back({key, seen.seconds, seen.outside, seen.cache, seen.played, seen.allocated, seen.persistent, seen.passes,
+                         seen.of_passes});
   for (const auto& [index, outcome] : outcomes_)
     outcomes.push_back({index, static_cast<int>(outcome.what), outcome.seconds_per_token, outcome.gpus, outcome.because});
   const Json state = {{"schema", kSchema},

@@ -18,6 +18,7 @@ struct Seen {
   double seconds = 0, outside = 0, cache = 0;
   bool played = true;
   std::vector<double> allocated, persistent, passes;
+  double of_passes = 0;  ///< of the seconds: kernels of the passes, collectives of layers, waiting for the host
 };
 
 /// What a full estimate said of a plan.

@@ -19,6 +19,12 @@ Line line(double few, double at_few, double many, double at_many) {
   return {at_few - slope * few, 0, slope};
 }
 
+/// Parts of a step that each layer of each micro-batch has, whatever pipelines and shards them.
+bool recurs(const std::string& part) {
+  return part == "compute" || part == "recompute" || part == "host" || part == "exposed_tensor_parallel" ||
+         part == "exposed_context_parallel" || part == "exposed_expert_parallel";
+}
+
 constexpr const char* kFillsNoNodes = "the instance fills no whole nodes";
 constexpr std::int64_t kShortStep = 8, kLongStep = 16;  // micro-batches of a pipeline's, multiples of their stages
 constexpr int kLeastOfOneStage = 2, kLeastMixed = 4;    // layers: the first and the last of an FSDP model behave apart, and so do two kinds
@@ -84,6 +90,8 @@ Seen Summarizer::estimated(const Row& row, std::uint64_t setting, const Instance
   Seen seen;
   seen.seconds = report.time.step_seconds.expected;
   seen.played = was_played(report);
+  for (const TimePart& part : report.time.breakdown)
+    if (recurs(part.name)) seen.of_passes += part.seconds.value;
   for (const RankReport& rank : report.ranks) {
     const RankMemory& memory = rank.memory;
     const auto reserved = static_cast<double>(memory.reserved.count);
@@ -232,6 +240,19 @@ Summary Summarizer::summary(const Row& row, std::uint64_t setting) const {
     Summary unknown;
     unknown.refusal = refusal_of(error);
     return unknown;
+  }
+}
+
+Floor Summarizer::floor(const Row& row, std::uint64_t setting) const {
+  if (!can()) return {};
+  try {
+    const Sizes layers = sizes_of(false);
+    const Seen few = see(row, setting, {1, 1, layers.few, 1, row.dp}), many = see(row, setting, {1, 1, layers.many, 1, row.dp});
+    const double held = many.allocated[0] - many.persistent[0] - few.allocated[0] + few.persistent[0];
+    return {true, std::max(0.0, many.of_passes - few.of_passes) / layers.more(), std::max(0.0, held) / layers.more()};
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    return {};
   }
 }
 

@@ -100,6 +100,12 @@ inline double composed_bytes(const Summary& s, const Tail& tail, const Layout& l
   return std::max({first, last, s.ranks[1].at(layout.inner, chunks, layout.inner_in_flight) + tail.states[1].at(layout.inner, chunks)});
 }
 
+/// What one layer takes at the least, of every plan that is made of such: for each micro-batch, and for each pass that is held.
+struct Floor {
+  bool known = false;
+  double seconds = 0, bytes = 0;
+};
+
 /// Runs the instances of a row or a tail.
 class Summarizer {
  public:
@@ -116,7 +122,16 @@ class Summarizer {
   Tail tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const;
   /// What `setting` adds to `base`, which differ in what changes the states or the loss alone.
   Tail difference(const Row& row, std::uint64_t base, std::uint64_t setting) const;
+  /// By two instances of one stage and one micro-batch: of whatever pipeline or sharding, layers of the row's kind take no less.
+  Floor floor(const Row& row, std::uint64_t setting) const;
+  /// Layers that follow no pattern, before those that do.
+  std::int64_t prefix() const { return stack_ ? stack_->prefix : 0; }
   std::uint64_t instances() const { return instances_; }
+  /// What a refusal's number, from 1, is about.
+  std::string refusal(std::uint32_t number) const {
+    const std::lock_guard lock(numbering_);
+    return refusals_.at(number - 1);
+  }
 
  private:
   /// The number of what the error is about, from 1; 0: an instance's own size.
