@@ -389,7 +389,8 @@ struct NeighbourPlaces {
   };
   Place text_encoders = Place::automatic, vae = Place::automatic;
 
-  bool any() const { return text_encoders < Place::absent || vae < Place::absent; }
+  static bool comes(Place place) { return place == Place::device || place == Place::cached; }  ///< onto the device, for a while at least
+  bool any() const { return comes(text_encoders) || comes(vae); }
   bool stay() const { return text_encoders == Place::device || vae == Place::device; }
 };
 

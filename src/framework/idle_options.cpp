@@ -176,8 +176,10 @@ const std::vector<Rule>& rules_of_kernels() {
       {{"optimizer_in_bwd"}, [](const Run& r) { return r.code == ModelCode::torchtune; }, "outside of torchtune"},
       {{"offload_layers"}, [](const Run& r) { return r.s.offload.activations; }, "where no activations leave the device"},
       {{"recompute_reentrant"},
-       [](const Run& r) { return r.s.recompute.kind == Recompute::Kind::full && r.code == ModelCode::transformers; },
-       "without full recomputation by transformers"},
+       [](const Run& r) {
+         return r.s.recompute.kind == Recompute::Kind::full && r.runs({ModelCode::transformers, ModelCode::mpt});
+       },
+       "without full recomputation by transformers or llm-foundry"},
       {{"cudnn_attention"},
        [](const Run& r) {
          return r.s.attention == AttentionKernel::sdpa && r.engine != Engine::deepspeed &&
@@ -190,7 +192,11 @@ const std::vector<Rule>& rules_of_kernels() {
       {{"masked_softmax_fusion"},
        [](const Run& r) { return r.s.attention == AttentionKernel::unfused || r.s.attention == AttentionKernel::eager; },
        "by fused attention"},
-      {{"tf32"}, [](const Run& r) { return r.s.compute_dtype == DType::fp32 || r.experts(); }, "without products in fp32"},
+      {{"tf32"},
+       [](const Run& r) {
+         return r.s.compute_dtype == DType::fp32 || r.experts() || (r.s.lora && r.s.lora->adapter_dtype == DType::fp32);
+       },
+       "without products in fp32"},
       {{"loss_parallel"}, [](const Run&) { return false; }, "whatever it says: TorchTitan's logits are taken to be cut over tp"},
       {{"compile"}, [](const Run& r) { return !r.megatron_core(); }, "by Megatron, whose small functions are compiled anyway"},
       {{"cuda_graph"}, [](const Run& r) { return r.code == ModelCode::megatron_te; }, "outside of Megatron-core with Transformer Engine"},

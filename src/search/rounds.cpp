@@ -136,8 +136,6 @@ class Rounds {
  public:
   Rounds(Screen& screen, const Space& space, const SearchRequest& request, const Layouts& layouts, Scout& scout, Watch& watch)
       : screen_(screen),
-        space_(space),
-        request_(request),
         layouts_(layouts),
         scout_(scout),
         watch_(watch),
@@ -232,8 +230,6 @@ class Rounds {
   }
 
   Screen& screen_;
-  const Space& space_;
-  const SearchRequest& request_;
   const Layouts& layouts_;
   Scout& scout_;
   Watch& watch_;

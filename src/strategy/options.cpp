@@ -136,8 +136,10 @@ constexpr const char* kTasks =
 
 /// A host's memory: a number of bytes or text with a unit, more than none.
 Bytes host_bytes(Setting& x) {
-  const bool counted = !x.value.is_text() || x.value.text().find_first_not_of("0123456789") == std::string::npos;
-  const Bytes bytes = counted ? Bytes(x.whole(1, INT64_MAX / 2)) : parse_bytes(x.value.text());
+  const auto counts = [](const std::string& text) { return text.find_first_not_of("0123456789") == std::string::npos; };
+  const Bytes bytes = !x.value.is_text()          ? Bytes(x.whole(1, INT64_MAX / 2))
+                      : counts(x.value.text()) ? parse_bytes(x.value.text() + " B")
+                                               : parse_bytes(x.value.text());
   if (bytes <= Bytes(0)) x.value.expected("more than 0 bytes");
   return bytes;
 }

@@ -21,7 +21,7 @@ const Wild kLines[] = {
     line("FLUX with adapters", "lora_flux", kFlux, "--mixed_precision bf16 --resolution 1024 --train_batch_size 1 --gradient_checkpointing --rank 16",
          {{"framework", "diffusers"}, {"seq_len", "4096"}, {"text_tokens", "512"}, {"micro_batch", "1"}, {"recompute", "full"}, {"lora.r", "16"},
           {"precision", "amp-bf16"}, {"param_dtype", "bf16"},
-          {"optimizer", "adamw"}, {"clip_grad_norm", "true"}}),
+          {"optimizer", "adamw"}, {"clip_grad_norm", "1.0"}}),
     line("its defaults", "lora_flux", kFlux, "", {{"seq_len", "1024"}, {"micro_batch", "4"}, {"lora.r", "4"}, {"precision", "fp32"}, {"recompute", "none"}}),
     line("latents that are kept", "lora_flux", kFlux, "--cache_latents --mixed_precision bf16", {{"vae", "cached"}}),
     line("captions", "lora_sd3", kSd3, "--dataset_name a --caption_column text --mixed_precision fp16",

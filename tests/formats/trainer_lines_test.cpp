@@ -246,7 +246,7 @@ const Wild kLines[] = {
            "train_ddp.py is not known, and nothing of its words can be used"),
     script("a program that is not known, offered", "torchrun --nproc_per_node 8 train_ddp.py --batch_size 32", {}, "to be checked: plimsoll estimate"),
     script("diffusers", "accelerate launch train_text_to_image_lora.py --pretrained_model_name_or_path a/b --dataset_name d --train_batch_size 1", {},
-           "its autoencoder and its text encoders"),
+           "those of DreamBooth for FLUX and Stable Diffusion 3 are read"),
     script("a script that converts", "python scripts/pissa_init.py " + kModel + "--output_dir o", {}, "say nothing of a training"),
     {"llama-factory, a file that merges", "m.yaml",
      "model_name_or_path: meta-llama/Llama-3.2-1B\nadapter_name_or_path: a\nfinetuning_type: lora\ntemplate: llama3\nexport_dir: o\n", "", {},

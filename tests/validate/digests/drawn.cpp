@@ -264,6 +264,7 @@ class Saying {
     if (key == "supervised_term") return said("task", "cpo");
     if (key == "kl_batch") return said("task", "kto");
     if (key == "rollout" || key == "old_log_probs" || in_group(key, "engine_")) return says_one_of("task", {"grpo", "rloo"});
+    if (key == "text_encoders" || key == "vae") return framework_.code == ModelCode::diffusers;
     if (in_group(key, "recompute_")) return said("recompute") && !said("recompute", "none");
     return true;
   }

@@ -246,6 +246,7 @@ StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
   refuse_unmodelled_adapters(model, strategy);
   if (is_msamp(strategy.precision)) refuse_unmodelled_msamp(model, strategy);
   refuse_resting_tower(model, "DeepSpeed");
+  if (strategy.neighbours.any()) refuse("the frozen parts beside a diffusion model are not modelled under DeepSpeed", "text_encoders, vae", "absent");
   DeepSpeedSettings settings = settings_of(strategy);
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = modules_of(model, strategy, tape);

@@ -126,8 +126,8 @@ class ScriptNetwork final : public Network {
       : model_(model), strategy_(strategy), network_(std::move(network)), tape_(tape) {
     tape_.phase(Phase::init);
     const NeighbourPlaces& places = strategy.neighbours;
-    if (places.vae < Place::absent) autoencoder_ = std::make_unique<Autoencoder>(model, strategy, tape);
-    if (places.text_encoders < Place::absent) encoders_ = std::make_unique<PromptEncoders>(model, strategy, tape);
+    if (NeighbourPlaces::comes(places.vae)) autoencoder_ = std::make_unique<Autoencoder>(model, strategy, tape);
+    if (NeighbourPlaces::comes(places.text_encoders)) encoders_ = std::make_unique<PromptEncoders>(model, strategy, tape);
     if (places.text_encoders == Place::cached) keep_prompts();
     if (places.vae == Place::cached) keep_latents();
     if (autoencoder_) pixels_ = autoencoder_->pixels();
@@ -256,7 +256,7 @@ std::unique_ptr<Network> beside_neighbours(const Model& model, const Strategy& s
 }
 
 void drop_what_neighbours_make(const Model& model, const Strategy& strategy, Batch& batch) {
-  if (strategy.neighbours.vae < Place::absent) batch.input_ids.reset();
+  if (NeighbourPlaces::comes(strategy.neighbours.vae)) batch.input_ids.reset();
   if (strategy.neighbours.text_encoders != Place::device) return;
   batch.conditions[0].reset();
   if (is_flux(model) || is_sd3(model)) batch.conditions[1].reset();  // what is pooled
