@@ -76,6 +76,7 @@ std::string_view name_of(HostWork work);
 /// `rollout`: an engine beside the trainer writes what is learnt of afterwards; `scoring`: passes without gradients over that;
 /// `encoding`: frozen encoders make what is learnt of.
 enum class Phase : std::uint8_t { init, forward, loss, backward, optimizer, end, rollout, scoring, encoding };
+inline constexpr std::size_t kPhases = 9;
 std::string_view name_of(Phase phase);
 
 struct Instruction {

@@ -27,11 +27,11 @@ struct Together {
   double slowdown = 1, bytes = 0;
 };
 
-double slowdown_of(const Tried& tried) { return tried.change.slowdown.value_or(std::numeric_limits<double>::infinity()); }
+double slowdown_of(const Change& change) { return change.slowdown.value_or(std::numeric_limits<double>::infinity()); }
 
 /// Time is what decides among those that fit, those first that leave some room.
 std::pair<Verdict, double> cost_of(const Change& change, std::size_t changes) {
-  double slowdown = change.slowdown.value_or(std::numeric_limits<double>::infinity());
+  double slowdown = slowdown_of(change);
   for (std::size_t i = 1; i < changes; ++i) slowdown *= kOneMore;
   return {change.verdict, slowdown};
 }
@@ -112,7 +112,7 @@ class Fitting {
   Together expected(std::vector<std::size_t> which) const {
     Together sum{which, 1, needed()};
     for (const std::size_t i : which) {
-      sum.slowdown *= slowdown_of(*changes_[i]) * (i == which.front() ? 1 : kOneMore);
+      sum.slowdown *= slowdown_of(changes_[i]->change) * (i == which.front() ? 1 : kOneMore);
       sum.bytes -= static_cast<double>(changes_[i]->change.saved.count);
     }
     for (const std::size_t third : which) {

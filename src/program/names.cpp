@@ -9,7 +9,7 @@ std::string_view name_of(Category category) {
 }
 
 std::string_view name_of(Phase phase) {
-  constexpr std::string_view kNames[] = {"init", "forward", "loss", "backward", "optimizer", "end", "rollout", "scoring", "encoding"};
+  constexpr std::string_view kNames[kPhases] = {"init", "forward", "loss", "backward", "optimizer", "end", "rollout", "scoring", "encoding"};
   return kNames[static_cast<int>(phase)];
 }
 

@@ -360,9 +360,9 @@ void ProgramBuilder::text_mark(const std::string& text, std::int64_t value) {
 }
 
 void ProgramBuilder::phase_begins(const std::string& name) {
-  constexpr Phase kPhases[] = {Phase::init, Phase::forward, Phase::loss, Phase::backward, Phase::optimizer, Phase::end};
-  const auto found = std::find_if(std::begin(kPhases), std::end(kPhases), [&](Phase phase) { return name_of(phase) == name; });
-  if (found == std::end(kPhases)) return;
+  constexpr Phase kTold[] = {Phase::init, Phase::forward, Phase::loss, Phase::backward, Phase::optimizer, Phase::end};
+  const auto found = std::find_if(std::begin(kTold), std::end(kTold), [&](Phase phase) { return name_of(phase) == name; });
+  if (found == std::end(kTold)) return;
   if (parts_.size() == 1 && phase_ == Phase::init) {
     if (activity_ && recording_.activities[*activity_].name == kSetUp) activity_begins({});
     parts_.emplace_back().first_tensor = static_cast<std::uint32_t>(tensors_.size());

@@ -8,8 +8,6 @@ namespace plimsoll::rehearse {
 
 namespace {
 
-constexpr std::size_t kPhases = static_cast<std::size_t>(Phase::scoring) + 1;
-
 bool is_launch(const Instruction& instruction) {
   return instruction.kind == InstructionKind::kernel || instruction.kind == InstructionKind::copy || instruction.kind == InstructionKind::collective;
 }

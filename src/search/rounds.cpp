@@ -160,7 +160,7 @@ class Rounds {
 
   void run() {
     while (!open_.empty() && !watch_.stopped()) {
-      make(first(kAtOnce));
+      screen_.summarize(first(kAtOnce), watch_);
       scouted_ = scout_.look(watch_);
       std::erase_if(open_, [&](const Open& plan) { return beaten(plan); });
     }
@@ -197,8 +197,6 @@ class Rounds {
     return plans;
   }
 
-  void make(const Plans& plans) { screen_.summarize(plans, watch_); }
-
   /// Whether it can be none of the best, and none of the front: one that leaves as much memory, of as many GPUs, is faster than it can be.
   bool beaten(const Open& plan) const {
     if (!(scouted_.bar < plan.score)) return false;
@@ -219,14 +217,14 @@ class Rounds {
     std::size_t made = 0;
     for (const Open& plan : too_large_) {
       if (plan.pace >= fastest || made == kTooLarge || watch_.stopped()) break;
-      make({{plan.layout, plan.setting}});
+      screen_.summarize({{plan.layout, plan.setting}}, watch_);
       ++made;
       const Screened composed = screen_.screened(plan.layout, plan.setting, 0);
       fastest = std::min(fastest, pace(composed));
     }
     if (scouted_.fits || too_large_.empty()) return;
     const auto smallest = std::min_element(too_large_.begin(), too_large_.end(), [](const Open& a, const Open& b) { return a.bytes < b.bytes; });
-    make({{smallest->layout, smallest->setting}});
+    screen_.summarize({{smallest->layout, smallest->setting}}, watch_);
   }
 
   Screen& screen_;

@@ -249,7 +249,7 @@ Floor Summarizer::floor(const Row& row, std::uint64_t setting) const {
     const Sizes layers = sizes_of(false);
     const Seen few = see(row, setting, {1, 1, layers.few, 1, row.dp}), many = see(row, setting, {1, 1, layers.many, 1, row.dp});
     const double held = many.allocated[0] - many.persistent[0] - few.allocated[0] + few.persistent[0];
-    return {true, std::max(0.0, many.of_passes - few.of_passes) / layers.more(), std::max(0.0, held) / layers.more()};
+    return {std::max(0.0, many.of_passes - few.of_passes) / layers.more(), std::max(0.0, held) / layers.more()};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
     return {};

@@ -102,7 +102,6 @@ inline double composed_bytes(const Summary& s, const Tail& tail, const Layout& l
 
 /// What one layer takes at the least, of every plan that is made of such: for each micro-batch, and for each pass that is held.
 struct Floor {
-  bool known = false;
   double seconds = 0, bytes = 0;
 };
 

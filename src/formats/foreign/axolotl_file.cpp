@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/trl_trainers.hpp"
 #include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
 
@@ -158,10 +159,10 @@ void read_adapter(Reading& reading, const Node& tree) {
 /// Whether axolotl itself turns its kernels for adapters on (utils/schemas/config.py, check_auto_enable_lora_kernels): since 0.9 where none of
 /// the switches is said, unless 8-bit weights, remote code or FSDP1, which is for several devices, stand against them.
 bool turns_kernels_on(const Reading& reading, const Node& tree) {
-  const Node *adapter = tree.find("adapter"), *rl = tree.find("rl");
-  if (!adapter || adapter->is_null() || (rl && !rl->is_null())) return false;
+  const Node* adapter = stated(tree, "adapter");
+  if (!adapter || stated(tree, "rl")) return false;
   for (const char* key : {"lora_mlp_kernel", "lora_qkv_kernel", "lora_o_kernel", "lora_embedding_kernel"})
-    if (const Node* value = tree.find(key); value && !value->is_null()) return false;
+    if (stated(tree, key)) return false;
   const std::optional<Release> release = reading.release_of(Package::axolotl);
   if (release && !release->since(0, 9)) return false;
   const bool int8 = adapter->text == "lora" && is_on(tree.find("load_in_8bit"));
@@ -175,8 +176,8 @@ bool turns_kernels_on(const Reading& reading, const Node& tree) {
 void read_adapter_kernels(Reading& reading, const Node& tree) {
   if (!reading.has("task")) return;  // the switches are idle without an adapter
   const std::optional<Release> release = reading.release_of(Package::axolotl);
-  const Node* dropout = tree.find("lora_dropout");
-  if (release && !release->since(0, 16) && dropout && !dropout->is_null() && std::strtod(dropout->text.c_str(), nullptr) > 0) return;
+  const Node* dropout = stated(tree, "lora_dropout");
+  if (release && !release->since(0, 16) && dropout && std::strtod(dropout->text.c_str(), nullptr) > 0) return;
   const bool by_itself = turns_kernels_on(reading, tree);
   static const Rows table = {{"lora_mlp_kernel", "lora.mlp_kernel"}, {"lora_qkv_kernel", "lora.qkv_kernel"}, {"lora_o_kernel", "lora.o_kernel"}};
   for (const Row& row : table) {
@@ -272,9 +273,9 @@ void read_sharding(Reading& reading, const Node& tree) {
 
 /// Its trainers are TRL's (core/builders/rl.py): of 0.19 those of TRL 1.9.
 void read_preferences(Reading& reading, const Node& tree) {
-  const Node *rl = tree.find("rl"), *reward = tree.find("reward_model"), *alpha = tree.find("cpo_alpha");
+  const Node *rl = stated(tree, "rl"), *reward = tree.find("reward_model");
   const bool rewards = is_on(reward);
-  if ((!rl || rl->is_null()) && !rewards) return;
+  if (!rl && !rewards) return;
   static const std::pair<const char*, const char*> tasks[] = {{"dpo", "dpo"}, {"ipo", "dpo"}, {"kto", "kto"}, {"orpo", "orpo"}, {"simpo", "cpo"}};
   const std::string word = rewards ? "reward" : rl->word(), where = rewards ? reward->where : rl->where;
   std::string task = rewards ? "reward" : "";
@@ -283,10 +284,9 @@ void read_preferences(Reading& reading, const Node& tree) {
   if (task.empty()) refuse("not modelled: training by preferences or rewards as axolotl's rl: " + word.substr(0, 40), where, "dpo, ipo, kto, orpo or simpo");
   reading.forget("task");
   reading.say("task", task, rewards ? "reward_model" : "rl", where);
-  if (task == "cpo" && alpha && !alpha->is_null())
-    reading.say("supervised_term", alpha->word().find_first_not_of("0.") == std::string::npos ? "false" : "true", "cpo_alpha", alpha->where);
+  if (task == "cpo") read_supervised_term(reading, tree);
   const std::optional<Release> release = reading.release_of(Package::axolotl);
-  const bool read_one = !release || !(*release < *Release::parse("0.19"));
+  const bool read_one = !release || release->since(0, 19);
   if (read_one && !reading.release_of(Package::trl)) reading.derive("releases.trl", "1.9", "what axolotl 0.19 requires");
 }
 

@@ -139,12 +139,6 @@ void check_flags(const Node& flags, DiffusersScript script) {
   }
 }
 
-bool is_true(const Node* value) { return value && !value->is_null() && (value->word() == "true" || value->word() == "True"); }
-const Node* given(const Node& flags, const char* key) {
-  const Node* value = flags.find(key);
-  return value && !value->is_null() ? value : nullptr;
-}
-
 std::int64_t whole(const Node& value, std::int64_t least) {
   const std::string word = value.word();
   const bool digits = !word.empty() && word.size() < 10 && word.find_first_not_of("0123456789") == std::string::npos;
@@ -154,7 +148,7 @@ std::int64_t whole(const Node& value, std::int64_t least) {
 
 void read_images(Reading& reading, const Node& flags) {
   constexpr std::int64_t kPixels = 16;  // of a side: 8 are a place of the latents, of which 2 x 2 are a token
-  const Node* const resolution = given(flags, "resolution");
+  const Node* const resolution = stated(flags, "resolution");
   const std::int64_t side = resolution ? whole(*resolution, kPixels) : 512;
   if (side % kPixels != 0) fail("images of " + std::to_string(side) + " pixels a side are no whole number of tokens", resolution->where, "a multiple of 16");
   const std::string tokens = std::to_string(side / kPixels * (side / kPixels));
@@ -166,7 +160,7 @@ void read_images(Reading& reading, const Node& flags) {
 
 void read_prompts(Reading& reading, const Node& flags, DiffusersScript script) {
   constexpr std::int64_t kClip = 77;
-  const Node* const length = given(flags, "max_sequence_length");
+  const Node* const length = stated(flags, "max_sequence_length");
   const std::int64_t t5 = length ? whole(*length, 1) : is_flux(script) ? 512 : 77;
   if (t5 > 512) fail("max_sequence_length " + std::to_string(t5) + " is more than the script takes", length->where, "at most 512");
   const std::string tokens = std::to_string(t5 + (is_flux(script) ? 0 : kClip));
@@ -174,13 +168,13 @@ void read_prompts(Reading& reading, const Node& flags, DiffusersScript script) {
     reading.say("text_tokens", tokens, "max_sequence_length", length->where);
   else
     reading.assume("text_tokens", tokens, "max_sequence_length", kRelease);
-  if (const Node* captions = given(flags, "caption_column")) reading.say("text_encoders", "device", "caption_column", captions->where);
+  if (const Node* captions = stated(flags, "caption_column")) reading.say("text_encoders", "device", "caption_column", captions->where);
 }
 
 void read_autoencoder(Reading& reading, const Node& flags, DiffusersScript script) {
-  const Node* const caches = given(flags, "cache_latents");
-  if (!is_true(caches)) return;
-  if (const Node* prompt = given(flags, "validation_prompt"))
+  const Node* const caches = stated(flags, "cache_latents");
+  if (!is_on(caches)) return;
+  if (const Node* prompt = stated(flags, "validation_prompt"))
     refuse("not modelled: an autoencoder that stays for validation beside cached latents", prompt->where, "without validation_prompt");
   if (script == DiffusersScript::lora_sd3 && !reading.is("precision", "fp32"))
     fail("train_dreambooth_lora_sd3.py hands 16-bit images to an autoencoder in fp32 where it caches latents, and stops there", caches->where,
@@ -190,26 +184,24 @@ void read_autoencoder(Reading& reading, const Node& flags, DiffusersScript scrip
 
 /// Accelerator(mixed_precision=args.mixed_precision), and the type that frozen weights are cast to.
 void read_precision(Reading& reading, const Node& flags, DiffusersScript script) {
-  const Node* const mixed = given(flags, "mixed_precision");
+  const Node* const mixed = stated(flags, "mixed_precision");
   const std::string word = mixed ? mixed->word() : reading.value("mixed_precision", "no");  // Accelerate's own
   const char* const ours = word == "bf16" ? "amp-bf16" : word == "fp16" ? "amp-fp16" : word == "no" ? "fp32" : nullptr;
   if (!ours) fail("expected no, fp16 or bf16, found '" + word.substr(0, 40) + "'", mixed ? mixed->where : flags.where);
   reading.forget("mixed_precision");
   reading.say("precision", ours, "mixed_precision", mixed ? mixed->where : flags.where);
-  const std::string precision = ours;
-  const bool bf16 = precision.find("bf16") != std::string::npos, fp16 = precision.find("fp16") != std::string::npos;
-  const bool casts = has_lora(script) && (bf16 || fp16);
-  reading.derive("param_dtype", !casts ? "fp32" : bf16 ? "bf16" : "fp16", casts ? "the script casts frozen weights" : "from_pretrained loads fp32");
+  const bool casts = has_lora(script) && word != "no";
+  reading.derive("param_dtype", casts ? word : "fp32", casts ? "the script casts frozen weights" : "from_pretrained loads fp32");
 }
 
 void read_optimizer(Reading& reading, const Node& flags) {
-  const Node* const named = given(flags, "optimizer");
+  const Node* const named = stated(flags, "optimizer");
   std::string word = named ? named->word() : "adamw";
   std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   if (word == "prodigy") refuse("not modelled: Prodigy's optimizer", named->where, "optimizer AdamW");
-  const Node* const bits = given(flags, "use_8bit_adam");
-  const Node& said = is_true(bits) ? *bits : named ? *named : flags;
-  reading.say("optimizer", is_true(bits) ? "adamw-8bit" : "adamw", is_true(bits) ? "use_8bit_adam" : "optimizer", said.where);  // others become AdamW
+  const Node* const bits = stated(flags, "use_8bit_adam");
+  const Node& said = is_on(bits) ? *bits : named ? *named : flags;
+  reading.say("optimizer", is_on(bits) ? "adamw-8bit" : "adamw", is_on(bits) ? "use_8bit_adam" : "optimizer", said.where);  // others become AdamW
 }
 
 void read_adapters(Reading& reading, const Node& flags, DiffusersScript script) {
@@ -218,7 +210,7 @@ void read_adapters(Reading& reading, const Node& flags, DiffusersScript script) 
       "ff_context.net.0.proj,ff_context.net.2";
   constexpr const char* kSd3 =
       "attn.add_k_proj,attn.add_q_proj,attn.add_v_proj,attn.to_add_out,attn.to_k,attn.to_out.0,attn.to_q,attn.to_v";
-  if (const Node* layers = given(flags, "lora_layers"))
+  if (const Node* layers = stated(flags, "lora_layers"))
     reading.say("lora.target_modules", layers->word(), "lora_layers", layers->where);
   else
     reading.assume("lora.target_modules", is_flux(script) ? kFlux : kSd3, "lora_layers", kRelease);
@@ -226,8 +218,8 @@ void read_adapters(Reading& reading, const Node& flags, DiffusersScript script) 
 
 /// Images of the class stand beside each of the instance in one batch.
 void double_batch(Reading& reading, const Node& flags) {
-  const Node* const prior = given(flags, "with_prior_preservation");
-  if (!is_true(prior)) return;
+  const Node* const prior = stated(flags, "with_prior_preservation");
+  if (!is_on(prior)) return;
   const std::int64_t images = reading.count("micro_batch");
   reading.forget("micro_batch");
   reading.say("micro_batch", std::to_string(2 * images), "with_prior_preservation", prior->where);
@@ -244,7 +236,7 @@ DiffusersScript diffusers_script_of(const std::string& program) {
 void read_diffusers_script(Reading& reading, const Node& flags, DiffusersScript script) {
   reading.note_format("diffusers");
   check_flags(flags, script);
-  const Node* const model = given(flags, "pretrained_model_name_or_path");
+  const Node* const model = stated(flags, "pretrained_model_name_or_path");
   if (!model) fail(std::string(name_of_script(script)) + " needs --pretrained_model_name_or_path", flags.where);
   say_model(reading, *model, "pretrained_model_name_or_path");
   if (reading.is("framework", "deepspeed") || reading.is("framework", "megatron-lm"))

@@ -111,9 +111,10 @@ void require_training(const Node& tree) {
 }
 
 /// CustomDPOTrainer learns by ORPO and SimPO, too.
-std::string task_of_pairs(const Node* loss) {
+std::string task_of_pairs(const Node& tree) {
   static constexpr std::string_view kCompared[] = {"sigmoid", "hinge", "ipo", "kto_pair"};
-  const std::string word = loss && !loss->is_null() ? loss->word() : "sigmoid";
+  const Node* loss = stated(tree, "pref_loss");
+  const std::string word = loss ? loss->word() : "sigmoid";
   if (word == "orpo") return "orpo";
   if (word == "simpo") return "cpo";
   if (std::find(std::begin(kCompared), std::end(kCompared), word) == std::end(kCompared))
@@ -123,14 +124,14 @@ std::string task_of_pairs(const Node* loss) {
 
 /// The task of preferences takes the place of the one that finetuning_type said, which adapters have told by now.
 void read_stage(Reading& reading, const Node& tree) {
-  const Node* stage = tree.find("stage");
-  const std::string word = stage && !stage->is_null() ? stage->word() : "sft";
+  const Node* stage = stated(tree, "stage");
+  const std::string word = stage ? stage->word() : "sft";
   if (word == "sft" || word == "pt") return;
   if (word == "rm") refuse("not modelled: LLaMA-Factory's reward model, whose value head stands beside the language model's", stage->where, "stage: dpo or kto");
   if (word == "ppo") refuse("not modelled: training by rewards while answers are written (stage: ppo)", stage->where, "stage: dpo or kto");
   if (word != "dpo" && word != "kto") fail("expected pt, sft, rm, ppo, dpo or kto, found '" + word.substr(0, 40) + "'", stage->where);
   reading.forget("task");
-  reading.say("task", word == "kto" ? word : task_of_pairs(tree.find("pref_loss")), "stage", stage->where);
+  reading.say("task", word == "kto" ? word : task_of_pairs(tree), "stage", stage->where);
   reading.derive("trainer", "llama-factory", "LLaMA-Factory's own forward (train/dpo/trainer.py, train/kto/trainer.py)");
 }
 

@@ -24,8 +24,8 @@ bool is_true(const Node& tree, const char* key) {
 }
 
 const Node* given(const Node& tree, const char* key) {
-  const Node* value = tree.find(key);
-  return value && !value->is_null() && value->text != "None" ? value : nullptr;
+  const Node* value = stated(tree, key);
+  return value && value->text != "None" ? value : nullptr;
 }
 
 // ---- the model --------------------------------------------------------------------------------------------------------

@@ -75,6 +75,11 @@ void relocate(Node& tree, const std::string& where) {
   for (auto& [unused, value] : tree.members) relocate(value, where);
 }
 
+const Node* stated(const Node& tree, const char* key) {
+  const Node* value = tree.find(key);
+  return value && !value->is_null() ? value : nullptr;
+}
+
 bool is_on(const Node* value) {
   if (!value || value->is_null()) return false;
   std::optional<bool> on = value->is_scalar() ? switch_of(value->text) : std::nullopt;

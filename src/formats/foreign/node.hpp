@@ -44,6 +44,9 @@ bool is_unresolved(const Node& value);
 /// Says of a whole tree that it stands at one place: JSON within a line.
 void relocate(Node& tree, const std::string& where);
 
+/// The value of a key that says something; nothing where it is absent or null.
+const Node* stated(const Node& tree, const char* key);
+
 /// Whether a switch is on; absent or null: it is not. Throws Error for what is neither on nor off.
 bool is_on(const Node* value);
 

@@ -1,6 +1,7 @@
 // ms-swift's training by preferences and rewards (swift/arguments/rlhf_args.py of 4.6): what `swift rlhf` has beside `swift sft`.
 #include "formats/foreign/swift.hpp"
 #include "formats/foreign/keys.hpp"
+#include "formats/foreign/trl_trainers.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -34,15 +35,13 @@ const Rows& rows() {
   return table;
 }
 
-bool is_said(const Node* value) { return value && !value->is_null(); }
-
-std::string task_of(const Node* type) {
+std::string task_of(const Node& own) {
   static const std::pair<const char*, const char*> tasks[] = {{"dpo", "dpo"}, {"kto", "kto"},   {"orpo", "orpo"},
                                                               {"cpo", "cpo"}, {"simpo", "cpo"}, {"rm", "reward"}};
-  const std::string word = is_said(type) ? type->word() : "dpo";
+  const Node* type = stated(own, "rlhf_type");
+  const std::string word = type ? type->word() : "dpo", where = type ? type->where : own.where;
   for (const auto& [theirs, ours] : tasks)
     if (word == theirs) return ours;
-  const std::string where = type ? type->where : std::string();
   if (word == "grpo" || word == "ppo" || word == "gkd") refuse("not modelled: ms-swift's training by rewards or a teacher (rlhf_type: " + word + ")", where, "dpo, kto, orpo, cpo, simpo or rm");
   fail("expected dpo, kto, orpo, cpo, simpo, rm, grpo, ppo or gkd, found '" + word.substr(0, 40) + "'", where);
 }
@@ -57,15 +56,14 @@ SwiftPreferences split_swift_preferences(const Node& tree) {
 
 void read_swift_preferences(Reading& reading, const Node& own, const Node* model) {
   read_rows(reading, rows(), own);
-  const Node *type = own.find("rlhf_type"), *reference = own.find("ref_model"), *alpha = own.find("cpo_alpha"), *loss = own.find("loss_type");
-  if (is_said(reference) && (!model || reference->word() != model->word()))
+  const Node *type = own.find("rlhf_type"), *reference = stated(own, "ref_model"), *loss = stated(own, "loss_type");
+  if (reference && (!model || reference->word() != model->word()))
     refuse("not modelled: a reference that is another model, found ref_model: " + reference->word().substr(0, 60), reference->where, "leave it out: it is the model itself");
-  const std::string task = task_of(type);
+  const std::string task = task_of(own);
   reading.forget("task");
   reading.say("task", task, "rlhf_type", type ? type->where : own.where);
-  if (task == "cpo" && is_said(alpha))
-    reading.say("supervised_term", alpha->word().find_first_not_of("0.") == std::string::npos ? "false" : "true", "cpo_alpha", alpha->where);
-  if (task == "kto" && is_said(loss)) reading.say("kl_batch", loss->word() == "apo_zero_unpaired" ? "false" : "true", "loss_type", loss->where);
+  if (task == "cpo") read_supervised_term(reading, own);
+  if (task == "kto" && loss) reading.say("kl_batch", loss->word() == "apo_zero_unpaired" ? "false" : "true", "loss_type", loss->where);
   reading.derive("trainer", "ms-swift", "ms-swift's own forward (rlhf_trainers)");
 }
 

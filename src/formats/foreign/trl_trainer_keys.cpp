@@ -5,6 +5,11 @@
 namespace plimsoll::formats {
 namespace {
 
+Rows joined(Rows first, const Rows& more) {
+  first.insert(first.end(), more.begin(), more.end());
+  return first;
+}
+
 /// A trainer's own rows behind those that all of them have.
 Rows with_shared(const Rows& own) {
   static const Rows shared = {
@@ -15,9 +20,7 @@ Rows with_shared(const Rows& own) {
       {"pad_to_multiple_of", kNothing},
       {"use_liger_loss", kRefused, "false", nullptr, "Liger's losses of preferences and rewards"},
   };
-  Rows joined = shared;
-  joined.insert(joined.end(), own.begin(), own.end());
-  return joined;
+  return joined(shared, own);
 }
 
 /// The same with those of the trainers that compare with a reference.
@@ -29,9 +32,7 @@ Rows with_reference(const Rows& own) {
       {"ref_model_sync_steps", kNothing},
       {"sync_ref_model", kRefused, "false", nullptr, "a reference that follows the model"},
   };
-  Rows joined = compared;
-  joined.insert(joined.end(), own.begin(), own.end());
-  return with_shared(joined);
+  return with_shared(joined(compared, own));
 }
 
 const Rows& dpo_rows() {
@@ -104,18 +105,13 @@ const Rows& orpo_rows() {
 }
 
 const Rows& cpo_rows() {
-  static const Rows table = [] {
-    static const Rows own = {
-        {"cpo_alpha", kCode, "", nullptr, "whether the better answer's next token is learnt as well"},
-        {"loss_type", kNothing, "", nullptr, "numbers of the size of the batch"},
-        {"label_smoothing", kNothing},
-        {"simpo_gamma", kNothing},
-        {"alpha", kNothing, "", nullptr, "AlphaPO's, numbers of the size of the batch"},
-    };
-    Rows joined = orpo_rows();
-    joined.insert(joined.end(), own.begin(), own.end());
-    return joined;
-  }();
+  static const Rows table = joined(orpo_rows(), {
+      {"cpo_alpha", kCode, "", nullptr, "whether the better answer's next token is learnt as well"},
+      {"loss_type", kNothing, "", nullptr, "numbers of the size of the batch"},
+      {"label_smoothing", kNothing},
+      {"simpo_gamma", kNothing},
+      {"alpha", kNothing, "", nullptr, "AlphaPO's, numbers of the size of the batch"},
+  });
   return table;
 }
 
@@ -177,9 +173,7 @@ const Rows& writing_rows() {
 }
 
 Rows with_writing(const Rows& own) {
-  Rows joined = writing_rows();
-  joined.insert(joined.end(), own.begin(), own.end());
-  return with_reference(joined);
+  return with_reference(joined(writing_rows(), own));
 }
 
 const Rows& grpo_rows() {

@@ -17,6 +17,8 @@ constexpr std::pair<std::string_view, TrlTrainer> kTrainers[] = {
 
 constexpr const char* kRead = "TRL 1.16";
 
+bool writes_answers(TrlTrainer trainer) { return trainer == TrlTrainer::grpo || trainer == TrlTrainer::rloo; }
+
 TrlTrainer trainer_of(const std::string& word) {
   for (const auto& [name, trainer] : kTrainers)
     if (name == word) return trainer;
@@ -79,20 +81,12 @@ std::string config_of(TrlTrainer trainer) {
   return name + "Config";
 }
 
-/// CPOConfig's cpo_alpha: 0 leaves the next token out.
-void read_supervised_term(Reading& reading, const Node& own) {
-  const Node* alpha = own.find("cpo_alpha");
-  if (!alpha || alpha->is_null()) return;
-  const bool none = alpha->word().find_first_not_of("0.") == std::string::npos;
-  reading.say("supervised_term", none ? "false" : "true", "cpo_alpha", alpha->where);
-}
-
 /// SFTConfig's own keys, which the others' parsers do not know; GRPO's sequences have no length of their own either.
 void refuse_keys_of_sft(TrlTrainer trainer, const Node& tree) {
   static constexpr std::string_view kOfSft[] = {"packing",     "packing_strategy",     "eval_packing",         "dataset_text_field",
                                                 "eos_token",   "assistant_only_loss",  "completion_only_loss", "chat_template_path",
                                                 "dataset_kwargs"};
-  const bool writes = trainer == TrlTrainer::grpo || trainer == TrlTrainer::rloo;
+  const bool writes = writes_answers(trainer);
   for (const auto& [name, value] : tree.members) {
     const bool of_sft = std::find(std::begin(kOfSft), std::end(kOfSft), name) != std::end(kOfSft) && !is_key_of(trainer, name);
     if (of_sft || (writes && name == "max_length"))
@@ -124,6 +118,13 @@ TrlTrainer trl_trainer_of_script(const std::string& program) {
   return TrlTrainer::none;
 }
 
+void read_supervised_term(Reading& reading, const Node& tree) {
+  const Node* alpha = stated(tree, "cpo_alpha");
+  if (!alpha) return;
+  const bool none = alpha->word().find_first_not_of("0.") == std::string::npos;
+  reading.say("supervised_term", none ? "false" : "true", "cpo_alpha", alpha->where);
+}
+
 bool is_key_of(TrlTrainer trainer, const std::string& key) { return find_row(rows_of(trainer), key) != nullptr; }
 
 Node read_trl_trainer(Reading& reading, TrlTrainer trainer, const Node& tree) {
@@ -135,7 +136,7 @@ Node read_trl_trainer(Reading& reading, TrlTrainer trainer, const Node& tree) {
   reading.say("task", name, "trl " + name, tree.where);
   read_rows(reading, rows, own);
   read_supervised_term(reading, own);
-  if (trainer != TrlTrainer::grpo && trainer != TrlTrainer::rloo) return rest;
+  if (!writes_answers(trainer)) return rest;
   read_engine(reading, own);
   read_divergence(reading, own);
   read_lengths(reading, trainer, own);

@@ -23,6 +23,8 @@ TrlTrainer trl_trainer_of_script(const std::string& program);
 const Rows& rows_of(TrlTrainer trainer);
 /// Whether a key is one of those.
 bool is_key_of(TrlTrainer trainer, const std::string& key);
+/// CPOConfig's cpo_alpha, which other programs have by the same name: 0 leaves the next token out.
+void read_supervised_term(Reading& reading, const Node& tree);
 
 /// The trainer's own keys, read out of `tree`: answers what is left of it. Throws Error, naming the key: what is not modelled, an engine that
 /// is not.

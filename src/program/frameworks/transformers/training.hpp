@@ -55,7 +55,7 @@ Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, T
 /// The type that the strategy's precision autocasts to; none when it does not.
 std::optional<DType> hf_autocast(const Strategy& strategy);
 
-/// The type of adapters: PEFT keeps those of 16-bit weights in fp32 (autocast_adapter_dtype) unless it is told otherwise.
+/// The type of adapters: fp32 where PEFT's model stands around 16-bit weights (autocast_adapter_dtype), whatever was said; as said elsewhere.
 DType hf_adapter_type(const Strategy& strategy);
 
 /// Data type of the stored weights.

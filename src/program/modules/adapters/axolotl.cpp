@@ -115,19 +115,15 @@ Tensor dropped_input(Module& linear, const Tensor& x) {
   return linear.adapter_dropout > 0 ? dropout(x, linear.adapter_dropout) : Tensor();
 }
 
-std::vector<const Tensor*> inputs_of(const Tensor& x, const Tensor& dropped, const std::vector<Adapted>& linears) {
-  std::vector<const Tensor*> inputs{&x, &dropped};
+List<const Tensor*> inputs_of(const Tensor& x, const Tensor& dropped, const std::vector<Adapted>& linears) {
+  List<const Tensor*> inputs;
+  inputs.push_back(&x);
+  inputs.push_back(&dropped);
   for (const Adapted& linear : linears) {
     inputs.push_back(&linear.down());
     inputs.push_back(&linear.up());
   }
   return inputs;
-}
-
-List<const Tensor*> listed(const std::vector<const Tensor*>& tensors) {
-  List<const Tensor*> list;
-  for (const Tensor* tensor : tensors) list.push_back(tensor);
-  return list;
 }
 
 /// Where saved tensors and inputs of a linear's factors stand, behind x and its dropped copy.
@@ -191,7 +187,7 @@ std::vector<Tensor> lora_projections(const char* name, const std::vector<Module*
   std::vector<Adapted> linears;
   for (Module* module : modules) linears.push_back(adapted(*module));
   const Tensor dropped = dropped_input(*modules.front(), x);
-  PythonFunction op(name, listed(inputs_of(x, dropped, linears)));
+  PythonFunction op(name, inputs_of(x, dropped, linears));
   Tape& tape = op.tape();
   std::vector<Tensor> outputs;
   {
@@ -258,7 +254,7 @@ void mlp_backward(BackwardCall& call, const std::vector<Adapted>& linears, const
 Tensor lora_mlp(Module& mlp, const Tensor& x, const AxolotlKernels& kernels) {
   const std::vector<Adapted> linears{adapted(mlp.child("gate_proj")), adapted(mlp.child("up_proj")), adapted(mlp.child("down_proj"))};
   const Tensor dropped = dropped_input(mlp.child("gate_proj"), x);
-  PythonFunction op("LoRA_MLP", listed(inputs_of(x, dropped, linears)));
+  PythonFunction op("LoRA_MLP", inputs_of(x, dropped, linears));
   Tape& tape = op.tape();
   Tensor y;
   {
