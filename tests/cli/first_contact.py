@@ -42,8 +42,8 @@ def pace(checks):
 
 
 def unknown_hub_name(checks):
-    near = run("estimate", "google/gemma-3-27b-it", "--on", "8xh100")
-    checks.check(near.code == 2 and "nothing is downloaded" in near.err and "'gemma-3-27b-text'" in near.err, f"an unknown hub name: {near.err}")
+    near = run("estimate", "google/gemma-4-27b-it", "--on", "8xh100")
+    checks.check(near.code == 2 and "nothing is downloaded" in near.err and "'gemma-2-27b'" in near.err, f"an unknown hub name: {near.err}")
     path = run("estimate", "models/nope/config.json", "--on", "8xh100")
     checks.check(path.code == 2 and "there is no such file" in path.err, f"a missing file: {path.err}")
 
