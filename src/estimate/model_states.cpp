@@ -30,14 +30,25 @@ double moments_per_element(const Strategy& s) {
          (4096.0 * 4096.0);
 }
 
-/// PEFT's rule: a module whose path is a target or ends in one behind a dot; "all-linear": all but a language model's head.
-bool adapted(const Operator& op, const Block& block, const Lora& lora) {
-  if (op.kind != OperatorKind::linear) return false;
-  if (lora.targets == std::vector<std::string>{"all-linear"}) return block.role != Block::Role::head;
-  return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) {
-    const std::string path = "." + op.name, end = "." + target;
-    return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
-  });
+/// PEFT's rule: a module whose path is a target or ends in one behind a dot; "all-linear": all but a language model's head. The share of a
+/// block's layers whose linear is one.
+double adapted(const Operator& op, const Block& block, const Lora& lora) {
+  if (op.kind != OperatorKind::linear) return 0;
+  if (lora.targets == std::vector<std::string>{"all-linear"}) return block.role != Block::Role::head ? 1 : 0;
+  const auto ends = [](const std::string& path, const std::string& target) {
+    const std::string whole = "." + path, end = "." + target;
+    return whole.size() >= end.size() && whole.compare(whole.size() - end.size(), end.size(), end) == 0;
+  };
+  const auto is_target = [&](const std::string& path) {
+    return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) { return ends(path, target); });
+  };
+  if (is_target(op.name) || op.parameters.empty()) return is_target(op.name) ? 1 : 0;
+  std::int64_t layers = 0;
+  for (std::int64_t i = 0; i < block.repeat; ++i) {
+    const std::string tensor = full_name(block, i, op.parameters.front());
+    if (is_target(tensor.substr(0, tensor.rfind('.')))) ++layers;
+  }
+  return static_cast<double>(layers) / static_cast<double>(std::max<std::int64_t>(1, block.repeat));
 }
 
 /// Megatron's names of a layer's linears, or MLPerf's phrases for them.
@@ -81,7 +92,7 @@ double adapter_elements(const Block& block, const Strategy& s) {
   if (block.moe && may_name_experts(*s.lora)) refuse("adapters of experts have no closed form", "lora.target_modules");
   double elements = 0;
   for (const Operator& op : block.operators)
-    if (adapted(op, block, *s.lora)) elements += static_cast<double>(s.lora->r) * static_cast<double>(op.in_features + op.out_features);
+    elements += adapted(op, block, *s.lora) * static_cast<double>(s.lora->r) * static_cast<double>(op.in_features + op.out_features);
   return elements;
 }
 

@@ -19,17 +19,17 @@ const Rows& rows() {
       {"sample_packing", "packed"},
       {"micro_batch_size", "micro_batch", "", "1"},
       {"gradient_accumulation_steps", "grad_accum", "", "1"},
-      {"batch_size", kCode, "", nullptr, "grad_accum: batch_size / micro_batch_size, where gradient_accumulation_steps is absent"},
-      {"bf16", kCode, "", nullptr, "precision bf16; auto: where the device has it"},
-      {"fp16", kCode, "", nullptr, "precision fp16"},
-      {"bfloat16", kCode, "", nullptr, "pure-bf16"},
+      {"batch_size", kNothing, "", nullptr, "gradient_accumulation_steps has a value of its own, 1, and wins"},
+      {"bf16", kCode, "", nullptr, "precision bf16; auto: where fp16 is not on; full: pure-bf16"},
+      {"fp16", kCode, "", nullptr, "precision fp16, where bf16 is not on"},
+      {"bfloat16", kCode, "", nullptr, "precision bf16"},
       {"float16", kRefused, "false", nullptr, "weights in fp16"},
       {"fp8", "precision", "true=fp8,false=-"},
       {"fp8_enable_fsdp_float8_all_gather", kNothing},
       {"tf32", "tf32", "auto=-,*"},
       {"gradient_checkpointing", "recompute", "true=full,false=none,offload=!,offload_disk=!"},
       {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant", "", nullptr,
-       "true where there are no kwargs, no rl and no unfrozen_parameters"},
+       "where there are no kwargs true, with rl false"},
       {"selective_checkpointing", kRefused, "false", nullptr, "selective checkpointing"},
       {"activation_offloading", kCode, "", nullptr, "offload: activations, by TRL"},
       {"layer_offloading", kRefused, "false", nullptr, "offload of layers"},
@@ -62,15 +62,15 @@ const Rows& rows() {
       {"chunked_cross_entropy", kRefused, "false", nullptr, "axolotl's chunked cross entropy"},
       {"tiled_mlp", kRefused, "false", nullptr, "tiled MLPs"},
       {"plugins", kCode, "", nullptr, "LigerPlugin; CutCrossEntropyPlugin; SwanLabPlugin logs"},
-      {"torch_compile", "compile", "auto=-,true=true,true=model,false=false"},
+      {"torch_compile", "compile", "auto=true,true=true,true=model,false=false"},
       {"adapter", "task", "lora=lora,qlora=qlora,*=!"},
       {"load_in_4bit", "base_weights", "true=nf4-double-quant,false=-", nullptr, "BitsAndBytesConfig with double quantization"},
       {"load_in_8bit", "base_weights", "true=int8,false=-"},
       {"lora_r", kCode, "", nullptr, "lora.r, where there is an adapter"},
       {"lora_alpha", kCode},
       {"lora_dropout", kCode},
-      {"lora_target_modules", kCode},
-      {"lora_target_linear", kCode, "", nullptr, "lora.target_modules: all-linear"},
+      {"lora_target_modules", kCode, "", nullptr, "lora.target_modules; a text is a regular expression over whole paths"},
+      {"lora_target_linear", kCode, "", nullptr, "lora.target_modules: every linear but the head, beside those that are listed"},
       {"lora_modules_to_save", kCode},
       {"peft_use_dora", kCode},
       {"lora_mlp_kernel", kCode, "", nullptr, "lora.mlp_kernel; on by itself since 0.9, and before 0.16 without dropout alone"},
@@ -81,6 +81,7 @@ const Rows& rows() {
       {"unfrozen_parameters", kRefused, "null", nullptr, "training of some parameters alone"},
       {"rl", kCode, "", nullptr, "dpo and ipo: task dpo; kto, orpo; simpo: task cpo; all others are refused"},
       {"reward_model", kCode, "", nullptr, "task reward"},
+      {"num_labels", kCode, "", nullptr, "1, of reward_model; a head of classes is refused"},
       {"cpo_alpha", kCode, "", nullptr, "supervised_term, of simpo"},
       {"precompute_ref_log_probs", "reference", "true=precomputed,false=-"},
       {"rl_adapter_ref_model", kRefused, "false", nullptr, "a model of reference beside adapters"},
@@ -108,6 +109,8 @@ const Rows& rows() {
       {"expert_parallel_size", kRefused, "1", nullptr, "axolotl's expert parallelism"},
       {"ddp_bucket_cap_mb", "ddp.bucket_cap_mb"},
       {"ddp_find_unused_parameters", "ddp.find_unused_parameters"},
+      {"processor_type", kCode, "", nullptr, "a batch's images, of a model that has a tower for them: told beside adapters, else refused"},
+      {"device_map", kRefused, "auto", nullptr, "weights placed by hand"},
       {"embeddings_skip_upcast", kNothing},
       {"gc_steps", kNothing},
       {"datasets", kNothing},
@@ -124,18 +127,23 @@ int recognises(const Node& tree) {
          count_of(tree, {"datasets", "sequence_len", "micro_batch_size", "sample_packing", "dataset_prepared_path"});
 }
 
+/// resolve_dtype, and what base.py (_configure_precision_settings) hands to the Trainer: autocast to bf16 for bf16 and bfloat16 alike, none for
+/// `full`; fp16 goes before `auto`, and behind a bf16 that is on.
 void read_precision(Reading& reading, const Node& tree) {
-  const Node *bf16 = tree.find("bf16"), *fp16 = tree.find("fp16"), *pure = tree.find("bfloat16");
-  if (is_on(pure)) return reading.say("precision", "pure-bf16", "bfloat16", pure->where);
   if (reading.has("precision")) return;  // fp8
-  const bool by_word = bf16 && (bf16->text == "auto" || bf16->text == "full");
-  if (by_word || is_on(bf16)) {
-    reading.say("precision", bf16->text == "full" ? "pure-bf16" : "bf16", "bf16", bf16->where);
-  } else if (is_on(fp16)) {
-    reading.say("precision", "fp16", "fp16", fp16->where);
-  } else {
-    reading.assume("precision", bf16 ? "fp32" : "bf16", bf16 ? "bf16: false" : "bf16: auto", kRelease);
-  }
+  const Node *bf16 = tree.find("bf16"), *fp16 = tree.find("fp16"), *other = tree.find("bfloat16");
+  const bool full = bf16 && bf16->text == "full", automatic = !bf16 || bf16->text == "auto";
+  if (full) return reading.say("precision", "pure-bf16", "bf16", bf16->where);
+  if (!automatic && is_on(bf16)) return reading.say("precision", "bf16", "bf16", bf16->where);
+  if (is_on(fp16) && is_on(other))
+    refuse("not modelled: weights in bf16 under autocast to fp16 (bfloat16 beside fp16)", other->where, "one of the two");
+  if (is_on(fp16)) return reading.say("precision", "fp16", "fp16", fp16->where);
+  if (is_on(other)) return reading.say("precision", "bf16", "bfloat16", other->where);
+  if (automatic) return bf16 ? reading.say("precision", "bf16", "bf16", bf16->where) : reading.assume("precision", "bf16", "bf16: auto", kRelease);
+  if (is_on(tree.find("load_in_8bit")))
+    refuse("not modelled: weights in fp16 without autocast, which axolotl takes for load_in_8bit where bf16 is off", bf16->where,
+           "bf16: auto, or fp16: true");
+  reading.assume("precision", "fp32", "bf16: false", kRelease);
 }
 
 void read_adapter(Reading& reading, const Node& tree) {
@@ -151,9 +159,15 @@ void read_adapter(Reading& reading, const Node& tree) {
     const Node* value = tree.find(row.foreign);
     if (value && !value->is_null() && !value->word().empty()) reading.say(std::string(row.ours), value->word(), row.foreign, value->where);
   }
-  const Node* linear = tree.find("lora_target_linear");
-  if (is_on(linear) && !reading.has("lora.target_modules"))
-    reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
+  const Node *linear = tree.find("lora_target_linear"), *targets = stated(tree, "lora_target_modules");
+  if (!is_on(linear)) {
+    if (targets && targets->is_scalar()) expand_expression(reading);
+    return;
+  }
+  const std::string beside = reading.value("lora.target_modules");
+  reading.forget("lora.target_modules");
+  reading.say("lora.target_modules", "all-linear", "lora_target_linear", linear->where);
+  name_linears(reading, beside);
 }
 
 /// Whether axolotl itself turns its kernels for adapters on (utils/schemas/config.py, check_auto_enable_lora_kernels): since 0.9 where none of
@@ -206,29 +220,39 @@ void refuse_mixed_weights(const Reading& reading, const Node& tree) {
   const Node* adapter = tree.find("adapter");
   const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0 || reading.is("framework", "deepspeed");
   const std::string attention = reading.value("attention", "sdpa");
-  const bool cast_back = attention != "sdpa" && attention != "eager";
+  const bool cast_back = (attention != "sdpa" && attention != "eager") || reading.is("loss", "cut-cross-entropy");
   if ((adapter && !adapter->is_null()) || sharded || cast_back || reading.is("precision", "fp32")) return;
   refuse("not modelled: embeddings, head and norms in fp32 beside layers in 16 bits, as axolotl leaves them in a full finetune with " +
              attention + " attention",
          tree.where, "attn_implementation: flash_attention_2, or FSDP or DeepSpeed");
 }
 
-/// normalize_config: {"use_reentrant": True} where checkpointing is on and nothing else is said of it.
+/// Where checkpointing is on and nothing else is said of it: normalize_config has {"use_reentrant": True}, but not with `rl`, where
+/// _configure_gradient_checkpointing takes False.
 void assume_reentrant(Reading& reading, const Node& tree) {
   const Node* kwargs = tree.find("gradient_checkpointing_kwargs");
-  if (reading.is("recompute", "full") && (!kwargs || kwargs->is_null()))
-    reading.assume("recompute_reentrant", "true", "gradient_checkpointing_kwargs: {use_reentrant: true}", kRelease);
+  if (!reading.is("recompute", "full") || (kwargs && !kwargs->is_null())) return;
+  const std::string taken = stated(tree, "rl") ? "false" : "true";
+  reading.assume("recompute_reentrant", taken, "gradient_checkpointing_kwargs: {use_reentrant: " + taken + "}", kRelease);
 }
 
-/// normalize_config: the whole batch of a device, cut into micro-batches.
-void read_batch(Reading& reading, const Node& tree) {
-  const Node* batch = tree.find("batch_size");
-  if (!batch || batch->is_null() || reading.has("grad_accum")) return;
-  reading.say("batch", batch->word(), "batch_size", batch->where);
-  const std::int64_t whole = reading.count("batch"), micro = std::max<std::int64_t>(1, reading.count("micro_batch"));
-  reading.forget("batch");
-  reading.derive("grad_accum", std::to_string(std::max<std::int64_t>(1, whole / micro)),
-                 "batch_size / micro_batch_size (" + batch->where + ")");
+/// With a processor a batch has images, which go through the tower. Beside adapters of the language model it is frozen and keeps nothing.
+void read_images(Reading& said, const Node& tree) {
+  const Node* processor = stated(tree, "processor_type");
+  if (!processor) return;
+  said.when_model_is_known([where = processor->where, name = processor->word().substr(0, 40)](Reading& reading, const Model& model) {
+    if (!sees_images(model)) return;
+    if (!reading.has("lora.r"))
+      refuse("not modelled: images in training of all weights, the tower's too (processor_type: " + name + ")", where, "leave it out: text alone is played");
+    reading.leave_unknown("processor_type: " + name + " (a batch's images, and the frozen tower that reads them, not modelled)", where);
+  });
+}
+
+/// core/builders/causal.py tells DDP itself whether it looks for unused parameters; that of preferences leaves it to the Trainer.
+void assume_unused_parameters(Reading& reading, const Node& tree) {
+  const std::string kind = reading.value("data_parallel");
+  if (!stated(tree, "rl") && (kind.empty() || kind == "ddp"))
+    reading.assume("ddp.find_unused_parameters", "false", "ddp_find_unused_parameters: false", kRelease);
 }
 
 /// Liger's switches are rows; cut cross entropy is on where its plugin is there and nobody says no; SwanLab, like Weights & Biases, keeps what
@@ -275,6 +299,10 @@ void read_sharding(Reading& reading, const Node& tree) {
 void read_preferences(Reading& reading, const Node& tree) {
   const Node *rl = stated(tree, "rl"), *reward = tree.find("reward_model");
   const bool rewards = is_on(reward);
+  const Node* labels = stated(tree, "num_labels");
+  if (labels && !(rewards && labels->word() == "1"))
+    refuse("not modelled: a head of classes, found num_labels: " + labels->word().substr(0, 20), labels->where,
+           "reward_model: true with num_labels: 1");
   if (!rl && !rewards) return;
   static const std::pair<const char*, const char*> tasks[] = {{"dpo", "dpo"}, {"ipo", "dpo"}, {"kto", "kto"}, {"orpo", "orpo"}, {"simpo", "cpo"}};
   const std::string word = rewards ? "reward" : rl->word(), where = rewards ? reward->where : rl->where;
@@ -294,10 +322,10 @@ void read(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), *Schema::of("axolotl"), tree, Unknown::dropped);  // pydantic ignores what it does not know
   read_plugins(reading, tree);
   assume_reentrant(reading, tree);
-  read_batch(reading, tree);
   read_precision(reading, tree);
   read_adapter(reading, tree);
   read_adapter_kernels(reading, tree);
+  read_images(reading, tree);
   derive_storage(reading, tree);
   read_sharding(reading, tree);
   refuse_mixed_weights(reading, tree);
@@ -312,6 +340,7 @@ void read(Reading& reading, const Node& tree) {
   take_defaults(reading, rows(), kRelease);
   if (!reading.has("recompute")) reading.assume("recompute", "none", "gradient_checkpointing: false", kRelease);
   read_preferences(reading, tree);
+  assume_unused_parameters(reading, tree);
   complete_trainer(reading);
 }
 

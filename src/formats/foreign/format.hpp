@@ -79,6 +79,17 @@ struct OwnAndTrainers {
 };
 OwnAndTrainers split_own(const Node& tree, const Rows& rows, const std::string& schema);
 
+/// Whether a language model has a tower for images beside it.
+bool sees_images(const Model& model);
+
+/// Of programs that look for a model's linears themselves: where the adapters' targets are all-linear, their names and those of the list
+/// `beside`. A mixture's router and stacked experts are parameters in transformers since 5.0 and are not among them, as they are among those of
+/// PEFT's own word.
+void name_linears(Reading& reading, const std::string& beside = {});
+/// Of programs that hand PEFT a text for the adapters' targets, which is a regular expression over whole paths: the linears that it matches.
+/// Throws Error, once the model is known: none, or an expression that is not read.
+void expand_expression(Reading& reading);
+
 /// What Trainer does beyond its arguments: which accumulation synchronises, and where DDP looks for unused parameters.
 void complete_trainer(Reading& reading);
 

@@ -57,6 +57,11 @@ Format strategy_format() {
   return {"strategy", "plimsoll's own keys of a strategy", "docs/rows.md", no_rows, recognises_strategy, read_strategy};
 }
 
+bool sees_images(const Model& model) {
+  const auto is_tower = [](const Block& block) { return block.stream == Block::Stream::second; };
+  return model.task == Model::Task::causal_lm && std::any_of(model.blocks.begin(), model.blocks.end(), is_tower);
+}
+
 int count_of(const Node& tree, std::initializer_list<const char*> names) {
   return static_cast<int>(std::count_if(names.begin(), names.end(), [&](const char* name) { return tree.find(name) != nullptr; }));
 }

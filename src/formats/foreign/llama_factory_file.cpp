@@ -23,10 +23,10 @@ const Rows& rows() {
       {"ref_model_quantization_bit", kRefused, "null", nullptr, "a reference of other weights"},
       {"cutoff_len", "seq_len", "", "2048"},
       {"packing", "packed"},
-      {"neat_packing", "packed"},
+      {"neat_packing", "packed", "", nullptr, "with flash_attn: fa2 or fa3 alone: masks of blocks are refused"},
       {"flash_attn", "attention", "auto=-,off=eager,disabled=eager,sdpa=sdpa,fa2=flash,fa3=flash-3"},
       {"disable_gradient_checkpointing", "recompute", "true=none,false=full", "false"},
-      {"use_reentrant_gc", "recompute_reentrant", "", "true"},
+      {"use_reentrant_gc", "recompute_reentrant", "", "true", "under FSDP2 false"},
       {"enable_liger_kernel", "liger_kernel", "", "false"},
       {"lora_rank", kCode, "", nullptr, "lora.r, 8 unless said"},
       {"lora_alpha", kCode, "", nullptr, "lora.alpha, 2 · rank unless said"},
@@ -88,7 +88,35 @@ void read_adapter(Reading& reading, const Node& tree) {
     return own;
   }());
   take_defaults(reading, table, kRelease);
+  name_linears(reading);  // find_all_linear_modules
   if (!reading.has("lora.alpha")) reading.derive("lora.alpha", std::to_string(2 * reading.count("lora.r")), "lora_alpha: 2 · lora_rank");
+}
+
+/// prepare_model_for_training: use_reentrant_gc, but false under FSDP2, which Accelerate's file may tell.
+void read_reentrant(Reading& said) {
+  said.when_model_is_known([](Reading& reading, const Model&) {
+    if (!reading.is("data_parallel", "fsdp2")) return;
+    reading.forget("recompute_reentrant");
+    reading.derive("recompute_reentrant", "false", "LLaMA-Factory under FSDP2 (prepare_model_for_training)");
+  });
+}
+
+/// SFTDataCollatorWith4DAttentionMask: a mask of tokens by tokens, unless the kernel of flash-attn takes the sequences' lengths.
+void require_no_block_mask(const Reading& reading, const Node& tree) {
+  const Node* neat = tree.find("neat_packing");
+  if (is_on(neat) && reading.value("attention").rfind("flash", 0) != 0)
+    refuse("not modelled: attention under a mask of blocks (neat_packing beside " + reading.value("attention", "sdpa") + ")", neat->where,
+           "flash_attn: fa2");
+}
+
+/// Without bf16 and fp16 it loads frozen weights in their checkpoint's 16 bits (patcher.py, infer_optim_dtype), and nothing is cast around them.
+void require_autocast(Reading& said, const Node& tree) {
+  const std::string where = tree.where;
+  said.when_model_is_known([where](Reading& reading, const Model&) {
+    if (reading.is("precision", "fp32") && reading.is("framework", "accelerate"))
+      refuse("not modelled: adapters in fp32 beside weights in 16 bits without autocast, as LLaMA-Factory trains where neither bf16 nor fp16 is on",
+             where, "bf16: true");
+  });
 }
 
 void read_quantization(Reading& reading, const Node& tree) {
@@ -102,6 +130,10 @@ void read_quantization(Reading& reading, const Node& tree) {
 
 /// Files for `chat`, `api` and `export` have the same keys of a model, and none of a training.
 void require_training(const Node& tree) {
+  const Node* trains = tree.find("do_train");
+  for (const char* other : {"do_predict", "do_eval"})
+    if (const Node* value = tree.find(other); is_on(value) && !is_on(trains))
+      fail(std::string("a file with ") + other + " and without do_train does not train", value->where, "do_train: true");
   if (count_of(tree, {"stage", "do_train", "dataset", "tokenized_path", "per_device_train_batch_size", "learning_rate", "num_train_epochs", "max_steps",
                       "cutoff_len"}) > 0)
     return;
@@ -135,8 +167,17 @@ void read_stage(Reading& reading, const Node& tree) {
   reading.derive("trainer", "llama-factory", "LLaMA-Factory's own forward (train/dpo/trainer.py, train/kto/trainer.py)");
 }
 
+/// It freezes the tower and the projector of such models unless a file says otherwise, and takes them out of the adapters' targets.
+void require_language_model(Reading& said) {
+  said.when_model_is_known([](Reading&, const Model& model) {
+    if (sees_images(model) || model.patch_size > 0)
+      refuse("not modelled: a model of several modes under LLaMA-Factory, which trains some of its parts", {}, "a language model");
+  });
+}
+
 void read(Reading& reading, const Node& tree) {
   require_training(tree);
+  require_language_model(reading);
   const auto [own, rest] = split_own(tree, rows(), "llama-factory");
   read_rows(reading, rows(), *Schema::of("llama-factory"), own);
   take_defaults(reading, rows(), kRelease);
@@ -147,6 +188,12 @@ void read(Reading& reading, const Node& tree) {
   if (const Node* pure = tree.find("pure_bf16"); is_on(pure))
     reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
   read_training_arguments(reading, rest);
+  read_reentrant(reading);
+  require_no_block_mask(reading, tree);
+  if (reading.is("task", "lora")) {
+    require_autocast(reading, tree);
+    reading.assume("ddp.find_unused_parameters", "false", "ddp_find_unused_parameters: false with LoRA", kRelease);
+  }
   const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("precision", "pure-bf16");
   if (reading.value("base_weights").rfind("nf4", 0) == 0 && half)
     reading.derive("bnb_4bit_quant_storage", reading.is("precision", "fp16") ? "fp16" : "bf16",

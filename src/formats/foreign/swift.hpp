@@ -20,13 +20,14 @@ struct SwiftCommand {
 /// `swift sft`, `swift pt` or `swift rlhf`, or `megatron sft` and `pt`, by what stands behind the verb: a file, flags, or both.
 void read_swift_command(Reading& reading, const SwiftCommand& command, const std::vector<Node>& words);
 
-/// The keys of training by preferences and rewards, and what is left.
+/// The keys of training by preferences and rewards, and what is left. Throws Error (refused): a trainer that writes answers or has a teacher,
+/// packed pairs.
 struct SwiftPreferences {
   Node own, rest;
 };
 SwiftPreferences split_swift_preferences(const Node& tree);
-/// Says the task that they stand for, in place of what adapters said; `model` is the key of that name. Throws Error (refused): a trainer that
-/// writes answers, a reference of its own.
+/// Says the task that they stand for, in place of what adapters said; `model` is the key of that name. Throws Error (refused): a reference of
+/// its own.
 void read_swift_preferences(Reading& reading, const Node& own, const Node* model);
 
 }  // namespace plimsoll::formats

@@ -149,7 +149,7 @@ void read_precision(Reading& said, const Node& tree) {
 /// Before the Trainer's own completion, which takes what transformers' from_pretrained would.
 void complete_dtype(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model& model) {
-    if (model.model_type.find("vl") != std::string::npos || model.patch_size > 0)
+    if (sees_images(model) || model.patch_size > 0)
       refuse("not modelled: a model of several modes under ms-swift, which trains some of its parts", {}, "a language model");
     if (reading.has("param_dtype")) return;
     const auto shipped = model::checkpoint_dtype_of(model.name);
@@ -175,6 +175,7 @@ void read_adapter(Reading& reading, const Node& tree) {
     if (const Node* value = tree.find(row.foreign)) own.members.emplace_back(row.foreign, *value);
   read_rows(reading, table, own);
   take_defaults(reading, table, kSwiftRelease);
+  name_linears(reading);  // find_all_linears
 }
 
 void read_quantization(Reading& reading, const Node& tree) {

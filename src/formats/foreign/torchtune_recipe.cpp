@@ -125,7 +125,11 @@ void read_components(Reading& reading, const Node& tree) {
       "torch.nn.CrossEntropyLoss=ce,*=!"};
   if (const Node* one = tree.find("optimizer._component_"))
     reading.say("optimizer", to_ours(optimizers, one->word(), one->where), "optimizer._component_", one->where);
-  if (const Node* one = tree.find("loss._component_"))
+  const Node* loss = tree.find("loss._component_");
+  if (loss && loss->word().rfind("torchtune.rlhf.", 0) == 0)
+    refuse("not modelled: training by preferences or rewards, found loss._component_: " + loss->word().substr(0, 60), loss->where,
+           "a recipe that learns the next token");
+  if (const Node* one = loss)
     reading.say("loss", to_ours(losses, one->word(), one->where), "loss._component_", one->where);
   const Node* compile = tree.find("compile");
   if (compile && compile->is_scalar()) reading.say("compile", compile->text == "true" ? "blocks" : "false", "compile", compile->where);

@@ -386,6 +386,16 @@ void say_model(Reading& reading, const Node& value, const std::string& foreign) 
   reading.say("model", value.word(), foreign, value.where);
 }
 
+namespace {
+
+/// Whether Trainer is handed a PeftModel, which is no PreTrainedModel (_build_accelerator_args asks).
+bool is_peft_model(const Reading& reading) {
+  static const std::vector<std::string> tasks{"lora", "qlora", "ia3", "ln_tuning", "prompt_tuning", "p_tuning", "prefix_tuning"};
+  return reading.has("lora.r") || std::find(tasks.begin(), tasks.end(), reading.value("task")) != tasks.end();
+}
+
+}  // namespace
+
 void complete_trainer(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model&) {
     const bool accumulates = reading.has("grad_accum") && reading.count("grad_accum") > 1;
@@ -393,9 +403,9 @@ void complete_trainer(Reading& said) {
     if (accumulates && !reading.is("framework", "deepspeed"))
       reading.derive(kind.rfind("fsdp", 0) == 0 ? "fsdp.no_sync" : "ddp.no_sync", "true",
                      "Trainer reduces gradients in the last accumulation step alone");
-    if (kind.empty() || kind == "ddp")
-      reading.derive("ddp.find_unused_parameters", reading.is("recompute", "full") ? "false" : "true",
-                     "Trainer looks for unused parameters unless it recomputes activations");
+    if ((kind.empty() || kind == "ddp") && !reading.has("ddp.find_unused_parameters"))
+      reading.derive("ddp.find_unused_parameters", reading.is("recompute", "full") && !is_peft_model(reading) ? "false" : "true",
+                     "Trainer looks for unused parameters with adapters, and unless it recomputes activations");
   });
 }
 

@@ -1,0 +1,151 @@
+// What adapters' targets become when the model is known: the names of linears that a program looks for itself, the modules that an expression
+// of PEFT's matches.
+#include <algorithm>
+#include <set>
+#include <sstream>
+
+#include "formats/foreign/format.hpp"
+#include "formats/shell/pattern.hpp"
+#include "framework/peft.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::formats {
+namespace {
+
+std::vector<std::string> names_in(const std::string& list) {
+  std::vector<std::string> names;
+  std::istringstream words(list);
+  for (std::string name; std::getline(words, name, ',');)
+    if (!name.empty()) names.push_back(name);
+  return names;
+}
+
+bool has(const std::vector<std::string>& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
+
+bool is_mixture(const Model& model) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
+}
+
+void replace_targets(Reading& reading, const std::vector<std::string>& targets) {
+  std::string list;
+  for (const std::string& target : targets) list += (list.empty() ? "" : ",") + target;
+  const ForeignKey key = *reading.find("lora.target_modules");
+  reading.forget("lora.target_modules");
+  reading.say("lora.target_modules", list, key.foreign, key.where);
+}
+
+// ---- expressions --------------------------------------------------------------------------------------------------------
+
+constexpr const char* kPlain = "brackets, alternatives, [...], \\d, \\w, ., *, + and ? are read";
+
+/// Python's expression as POSIX's extended ones say the same; "^" and "$" around it: a path must match as a whole (re.fullmatch). Throws
+/// Error: what they have no word for.
+std::string extended_expression(const std::string& python, const std::string& where) {
+  std::string made;
+  bool in_brackets = false;
+  const auto no = [&](std::size_t at) {
+    refuse("not modelled: '" + python.substr(at, 3) + "' of the regular expression " + python.substr(0, 60), where, kPlain);
+  };
+  for (std::size_t i = 0; i < python.size(); ++i) {
+    const char c = python[i];
+    if (c == '\\') {
+      if (++i == python.size()) fail("a regular expression that ends in a backslash", where);
+      const char escaped = python[i];
+      if (escaped == 'd' || escaped == 'w')
+        made += std::string(in_brackets ? "" : "[") + (escaped == 'd' ? "0-9" : "0-9A-Za-z_") + (in_brackets ? "" : "]");
+      else if (std::isalnum(static_cast<unsigned char>(escaped)) != 0 || in_brackets)
+        no(i - 1);
+      else
+        made += std::string("\\") + escaped;
+    } else if (in_brackets) {
+      in_brackets = c != ']';
+      made += c;
+    } else if (c == '(' && python.compare(i, 3, "(?:") == 0) {
+      made += '(';
+      i += 2;
+    } else if (c == '(' && python.compare(i, 2, "(?") == 0) {
+      no(i);
+    } else if ((c == '*' || c == '+' || c == '?') && i + 1 < python.size() && (python[i + 1] == '?' || python[i + 1] == '+')) {
+      no(i);  // a lazy or possessive count
+    } else if (c == '{') {
+      no(i);
+    } else {
+      in_brackets = c == '[';
+      made += c;
+      if (in_brackets && i + 1 < python.size() && python[i + 1] == '^') made += python[++i];
+    }
+  }
+  return "^(" + made + ")$";
+}
+
+/// A linear of a block, in all its layers.
+struct Linear {
+  std::string name;                ///< within a layer: "mlp.gate_proj"
+  std::vector<std::string> paths;  ///< whole, as PEFT sees them
+};
+
+std::vector<Linear> linears_of(const Model& model) {
+  std::vector<Linear> linears;
+  for (const Block& block : model.blocks)
+    for (const Operator& op : block.operators) {
+      if (op.kind != OperatorKind::linear || op.parameters.empty()) continue;
+      const auto path = [](const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); };
+      Linear linear{path(op.parameters.front().name), {}};
+      for (std::int64_t i = 0; i < block.repeat; ++i) linear.paths.push_back(path(full_name(block, i, op.parameters.front())));
+      linears.push_back(std::move(linear));
+    }
+  return linears;
+}
+
+/// The linears that an expression matches: a name where it is that of all, whole paths where it is not.
+std::vector<std::string> matched(const Model& model, const std::string& expression, const std::string& where) {
+  constexpr std::size_t kMostSteps = 100'000'000;
+  shell::Effort effort(kMostSteps);
+  const std::string extended = extended_expression(expression, where);
+  std::set<std::string> whole, broken;  // names whose linears match all together, or not
+  std::vector<std::pair<std::string, std::string>> found;
+  for (const Linear& linear : linears_of(model))
+    for (const std::string& path : linear.paths) {
+      const bool matches = shell::matched_by_expression(extended, path, effort).has_value();
+      if (matches) found.emplace_back(linear.name, path);
+      (matches ? whole : broken).insert(linear.name);
+    }
+  std::vector<std::string> targets;
+  for (const auto& [name, path] : found) {
+    const std::string& target = broken.count(name) > 0 ? path : name;
+    if (!has(targets, target)) targets.push_back(target);
+  }
+  return targets;
+}
+
+}  // namespace
+
+void expand_expression(Reading& said) {
+  said.when_model_is_known([](Reading& reading, const Model& model) {
+    const ForeignKey* key = reading.find("lora.target_modules");
+    if (!key || key->value == framework::kAllLinear) return;
+    if (is_mixture(model))  // PEFT asks it of names that experts had before 5.0, too (_resolve_string_target_modules)
+      refuse("not modelled: a regular expression over the modules of a mixture", key->where, "list attention's linears");
+    const std::vector<std::string> targets = matched(model, key->value, key->where);
+    if (targets.empty())
+      fail("no linear's whole path matches the regular expression " + key->value.substr(0, 80), key->where,
+           "one that matches paths as " + linears_of(model).front().paths.front() + ", or a list of names");
+    replace_targets(reading, targets);
+  });
+}
+
+void name_linears(Reading& said, const std::string& beside) {
+  said.when_model_is_known([beside](Reading& reading, const Model& model) {
+    if (!reading.is("lora.target_modules", framework::kAllLinear)) return;
+    std::vector<std::string> names = framework::linear_names(model);
+    const std::size_t own = names.size();
+    for (const std::string& name : names_in(beside))
+      if (!has(names, name)) names.push_back(name);
+    const std::optional<Release> release = reading.release_of(Package::transformers);
+    const bool parameters = is_mixture(model) && (!release || release->since(5, 0));
+    if (!parameters && names.size() == own) return;  // PEFT's own word for the same linears
+    replace_targets(reading, names);
+  });
+}
+
+}  // namespace plimsoll::formats
