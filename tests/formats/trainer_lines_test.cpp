@@ -103,6 +103,10 @@ const Wild kLines[] = {
     trl("another loss", "--loss_type dft", {}, "another loss"),
     trl("a file that is nowhere", "--config nowhere.yaml", {}, "nowhere.yaml"),
     trl("sequences without padding", "--padding_free", {}, "sequences without padding"),
+    trl("adapters under DDP, which looks for what gets no gradient", "--use_peft", {{"recompute", "full"}, {"ddp.find_unused_parameters", "true"}}),
+    swift("sequences without padding", "--torch_dtype bfloat16 --padding_free true --attn_impl flash_attn", {{"attention", "flash"}, {"micro_batch", "1"}}),
+    script("ms-swift's pairs without padding", "NPROC_PER_NODE=8 swift rlhf --rlhf_type kto --model Qwen/Qwen2.5-7B --torch_dtype bfloat16 --padding_free true", {},
+           "preferences packed into rows"),
     trl("offloaded activations", "--activation_offloading", {}, "offload of activations"),
     trl("its file", "--config c.yaml --per_device_train_batch_size 4", {}, "c.yaml"),
     script("TRL's file under flags", "cat > c.yaml <<E\nmodel_name_or_path: meta-llama/Llama-3.2-1B\nmax_length: 512\nper_device_train_batch_size: 2\nE\n"

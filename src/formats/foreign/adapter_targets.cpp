@@ -78,37 +78,54 @@ std::string extended_expression(const std::string& python, const std::string& wh
   return "^(" + made + ")$";
 }
 
-/// A linear of a block, in all its layers.
-struct Linear {
+/// A module of a block that has a weight, in all its layers.
+struct Weighted {
   std::string name;                ///< within a layer: "mlp.gate_proj"
   std::vector<std::string> paths;  ///< whole, as PEFT sees them
+  bool linear;
 };
 
-std::vector<Linear> linears_of(const Model& model) {
-  std::vector<Linear> linears;
+std::vector<Weighted> modules_of(const Model& model) {
+  std::vector<Weighted> modules;
   for (const Block& block : model.blocks)
     for (const Operator& op : block.operators) {
-      if (op.kind != OperatorKind::linear || op.parameters.empty()) continue;
+      if (op.parameters.empty()) continue;
       const auto path = [](const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); };
-      Linear linear{path(op.parameters.front().name), {}};
-      for (std::int64_t i = 0; i < block.repeat; ++i) linear.paths.push_back(path(full_name(block, i, op.parameters.front())));
-      linears.push_back(std::move(linear));
+      Weighted module{path(op.parameters.front().name), {}, op.kind == OperatorKind::linear};
+      for (std::int64_t i = 0; i < block.repeat; ++i) module.paths.push_back(path(full_name(block, i, op.parameters.front())));
+      modules.push_back(std::move(module));
     }
-  return linears;
+  return modules;
 }
 
-/// The linears that an expression matches: a name where it is that of all, whole paths where it is not.
+std::string example_of(const Model& model) {
+  for (const Weighted& module : modules_of(model))
+    if (module.linear) return module.paths.front();
+  return "model.layers.0.self_attn.q_proj";
+}
+
+bool matches(const std::string& extended, const std::string& path, shell::Effort& effort, const std::string& where) {
+  try {
+    return shell::matched_by_expression(extended, path, effort).has_value();
+  } catch (const Error& error) {  // which says no place
+    throw Error(error.code(), error.message(), where, kPlain);
+  }
+}
+
+/// The linears that an expression matches: a name where it is that of all, whole paths where it is not. Throws Error (refused): it matches
+/// other modules, too.
 std::vector<std::string> matched(const Model& model, const std::string& expression, const std::string& where) {
   constexpr std::size_t kMostSteps = 100'000'000;
   shell::Effort effort(kMostSteps);
   const std::string extended = extended_expression(expression, where);
-  std::set<std::string> whole, broken;  // names whose linears match all together, or not
+  std::set<std::string> broken;  // names of which not all linears match
   std::vector<std::pair<std::string, std::string>> found;
-  for (const Linear& linear : linears_of(model))
-    for (const std::string& path : linear.paths) {
-      const bool matches = shell::matched_by_expression(extended, path, effort).has_value();
-      if (matches) found.emplace_back(linear.name, path);
-      (matches ? whole : broken).insert(linear.name);
+  for (const Weighted& module : modules_of(model))
+    for (const std::string& path : module.paths) {
+      const bool is_target = matches(extended, path, effort, where);
+      if (is_target && !module.linear) refuse("not modelled: an adapter of " + path + ", which the regular expression matches", where, "match linears alone");
+      if (is_target) found.emplace_back(module.name, path);
+      if (!is_target) broken.insert(module.name);
     }
   std::vector<std::string> targets;
   for (const auto& [name, path] : found) {
@@ -129,7 +146,7 @@ void expand_expression(Reading& said) {
     const std::vector<std::string> targets = matched(model, key->value, key->where);
     if (targets.empty())
       fail("no linear's whole path matches the regular expression " + key->value.substr(0, 80), key->where,
-           "one that matches paths as " + linears_of(model).front().paths.front() + ", or a list of names");
+           "one that matches paths as " + example_of(model) + ", or a list of names");
     replace_targets(reading, targets);
   });
 }

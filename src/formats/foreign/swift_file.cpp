@@ -28,7 +28,7 @@ const Rows& rows() {
       {"max_length", kCode, "", nullptr, "seq_len; the model's positions unless said"},
       {"packing", "packed", "", "false"},
       {"packing_length", kCode, "", nullptr, "seq_len, where packing"},
-      {"padding_free", kRefused, "false", nullptr, "sequences without padding"},
+      {"padding_free", kNothing, "", nullptr, "every sequence counts as full; of pairs refused"},
       {"loss_scale", kRefused,
        "default,all,last_round,ignore_empty_think,ignore_think_prefix,default+ignore_empty_think,last_round+ignore_empty_think,"
        "all+ignore_empty_think",

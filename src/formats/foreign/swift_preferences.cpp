@@ -52,8 +52,9 @@ SwiftPreferences split_swift_preferences(const Node& tree) {
   SwiftPreferences split{Node::table(tree.where), Node::table(tree.where)};
   for (const auto& member : tree.members) (find_row(rows(), member.first) ? split.own : split.rest).members.push_back(member);
   (void)task_of(split.own);  // a trainer that is not modelled is named before keys that it alone has
-  if (const Node* packing = tree.find("packing"); is_on(packing))  // PackingDataset: a row holds both answers of all its pairs
-    refuse("not modelled: preferences packed into rows, found packing: true", packing->where, "set it to false");
+  for (const char* key : {"packing", "padding_free"})  // a row holds both answers of all its pairs (PackingDataset)
+    if (const Node* value = tree.find(key); is_on(value))
+      refuse(std::string("not modelled: preferences packed into rows, found ") + key + ": true", value->where, "set it to false");
   return split;
 }
 
