@@ -256,6 +256,8 @@ const Case kSamples[] = {
      "",
      "h100-sxm",
      {{"framework", "nemo"}, {"tp", "2"}, {"model.vocab_size", "32000"}, {"sequence_parallel", "true"}}},
+    // Stage 1 switches the fused permutation on, use_turbo_deepep the dispatcher, whatever else says of them.
+    {{"primus/mixtral_sync_free.yaml"}, "", "8xmi300x", {{"moe_permute_fusion", "true"}, {"moe_dispatcher", "deepep"}, {"ep", "8"}}},
     {{"torchtune/llama3_dora.yaml"},
      "",
      "1xh100-sxm",

@@ -29,6 +29,18 @@ TEST(PrimusFiles, AreReadWithWhatTheyExtend) {
   EXPECT_EQ(run.model.layers, 4);
 }
 
+// An experiment may extend another, whose sections fill what it leaves out; one that extends itself ends.
+TEST(PrimusFiles, ExperimentsExtendEachOther) {
+  const Folder folder;
+  folder.write("plain.yaml", "exp_name: a\nmodules:\n  pre_trainer:\n    framework: megatron\n    model: llama3.1_8B.yaml\n    overrides: {micro_batch_size: 1, seq_length: 4096}\n");
+  const std::string longer = folder.write("longer.yaml", "extends: [plain.yaml]\nexp_name: b\nmodules:\n  pre_trainer:\n    overrides: {seq_length: 8192}\n");
+  const ForeignRun run = read_foreign({longer}, {"", "8xmi300x", {}});
+  EXPECT_EQ(value_in(run, "seq_len"), "8192");
+  EXPECT_EQ(value_in(run, "micro_batch"), "1");
+  const std::string circle = folder.write("circle.yaml", "extends: [circle.yaml]\nexp_name: c\nmodules: {pre_trainer: {framework: megatron}}\n");
+  EXPECT_NE(problem_of({circle}, {"", "8xmi300x", {}}).find("without end"), std::string::npos);
+}
+
 // Over torchtitan sections are merged key by key; Primus-Turbo's attention is told, its products in 8 bits and DeepSeek's other attention are
 // refused (primus/backends/torchtitan/primus_turbo_extensions/config_extension.py and patches/turbo).
 TEST(PrimusFiles, OverTorchtitanAreMergedBySection) {

@@ -24,9 +24,9 @@ const Rows& primus_rows() {
       {"use_turbo_attention", kCode, "", nullptr, "attention: flash, AITER's; goes before attention_backend"},
       {"use_turbo_grouped_gemm", kNothing},
       {"use_turbo_grouped_mlp", kNothing},
-      {"turbo_sync_free_moe_stage", kRefused, "0", nullptr, "Primus-Turbo's mixture of experts without synchronisation"},
+      {"turbo_sync_free_moe_stage", kRefused, "0,1", nullptr, "Primus-Turbo's mixture of experts without synchronisation, with room for the worst case of tokens"},
       {"use_turbo_parallel_linear", kRefused, "false", nullptr, "Primus-Turbo's linears"},
-      {"use_turbo_deepep", "moe_dispatcher", "true=deepep,false=-"},
+      {"use_turbo_deepep", "moe_dispatcher", "true=deepep,false=-", nullptr, "goes before moe_token_dispatcher_type"},
       {"model_type", kRefused, "gpt", nullptr, "a model that is no GPT"},
       {"torch_compile.enable", kRefused, "false", nullptr, "torch.compile under Primus"},
   };
@@ -196,10 +196,22 @@ void read_primus_titan(Reading& reading, const Node& trainer) {
 /// Whether a key is Primus' own rather than Megatron-LM's.
 bool is_primus_key(const std::string& name) { return find_row(primus_rows(), name) != nullptr || Schema::of("primus")->has(name); }
 
+/// What stage 1 of the mixture without synchronisation sets, whatever else says of it (rocm_arg_validation.py, _get_sync_free_moe_options).
+void expand_sync_free_stage(Node& arguments) {
+  const Node* stage = stated(arguments, "turbo_sync_free_moe_stage");
+  if (!stage || stage->word() != "1") return;
+  const std::string where = stage->where;
+  const auto low = [&](const char* key) { return stated(arguments, key) && arguments.find(key)->word() != "false"; };
+  const bool quantized = low("fp8") || low("fp4");
+  for (const char* key : {"moe_use_fused_router_with_aux_score", "moe_permute_fusion"}) arguments.set(key, Node::scalar("true", where));
+  arguments.set("moe_router_padding_for_quantization", Node::scalar(quantized ? "true" : "false", where));
+}
+
 /// Primus' own keys, taken out of `arguments`. Its turbo kernels are there where enable_primus_turbo is on
 /// (primus/backends/megatron/patches/turbo/te_spec_provider_patches.py), and PrimusTurboSpecProvider.core_attention asks for no backend.
 void read_primus_keys(Reading& reading, Node& arguments) {
   const bool turbo = is_on(arguments.find("enable_primus_turbo"));
+  if (turbo) expand_sync_free_stage(arguments);
   Node own = Node::table(arguments.where);
   for (const auto& [name, value] : arguments.members) {
     if (!is_primus_key(name)) continue;
@@ -213,13 +225,33 @@ void read_primus_keys(Reading& reading, Node& arguments) {
   const Node* attention = arguments.find("use_turbo_attention");
   const bool flash = turbo && is_on(attention);
   if (flash) reading.say("attention", "flash", "use_turbo_attention", attention->where);
+  const bool deepep = turbo && is_on(arguments.find("use_turbo_deepep"));  // moe_dispatcher_patches.py sets both
   std::erase_if(arguments.members, [&](const auto& member) {
-    return is_primus_key(member.first) || (flash && (member.first == "attention_backend" || member.first == "use_flash_attn"));
+    return is_primus_key(member.first) || (deepep && (member.first == "moe_token_dispatcher_type" || member.first == "moe_enable_deepep")) ||
+           (flash && (member.first == "attention_backend" || member.first == "use_flash_attn"));
   });
+}
+
+/// An experiment with those that it `extends`, section by section; what stands nearer counts.
+void add_extended(Node& tree, int depth = 0) {
+  constexpr int kMostBases = 16;
+  const Node* bases = tree.find("extends");
+  if (!bases || !bases->is_list()) return;
+  if (depth > kMostBases) fail("files extend each other without end", bases->where);
+  const Node copy = *bases;
+  const auto folder = std::filesystem::path(copy.where.substr(0, copy.where.rfind(':'))).parent_path();
+  for (auto base = copy.members.rbegin(); base != copy.members.rend(); ++base) {
+    const std::string path = (folder / base->second.word()).string();
+    if (!files::exists(path)) continue;
+    Node file = parse_yaml_text(read_plain(path), path);
+    add_extended(file, depth + 1);
+    add_missing_below(tree, file);
+  }
 }
 
 void read_primus(Reading& reading, const Node& said) {
   Node tree = said;
+  add_extended(tree);
   resolve_references(tree);
   const Node* trainer = tree.find("modules.pre_trainer");
   const Node* modules = tree.find("modules");
