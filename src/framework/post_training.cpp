@@ -47,6 +47,25 @@ void take_trl(Resolver& r) {
 
 std::string_view word_of(Kind kind) { return strategy::name_in(strategy::post_training_names(), kind); }
 
+/// From which release on a trainer of TRL casts the adapters over quantised weights to bf16 (its __init__), among 0.25, 0.26, 0.27, 0.29 and
+/// 1.9; null: those of ORPO and CPO do not.
+std::optional<Release> casts_adapters_since(Kind kind) {
+  switch (kind) {
+    case Kind::sft:
+    case Kind::reward:
+    case Kind::grpo:
+      return Release(0, 26);
+    case Kind::rloo:
+      return Release(0, 27);
+    case Kind::dpo:
+      return Release(0, 29);
+    case Kind::kto:
+      return Release(1, 9);
+    default:
+      return std::nullopt;
+  }
+}
+
 /// GRPOConfig's beta is 0 since 0.18: no KL term, no reference.
 void take_reference(Resolver& r) {
   PostTraining& post = *r.s.post_training;
@@ -162,6 +181,24 @@ void refuse_routers_loss(const Resolver& r) {
 }
 
 }  // namespace
+
+void complete_adapters_of_trl(Resolver& r) {
+  Strategy& s = r.s;
+  if (!s.lora || s.lora->adapter_dtype || !s.post_training || s.post_training->program != PostTraining::Program::trl) return;
+  const std::optional<Release> since = casts_adapters_since(s.post_training->kind);
+  if (!since) return;
+  take_trl(r);
+  const Release trl = s.releases.of(Package::trl);
+  if (s.base_weights != BaseWeights::as_trained && !(trl < *since)) {
+    s.lora->adapter_dtype = DType::bf16;
+    r.assume("lora.adapter_dtype: bf16 (TRL casts those over quantised weights)");
+  }
+  // autocast_adapter_dtype False, behind zero.Init: PEFT puts them into the base layer's type.
+  if (s.base_weights == BaseWeights::as_trained && s.data_parallel == DataParallel::zero3 && s.param_dtype && trl.since(1, 9)) {
+    s.lora->adapter_dtype = s.param_dtype;
+    r.assume(fmt::format("lora.adapter_dtype: {} (the weights', as TRL asks PEFT under ZeRO-3)", name_of(*s.param_dtype)));
+  }
+}
 
 void complete_post_training(Resolver& r) {
   Strategy& s = r.s;

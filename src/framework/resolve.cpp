@@ -206,6 +206,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   if (!r.s.cudnn_attention) r.s.cudnn_attention = framework::prefers_cudnn_attention(cluster.accelerator, r.s.releases.of(Package::torch));
   resolve_task(r);
   const Entry& entry = entry_of(r.s.framework);
+  complete_adapters_of_trl(r);
   if (entry.complete != nullptr) entry.complete(r.s, model);
   complete_post_training(r);
   complete_neighbours(r);

@@ -48,6 +48,28 @@ TEST(PostTraining, DpoTakesTheReferenceThatGoesWithItsAdapters) {
   EXPECT_EQ(adapted.post_training->reference, PostTraining::Reference::adapter_off);
 }
 
+// By the __init__ of the trainers of TRL 0.25.1, 0.26.2, 0.27.0, 0.29.1, 1.9.0 and 1.16.0: param.data.to(torch.bfloat16) of what is trained
+// over 4 or 8 bits; autocast_adapter_dtype False under ZeRO-3, whose base has the engine's 16 bits.
+TEST(PostTraining, TrlDecidesTheTypeOfAdapters) {
+  const Options adapters{{"lora.r", "8"}, {"base_weights", "nf4"}};
+  const auto type = [&](const std::string& task, const std::string& trl, Options more) {
+    more.insert(more.end(), {{"task", task}, {"releases.trl", trl}, {"micro_batch", "2"}, {"lora.target_modules", "q_proj,v_proj"}});
+    return resolved(more).lora->adapter_dtype;
+  };
+  EXPECT_EQ(type("trl-sft", "1.16", adapters), DType::bf16);
+  EXPECT_EQ(type("trl-sft", "0.25.1", adapters), DType::fp32);
+  EXPECT_EQ(type("dpo", "0.27", adapters), DType::fp32);
+  EXPECT_EQ(type("dpo", "0.29.1", adapters), DType::bf16);
+  EXPECT_EQ(type("kto", "0.29.1", adapters), DType::fp32);
+  EXPECT_EQ(type("kto", "1.9", adapters), DType::bf16);
+  EXPECT_EQ(type("orpo", "1.16", adapters), DType::fp32);
+  EXPECT_EQ(type("dpo", "1.16", {{"lora.r", "8"}, {"base_weights", "nf4"}, {"lora.adapter_dtype", "fp32"}}), DType::fp32);
+  EXPECT_EQ(type("dpo", "1.16", {{"lora.r", "8"}}), DType::fp32);
+  Strategy sharded;
+  set_options(sharded, {{"task", "dpo"}, {"lora.r", "8"}, {"framework", "deepspeed"}, {"data_parallel", "zero3"}, {"seq_len", "1024"}, {"precision", "bf16"}});
+  EXPECT_EQ(resolve(sharded, load_model("llama-3.2-1b"), parse_cluster("8xh100-sxm")).lora->adapter_dtype, DType::bf16);
+}
+
 // RewardTrainer, ORPO and CPO compare with nothing; KTO and RLOO (beta 0.05) as DPO does.
 TEST(PostTraining, EachTrainerTakesItsOwnReference) {
   for (const char* task : {"reward", "orpo", "cpo"}) {

@@ -77,7 +77,7 @@ void read_loss(Reading& reading, const Node& tree) {
          "state another release: --release trl=1.16");
 }
 
-/// TRL 0.27 on holds adapters over a quantized base in bf16 and forces re-entrant checkpoints under ZeRO-3 (SFTTrainer.__init__).
+/// TRL 0.27 on forces re-entrant checkpoints under ZeRO-3 (SFTTrainer.__init__).
 void complete(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model&) {
     const bool adapters = reading.has("lora.r"), zero3 = reading.is("zero_stage", "3") || reading.is("data_parallel", "zero3");
@@ -88,6 +88,12 @@ void complete(Reading& said) {
   });
 }
 
+/// ModelConfig.__post_init__ hands the only one of a list of targets over as it is, and PEFT takes it for an expression.
+void read_only_target(Reading& reading, const Node& tree) {
+  const Node* targets = stated(tree, "lora_target_modules");
+  if (reading.has("lora.target_modules") && targets && (targets->is_scalar() || targets->members.size() == 1)) expand_expression(reading);
+}
+
 void read_with(Reading& reading, const Node& tree, Unknown unknown, TrlTrainer trainer, bool by_trl = true) {
   Node rest = trainer == TrlTrainer::sft ? tree : read_trl_trainer(reading, trainer, tree);
   take_defaults(reading, own_defaults(), kRelease);
@@ -95,6 +101,7 @@ void read_with(Reading& reading, const Node& tree, Unknown unknown, TrlTrainer t
   if (trainer == TrlTrainer::sft && by_trl) read_loss(reading, tree);
   std::erase_if(rest.members, [](const auto& member) { return member.first == "loss_type" && member.second.text == "nll"; });
   read_training_arguments(reading, rest, unknown == Unknown::own ? training_arguments_format().rows() : rows(), unknown);
+  if (by_trl) read_only_target(reading, tree);
   complete(reading);
 }
 
