@@ -107,6 +107,8 @@ const Wild kLines[] = {
     trl("a single name, which is an expression to PEFT", "--use_peft --lora_r 8 --lora_target_modules q_proj", {}, "no linear's whole path matches"),
     trl("all linears by PEFT's own word", "--use_peft --lora_r 8 --lora_target_modules all-linear", {{"lora.target_modules", "all-linear"}}),
     trl("adapters under DDP, which looks for what gets no gradient", "--use_peft", {{"recompute", "full"}, {"ddp.find_unused_parameters", "true"}}),
+    swift("adapters of a type of one's own", "--torch_dtype bfloat16 --lora_dtype bfloat16", {}, "adapters of bfloat16 over weights"),
+    swift("adapters of a type of one's own over 4 bits", "--torch_dtype bfloat16 --lora_dtype bfloat16 --quant_method bnb --quant_bits 4", {{"lora.adapter_dtype", "bf16"}}),
     swift("sequences without padding", "--torch_dtype bfloat16 --padding_free true --attn_impl flash_attn", {{"attention", "flash"}, {"micro_batch", "1"}}),
     script("ms-swift's pairs without padding", "NPROC_PER_NODE=8 swift rlhf --rlhf_type kto --model Qwen/Qwen2.5-7B --torch_dtype bfloat16 --padding_free true", {},
            "preferences packed into rows"),

@@ -161,6 +161,14 @@ void complete_dtype(Reading& said) {
   });
 }
 
+/// tuners/peft.py keeps the type that lora_dtype says, which PEFT would upcast; played is PEFT's own but for quantised weights.
+void require_usual_adapters(const Reading& reading, const Node& tree) {
+  const Node* type = tree.find("lora_dtype");
+  if (is_said(type) && type->word() != "float32" && !reading.has("base_weights") && !is_said(tree.find("deepspeed")))
+    refuse("not modelled: adapters of " + type->word().substr(0, 20) + " over weights that are not quantised, found lora_dtype", type->where,
+           "leave it out: they are float32");
+}
+
 void read_adapter(Reading& reading, const Node& tree) {
   if (!reading.is("task", "lora")) return;
   static const Rows table = {{"lora_rank", "lora.r", "", "8"},
@@ -248,6 +256,7 @@ void read_with(Reading& reading, const Node& said, bool distributed) {
   if (sharded && is_on(inner)) reading.derive("recompute", "full", "ms-swift: activation_checkpointing of fsdp_config");
   read_adapter(reading, tree);
   read_quantization(reading, tree);
+  require_usual_adapters(reading, tree);
   read_length(reading, tree);
   read_precision(reading, tree);
   complete_dtype(reading);
