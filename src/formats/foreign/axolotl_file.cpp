@@ -228,11 +228,14 @@ void refuse_mixed_weights(const Reading& reading, const Node& tree) {
 }
 
 /// Where checkpointing is on and nothing else is said of it: normalize_config has {"use_reentrant": True}, but not with `rl`, where
-/// _configure_gradient_checkpointing takes False.
+/// _configure_gradient_checkpointing takes False; activations that leave in a full finetune have wrappers around the layers (ac_wrap_hf_model),
+/// which are torch's own.
 void assume_reentrant(Reading& reading, const Node& tree) {
   const Node* kwargs = tree.find("gradient_checkpointing_kwargs");
   if (!reading.is("recompute", "full") || (kwargs && !kwargs->is_null())) return;
-  const std::string taken = stated(tree, "rl") ? "false" : "true";
+  const Node* leaves = stated(tree, "activation_offloading");
+  const bool wrapped = leaves && leaves->text != "false" && !stated(tree, "adapter");
+  const std::string taken = stated(tree, "rl") || wrapped ? "false" : "true";
   reading.assume("recompute_reentrant", taken, "gradient_checkpointing_kwargs: {use_reentrant: " + taken + "}", kRelease);
 }
 

@@ -92,7 +92,7 @@ void read_vocabulary(Reading& reading, const Node& tree) {
     reading.derive("model.vocab_size", std::to_string(load_model(model->word()).vocab_size),
                    "the vocabulary of " + model->word().substr(0, 80));
   } catch (const Error&) {
-    return;  // asked for by name, later
+    reading.say("checkpoint.tokenizer", model->word(), "tokenizer_model", model->where);  // asked for by name, where no MODEL is given
   }
 }
 

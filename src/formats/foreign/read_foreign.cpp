@@ -150,6 +150,9 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
                   "give MODEL: a shipped name or its config.json");
     }
   }
+  if (const ForeignKey* tokenizer = reading.find("checkpoint.tokenizer"); tokenizer && !reading.has("model.vocab_size"))
+    fail("the vocabulary of the tokenizer " + tokenizer->value.substr(0, 80) + " is not known", tokenizer->where,
+         "say vocab_size among the arguments, or give MODEL");
   for (const char* needed : {"hidden_size", "num_layers", "num_attention_heads", "vocab_size"})
     if (!reading.has(std::string("model.") + needed))
       fail("the files do not say the model's " + std::string(needed), {},
