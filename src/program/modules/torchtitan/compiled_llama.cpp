@@ -1,5 +1,6 @@
 #include "program/modules/torchtitan/compiled_llama.hpp"
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -41,6 +42,7 @@ struct Shape {
   DType type = DType::bf16;
   Checkpointing checkpointing = Checkpointing::none;
   bool flex = false;
+  TensorParallel group;
 
   std::int64_t rows() const { return batch * length; }
   std::int64_t query_width() const { return heads * head_dim; }
@@ -75,12 +77,14 @@ class LlamaGraph {
     to_gate();
     raise();
     activate();
-    const Value down = product(kActivated, kDown, s_.hidden, s_.inner);
+    const Value down = scattered({product(kActivated, kDown, s_.hidden, s_.inner)});
     return g_.pointwise(stream(), s_.type, {v_[kInput], v_[kProjected], down}, {v_[kProjected], down});
   }
 
   /// Gradients of the arguments, undefined where they have none.
   std::array<Value, kArguments> backward(Value incoming) {
+    const Value residual = incoming;
+    if (s_.group.on()) incoming = gathered(reorders() ? g_.pointwise(stream(), s_.type, {incoming}) : incoming);
     if (s_.checkpointing == Checkpointing::full) {
       to_gate();
       raise();
@@ -93,14 +97,15 @@ class LlamaGraph {
     if (again) activate();
     gradients_[kDown] = to_weight(incoming, kActivated, s_.hidden, s_.inner);
     const Values normed = through_gates(incoming, again);
-    const NormGradient middle_norm = through_norm(kMiddleScale, kFeedForwardNorm, normed, middle(), {incoming});
-    gradients_[kOutput] = to_weight(middle_norm.result, kAttended, s_.hidden, s_.query_width());
-    const Value of_attended = to_input(middle_norm.result, kOutput, s_.hidden, s_.query_width());
+    NormGradient middle_norm = through_norm(kMiddleScale, kFeedForwardNorm, normed, middle(), {residual});
+    const Value of_middle = s_.group.on() ? gathered(reorders() ? in_rows_of_its_own(middle_norm) : middle_norm.result) : middle_norm.result;
+    gradients_[kOutput] = to_weight(of_middle, kAttended, s_.hidden, s_.query_width());
+    const Value of_attended = to_input(of_middle, kOutput, s_.hidden, s_.query_width());
     const Value projections = through_attention(of_attended);
     Values recomputed;
     if (!v_[kNormed].defined()) recomputed = norm(kScale, kNormed, kAttentionNorm, {v_[kInput]});
     gradients_[kQkv] = to_weight(projections, kNormed, s_.qkv_width(), s_.hidden);
-    const Value of_normed = to_input(projections, kQkv, s_.qkv_width(), s_.hidden);
+    const Value of_normed = scattered({to_input(projections, kQkv, s_.qkv_width(), s_.hidden)});
     const NormGradient first_norm = through_norm(kScale, kAttentionNorm, {of_normed}, {v_[kInput]}, {middle_norm.result});
     gradients_[kInput] = first_norm.result;
     fuse_norms(middle_norm, first_norm, recomputed);
@@ -108,8 +113,11 @@ class LlamaGraph {
   }
 
  private:
-  Dims stream() const { return {s_.batch, s_.length, s_.hidden}; }
-  Dims per_row() const { return {s_.batch, s_.length, 1}; }
+  /// Between the products: with sequence parallelism a rank's part of the sequence.
+  std::int64_t part() const { return s_.length / s_.group.degree; }
+  std::int64_t stream_rows() const { return s_.batch * part(); }
+  Dims stream() const { return {s_.batch, part(), s_.hidden}; }
+  Dims per_row() const { return {s_.batch, part(), 1}; }
   Dims inner() const { return {s_.batch, s_.length, s_.inner}; }
   Values middle() const { return {v_[kInput], v_[kProjected]}; }
 
@@ -122,6 +130,37 @@ class LlamaGraph {
   }
   Value to_weight(Value gradient, Slot input, std::int64_t out, std::int64_t in) {
     return g_.product(s_.type, out, in, s_.rows(), {gradient, v_[input]}, Turned::left);
+  }
+
+  // ---- sequence parallelism: spmd_types' collectives, which are functional ones in the graph ------------------------------
+
+  /// Whether the sequence in front of the batch is another order of the elements than the batch in front.
+  bool reorders() const { return s_.batch > 1; }
+  Value exchange(CollectiveKind kind, Value from, const Dims& sizes) {
+    const DType type = s_.type;
+    const Value result = g_.call({from}, {{sizes, type}}, [=](const std::vector<Tensor>& in) {
+                            Tape& tape = in[0].tape();
+                            Tensor all = tape.empty(sizes, type);
+                            const auto whole = std::max(all.bytes(), in[0].bytes());
+                            tape.collective({.kind = kind, .group = Group::tensor, .bytes = whole, .type = type}, kComputeStream);
+                            return std::vector<Tensor>{std::move(all)};
+                          }).front();
+    skip_names(2);  // of the wait
+    return result;
+  }
+  /// The ranks' parts one behind the other, then side by side as the sequence.
+  Value gathered(Value part_of_it) {
+    if (!s_.group.on()) return part_of_it;
+    const Value parts = exchange(CollectiveKind::all_gather, part_of_it, {s_.batch * s_.group.degree, part(), s_.hidden});
+    return g_.pointwise({s_.batch, s_.length, s_.hidden}, s_.type, {parts});
+  }
+  /// Partial sums with the sequence in front, which is cut over the ranks; of one rank as they are.
+  Value scattered(const Values& sums) {
+    if (!s_.group.on()) return sums.front();
+    const bool as_it_is = !reorders() && sums.size() == 1;
+    const Values replaced = reorders() ? Values{} : sums;
+    const Value turned = as_it_is ? sums.front() : g_.pointwise({s_.length, s_.batch, s_.hidden}, s_.type, sums, replaced);
+    return exchange(CollectiveKind::reduce_scatter, turned, {part(), s_.batch, s_.hidden});
   }
 
   // ---- forward ---------------------------------------------------------------------------------------------------------
@@ -138,11 +177,13 @@ class LlamaGraph {
 
   void to_gate() {
     norm(kScale, kNormed, kAttentionNorm, {v_[kInput]});
+    v_[kNormed] = gathered(v_[kNormed]);
     v_[kProjections] = product(kNormed, kQkv, s_.qkv_width(), s_.hidden);
     turn();
     attend();
-    v_[kProjected] = product(kAttended, kOutput, s_.hidden, s_.query_width());
+    v_[kProjected] = scattered({product(kAttended, kOutput, s_.hidden, s_.query_width())});
     norm(kMiddleScale, kMiddleNormed, kFeedForwardNorm, middle());
+    v_[kMiddleNormed] = gathered(v_[kMiddleNormed]);
     v_[kGated] = product(kMiddleNormed, kGate, s_.inner, s_.hidden);
   }
   void raise() { v_[kRaised] = product(kMiddleNormed, kUp, s_.inner, s_.hidden); }
@@ -230,6 +271,7 @@ class LlamaGraph {
     Values kernel{raised, gated};
     if (again) kernel.push_back(v_[kActivated]);
     g_.fuse(kernel);
+    if (s_.group.on()) return {scattered({from_up, from_gate})};
     return {from_up, from_gate};
   }
 
@@ -237,7 +279,11 @@ class LlamaGraph {
     Value sum;             ///< over columns
     Value parts, total;    ///< over rows, of the weight
     Value result;          ///< of the norm's input, with the residual's
+    Value copied;          ///< the result in the order of a gather's input
   };
+
+  /// The gradient of the stream has the sequence in front of the batch; what is gathered is a copy with the batch in front.
+  Value in_rows_of_its_own(NormGradient& norm) { return norm.copied = g_.pointwise(stream(), s_.type, {norm.result}); }
 
   NormGradient through_norm(Slot scale, Slot weight, const Values& gradients, const Values& input, const Values& residual) {
     Values reads = gradients;
@@ -247,7 +293,7 @@ class LlamaGraph {
     weighted.push_back(v_[weight]);
     NormGradient norm;
     norm.sum = g_.reduction(per_row(), kFp32, weighted);
-    const std::int64_t parts = inductor::outer_sum_splits(tape_, s_.rows(), s_.hidden);
+    const std::int64_t parts = inductor::outer_sum_splits(tape_, stream_rows(), s_.hidden);
     norm.parts = parts > 1 ? g_.reduction({parts, s_.hidden}, kFp32, reads) : Value{};
     norm.total = g_.reduction({s_.hidden}, kFp32, parts > 1 ? Values{norm.parts} : reads);
     if (parts <= 1) norm.parts = norm.total;
@@ -262,10 +308,10 @@ class LlamaGraph {
   /// Sums over rows of both norms are one kernel; with it goes what sums over the first norm's columns, unless it also makes the scale that
   /// the sums read.
   void fuse_norms(const NormGradient& second, const NormGradient& first, Values recomputed) {
-    g_.fuse({second.sum, second.result});
-    const bool mixed = recomputed.empty() && inductor::mixes_reduction_orders(s_.rows(), s_.hidden);
+    g_.fuse(second.copied.defined() ? Values{second.sum, second.result, second.copied} : Values{second.sum, second.result});
+    const bool mixed = recomputed.empty() && inductor::mixes_reduction_orders(stream_rows(), s_.hidden);
     if (mixed) {
-      g_.mix({first.sum, first.result}, {second.parts, first.parts}, {second.total, first.total}, s_.rows(), s_.hidden);
+      g_.mix({first.sum, first.result}, {second.parts, first.parts}, {second.total, first.total}, stream_rows(), s_.hidden);
       return;
     }
     g_.fuse({second.parts, first.parts});
@@ -357,9 +403,10 @@ void run_backward(BackwardCall& b, const Shape& s) {
 
 Shape shape_of(const Block& block, const TitanRun& run, const Tensor& x) {
   Shape s;
-  s.batch = x.size(0), s.length = x.size(1), s.hidden = x.size(2);
-  s.heads = block.attention->heads, s.kv_heads = block.attention->kv_heads, s.head_dim = block.attention->head_dim;
-  s.inner = block.mlp->intermediate;
+  s.group = run.tensor_parallel;
+  s.batch = x.size(0), s.length = x.size(1) * s.group.degree, s.hidden = x.size(2);
+  s.heads = s.group.share(block.attention->heads), s.kv_heads = s.group.share(block.attention->kv_heads), s.head_dim = block.attention->head_dim;
+  s.inner = s.group.share(block.mlp->intermediate);
   s.type = x.dtype();
   s.checkpointing = run.checkpointing;
   s.flex = run.attention == TitanRun::Attention::flex;
@@ -390,7 +437,10 @@ void check_compiled_llama(const Block& block, const TitanRun& run) {
   require(!attention.mla && !attention.sinks && attention.qk_norm == AttentionSpec::QkNorm::none, "this attention");
   require(run.fused_qkv && run.complex_rope && run.positions_given, "this model's projections and rotation");
   require(run.attention == TitanRun::Attention::scaled_dot_product || run.attention == TitanRun::Attention::flex, "this attention kernel");
-  require(!run.tensor_parallel.on(), "tensor parallelism");
+  const TensorParallel& group = run.tensor_parallel;
+  require(!group.asynchronous, "asynchronous tensor parallelism");
+  require(!group.on() || group.sequence, "tensor parallelism without sequence parallelism");
+  require(!group.on() || run.checkpointing == TitanRun::Checkpointing::full, "tensor parallelism of blocks that are not checkpointed as a whole");
   require(run.context_ranks == 1, "context parallelism");
   require(run.every == 1, "checkpoints of every n-th layer");
 }
