@@ -172,7 +172,7 @@ TEST(Control, KnowledgeOfValuesFollowsCopiesAndFills) {
 
 /// Runs this program again as `--child HOW` with one variable set; its wait status and what it wrote to the standard error.
 int run_child(const char* how, const char* variable, const std::string& value, std::string* errors = nullptr) {
-  const std::string output = testing::TempDir() + "plimsoll-device-child";
+  const std::string output = testing::TempDir() + "plimsoll-device-child-" + std::to_string(getpid()) + ".errors";  // tests run side by side
   const pid_t child = fork();
   if (child == 0) {
     setenv(variable, value.c_str(), 1);
