@@ -438,7 +438,7 @@ void check_compiled_llama(const Block& block, const TitanRun& run) {
   require(run.fused_qkv && run.complex_rope && run.positions_given, "this model's projections and rotation");
   require(run.attention == TitanRun::Attention::scaled_dot_product || run.attention == TitanRun::Attention::flex, "this attention kernel");
   const TensorParallel& group = run.tensor_parallel;
-  require(!group.asynchronous, "asynchronous tensor parallelism");
+  require(!group.on() || !group.asynchronous, "asynchronous tensor parallelism");
   require(!group.on() || group.sequence, "tensor parallelism without sequence parallelism");
   require(!group.on() || run.checkpointing == TitanRun::Checkpointing::full, "tensor parallelism of blocks that are not checkpointed as a whole");
   require(run.context_ranks == 1, "context parallelism");
