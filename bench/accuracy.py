@@ -31,7 +31,7 @@ OWN = {
     "allocator-deepspeed-lora": "LoRA under DeepSpeed 0.19: ZeRO 0 to 3, offload",
     "allocator-megatron": "Megatron-core, local layers",
     "allocator-torchtitan": "TorchTitan 0.3: FSDP, TP, CP, EP, pipelines, rowwise fp8, DeepSeek, gpt-oss",
-    "allocator-torchtitan-compiled": "TorchTitan 0.3 under torch.compile: Llama's blocks and the loss, FSDP, a pipeline",
+    "allocator-torchtitan-compiled": "TorchTitan 0.3 under torch.compile: Llama's blocks and the loss, FSDP, TP, a pipeline",
     "allocator-torchtune": "torchtune: full, LoRA, QLoRA, DoRA, offload, compiled",
     "allocator-qlora": "transformers with 4-bit weights of bitsandbytes",
     "allocator-diffusers": "diffusers: FLUX, Stable Diffusion 3, DiT",
