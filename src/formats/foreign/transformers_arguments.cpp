@@ -1,4 +1,6 @@
 // Hugging Face: TrainingArguments with what scripts of transformers and TRL take beside them, a model's config.json, and PEFT's adapters.
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "formats/foreign/format.hpp"
