@@ -231,6 +231,7 @@ struct Model {
 
   std::int64_t parameters() const;          ///< trainable and frozen, tied tensors once
   std::int64_t active_parameters() const;   ///< routed experts counted top_k of experts
+  bool has_experts() const;                 ///< whether some layer routes tokens to experts
   std::vector<const Block*> registered_blocks() const;   ///< in registration order: the order of DDP's buckets and of state dicts
 };
 

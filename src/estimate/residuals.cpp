@@ -64,10 +64,6 @@ const char* arithmetic_of(const Strategy& s) {
   return s.compute_dtype.value_or(DType::bf16) == DType::fp32 ? "32 bits" : "16 bits";
 }
 
-bool is_mixture(const Model& model) {
-  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
-}
-
 /// Whether the run's PyTorch is of a time whose frameworks' rules were read line by line; of older ones the names of releases tell less than what
 /// ran. A framework without PyTorch is of today.
 bool is_of_today(const Strategy& s) {
@@ -81,7 +77,7 @@ RunKind memory_kind(const Model& model, const Cluster& cluster, const Strategy& 
   const bool timed = cluster.accelerator.gemm.start.provenance == Provenance::calibrated;
   return {{"framework", std::string(name_of(profile_of(resolved).code))},
           {"place", cluster.nodes > 1 ? "many nodes" : resolved.gpus > 1 ? "one node" : "one device"},
-          {"network", is_mixture(model) ? "mixture" : "dense"},
+          {"network", model.has_experts() ? "mixture" : "dense"},
           {"device", timed ? "measured" : "published"},
           {"arithmetic", arithmetic_of(resolved)},
           {"software", is_of_today(resolved) ? "of today" : "older"},

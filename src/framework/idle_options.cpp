@@ -19,9 +19,7 @@ struct Run {
   bool megatron_core() const { return runs({ModelCode::megatron_local, ModelCode::megatron_te}); }
   bool fsdp() const { return under({Engine::fsdp1, Engine::fsdp2}); }
   bool zero(DataParallel stage) const { return engine == Engine::deepspeed && s.data_parallel == stage; }
-  bool experts() const {
-    return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
-  }
+  bool experts() const { return model.has_experts(); }
 };
 
 /// Keys that act under one condition. A pattern that ends in "*" stands for every key that begins so.

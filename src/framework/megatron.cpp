@@ -1,8 +1,6 @@
 // Megatron-core and the launchers over it: Megatron-LM, Megatron-Bridge, NeMo, Primus.
 #include "framework/megatron.hpp"
 
-#include <algorithm>
-
 #include "framework/catalogue.hpp"
 
 namespace plimsoll::framework {
@@ -117,16 +115,12 @@ void complete_primus(Strategy& s, const Model& model) {
   complete_overlapped(s, model);
 }
 
-bool has_experts(const Model& model) {
-  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
-}
-
 void check(const Strategy& s, const Model& model, Complaints& complaints) {
   if (s.offload.activations && s.pp > 1)
     complaints.add("Megatron-core offloads no activations of pipeline stages (TransformerConfig raises)", "set pp to 1 or offload none");
   if (s.offload.activations && s.recompute.kind != Recompute::Kind::none)
     complaints.add("Megatron-core offloads no activations that are recomputed (TransformerConfig raises)", "leave one of them out");
-  if (has_experts(model) && s.tp > 1 && !s.sequence_parallel.value_or(false))
+  if (model.has_experts() && s.tp > 1 && !s.sequence_parallel.value_or(false))
     complaints.add(
         "Megatron-core trains a mixture of experts on several tensor-parallel ranks with sequence parallelism alone (MoELayer raises)",
         "set sequence_parallel, or tp to 1");

@@ -175,8 +175,7 @@ void take_trained_head(Resolver& r) {
 void refuse_routers_loss(const Resolver& r) {
   const Kind kind = r.s.post_training->kind;
   if (kind == Kind::reward || kind == Kind::orpo || kind == Kind::cpo) return;
-  const bool mixture = std::any_of(r.model.blocks.begin(), r.model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
-  if (mixture && r.s.releases.of(Package::trl).since(1, 7))
+  if (r.model.has_experts() && r.s.releases.of(Package::trl).since(1, 7))
     refuse("the routers' auxiliary loss that TRL since 1.8 adds of a mixture is not modelled", "releases.trl", "1.6 or earlier, which has none");
 }
 

@@ -120,6 +120,10 @@ std::int64_t Model::parameters() const {
   return total_over(blocks, [](const Block& block) { return block.parameters(); });
 }
 
+bool Model::has_experts() const {
+  return std::any_of(blocks.begin(), blocks.end(), [](const Block& block) { return block.moe.has_value(); });
+}
+
 std::int64_t Model::active_parameters() const {
   return total_over(blocks, [](const Block& block) {
     std::int64_t total = 0;

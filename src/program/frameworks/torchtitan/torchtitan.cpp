@@ -129,10 +129,9 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   run.expert_ranks = s.ep;
   run.imbalance = s.ep > 1 ? s.moe.imbalance : 1;
   run.float8_rowwise = s.low_precision == LowPrecision::fp8 && s.compile != Strategy::Compile::blocks;
-  const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
   if (run.float8_rowwise && converts_router(model))
     fail("TorchTitan's float8 linears take the router's gate, which runs in autocast to fp32: torchao fails there", "precision", "bf16");
-  if (run.float8_rowwise && mixture) refuse("float8 products of TorchTitan's mixtures of experts are not modelled", "precision");
+  if (run.float8_rowwise && model.has_experts()) refuse("float8 products of TorchTitan's mixtures of experts are not modelled", "precision");
   run.router = router_of(model);
   run.skip_head = s.loss == LossKernel::chunked;
   run.length = s.seq_len;

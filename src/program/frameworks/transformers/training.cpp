@@ -196,8 +196,7 @@ void put_8_bit_linears(Module& root, const Model& model, const Strategy& strateg
 /// Since transformers 5 a mixture's experts and its router are parameters, which bitsandbytes leaves in 16 bits; before, every expert had
 /// linears of its own.
 void refuse_unread_mixture(const Model& model, const Strategy& strategy) {
-  const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
-  if (!mixture) return;
+  if (!model.has_experts()) return;
   if (!HfRelease(strategy.releases.of(Package::transformers)).stacks_experts())
     refuse("quantised experts of transformers before 5 are not modelled", "releases.transformers", "5.0 or later, which leaves them in 16 bits");
   for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo"})

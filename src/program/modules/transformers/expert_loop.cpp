@@ -40,8 +40,7 @@ void separate(Module& block, std::string_view model_type) {
 }  // namespace
 
 void separate_experts(Module& root, const Model& model, const HfRelease& release, Tape& tape) {
-  const bool mixture = std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
-  if (!mixture || release.stacks_experts()) return;
+  if (!model.has_experts() || release.stacks_experts()) return;
   (void)linears_of(model.model_type);
   for (Module* module : root.all_modules()) {
     Module* list = module->find_child("experts");
