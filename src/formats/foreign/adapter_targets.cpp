@@ -22,10 +22,6 @@ std::vector<std::string> names_in(const std::string& list) {
 
 bool has(const std::vector<std::string>& names, const std::string& name) { return std::find(names.begin(), names.end(), name) != names.end(); }
 
-bool is_mixture(const Model& model) {
-  return std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return block.moe.has_value(); });
-}
-
 void replace_targets(Reading& reading, const std::vector<std::string>& targets) {
   std::string list;
   for (const std::string& target : targets) list += (list.empty() ? "" : ",") + target;
@@ -141,7 +137,7 @@ void expand_expression(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model& model) {
     const ForeignKey* key = reading.find("lora.target_modules");
     if (!key || key->value == framework::kAllLinear) return;
-    if (is_mixture(model))  // PEFT asks it of names that experts had before 5.0, too (_resolve_string_target_modules)
+    if (model.has_experts())  // PEFT asks it of names that experts had before 5.0, too (_resolve_string_target_modules)
       refuse("not modelled: a regular expression over the modules of a mixture", key->where, "list attention's linears");
     const std::vector<std::string> targets = matched(model, key->value, key->where);
     if (targets.empty())
@@ -159,7 +155,7 @@ void name_linears(Reading& said, const std::string& beside) {
     for (const std::string& name : names_in(beside))
       if (!has(names, name)) names.push_back(name);
     const std::optional<Release> release = reading.release_of(Package::transformers);
-    const bool parameters = is_mixture(model) && (!release || release->since(5, 0));
+    const bool parameters = model.has_experts() && (!release || release->since(5, 0));
     if (!parameters && names.size() == own) return;  // PEFT's own word for the same linears
     replace_targets(reading, names);
   });

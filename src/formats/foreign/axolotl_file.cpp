@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "formats/foreign/format.hpp"
-#include "formats/foreign/trl_trainers.hpp"
 #include "formats/foreign/schema.hpp"
+#include "formats/foreign/trl_trainers.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -217,11 +217,10 @@ void derive_storage(Reading& reading, const Node& tree) {
 /// loaders/model.py, _configure_embedding_dtypes: embeddings, head and norms are cast to fp32, and back where an adapter, FSDP or the
 /// attention's kernel asks for it (attn_needs_dtype_cast). DeepSpeed's engine casts what it is given.
 void refuse_mixed_weights(const Reading& reading, const Node& tree) {
-  const Node* adapter = tree.find("adapter");
   const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0 || reading.is("framework", "deepspeed");
   const std::string attention = reading.value("attention", "sdpa");
   const bool cast_back = (attention != "sdpa" && attention != "eager") || reading.is("loss", "cut-cross-entropy");
-  if ((adapter && !adapter->is_null()) || sharded || cast_back || reading.is("precision", "fp32")) return;
+  if (stated(tree, "adapter") || sharded || cast_back || reading.is("precision", "fp32")) return;
   refuse("not modelled: embeddings, head and norms in fp32 beside layers in 16 bits, as axolotl leaves them in a full finetune with " +
              attention + " attention",
          tree.where, "attn_implementation: flash_attention_2, or FSDP or DeepSpeed");
@@ -231,8 +230,7 @@ void refuse_mixed_weights(const Reading& reading, const Node& tree) {
 /// _configure_gradient_checkpointing takes False; activations that leave in a full finetune have wrappers around the layers (ac_wrap_hf_model),
 /// which are torch's own.
 void assume_reentrant(Reading& reading, const Node& tree) {
-  const Node* kwargs = tree.find("gradient_checkpointing_kwargs");
-  if (!reading.is("recompute", "full") || (kwargs && !kwargs->is_null())) return;
+  if (!reading.is("recompute", "full") || stated(tree, "gradient_checkpointing_kwargs")) return;
   const Node* leaves = stated(tree, "activation_offloading");
   const bool wrapped = leaves && leaves->text != "false" && !stated(tree, "adapter");
   const std::string taken = stated(tree, "rl") || wrapped ? "false" : "true";

@@ -81,6 +81,9 @@ OwnAndTrainers split_own(const Node& tree, const Rows& rows, const std::string& 
 
 /// Whether a language model has a tower for images beside it.
 bool sees_images(const Model& model);
+/// Of programs that freeze such a tower and its projector unless they are told otherwise, and take them out of the adapters' targets: refuses a
+/// model of several modes once it is known.
+void require_language_model(Reading& reading, const std::string& program);
 
 /// Of programs that look for a model's linears themselves: where the adapters' targets are all-linear, their names and those of the list
 /// `beside`. A mixture's router and stacked experts are parameters in transformers since 5.0 and are not among them, as they are among those of

@@ -62,6 +62,13 @@ bool sees_images(const Model& model) {
   return model.task == Model::Task::causal_lm && std::any_of(model.blocks.begin(), model.blocks.end(), is_tower);
 }
 
+void require_language_model(Reading& said, const std::string& program) {
+  said.when_model_is_known([program](Reading&, const Model& model) {
+    if (sees_images(model) || model.patch_size > 0)
+      refuse("not modelled: a model of several modes under " + program + ", which trains some of its parts", {}, "a language model");
+  });
+}
+
 int count_of(const Node& tree, std::initializer_list<const char*> names) {
   return static_cast<int>(std::count_if(names.begin(), names.end(), [&](const char* name) { return tree.find(name) != nullptr; }));
 }

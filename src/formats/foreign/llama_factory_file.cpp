@@ -167,17 +167,9 @@ void read_stage(Reading& reading, const Node& tree) {
   reading.derive("trainer", "llama-factory", "LLaMA-Factory's own forward (train/dpo/trainer.py, train/kto/trainer.py)");
 }
 
-/// It freezes the tower and the projector of such models unless a file says otherwise, and takes them out of the adapters' targets.
-void require_language_model(Reading& said) {
-  said.when_model_is_known([](Reading&, const Model& model) {
-    if (sees_images(model) || model.patch_size > 0)
-      refuse("not modelled: a model of several modes under LLaMA-Factory, which trains some of its parts", {}, "a language model");
-  });
-}
-
 void read(Reading& reading, const Node& tree) {
   require_training(tree);
-  require_language_model(reading);
+  require_language_model(reading, "LLaMA-Factory");
   const auto [own, rest] = split_own(tree, rows(), "llama-factory");
   read_rows(reading, rows(), *Schema::of("llama-factory"), own);
   take_defaults(reading, rows(), kRelease);

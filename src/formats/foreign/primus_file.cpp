@@ -51,20 +51,38 @@ void add_missing(Node& table, const Node& below) {
     if (!table.find(name)) table.members.emplace_back(name, value);
 }
 
-/// A file of Primus' models with those that it `extends`; what stands nearer counts.
-Node read_with_bases(const std::string& path, int depth) {
-  constexpr int kMostBases = 16;
-  if (depth > kMostBases) fail("files extend each other without end", path);
-  Node file = parse_yaml_text(read_plain(path), path);
-  const Node* bases = file.find("extends");
-  if (!bases || !bases->is_list()) return file;
-  const Node copy = *bases;
-  for (auto base = copy.members.rbegin(); base != copy.members.rend(); ++base) {
-    const auto found = std::filesystem::path(path).parent_path() / base->second.word();
-    if (files::exists(found.string())) add_missing(file, read_with_bases(found.string(), depth + 1));
+/// Sections that both have are merged key by key; what stands nearer counts.
+void add_missing_below(Node& table, const Node& below) {
+  for (const auto& [name, value] : below.members) {
+    const auto own = std::find_if(table.members.begin(), table.members.end(), [&](const auto& member) { return member.first == name; });
+    if (own == table.members.end()) {
+      table.members.emplace_back(name, value);
+    } else if (own->second.is_table() && value.is_table()) {
+      add_missing_below(own->second, value);
+    }
   }
-  std::erase_if(file.members, [](const auto& member) { return member.first == "extends" || member.first == "bases"; });
-  return file;
+}
+
+/// Adds to a tree what the files say that it `extends`; what stands nearer counts. `left`: how many more files may be read.
+void add_bases(Node& tree, void (*merge)(Node&, const Node&), int& left) {
+  const Node* bases = tree.find("extends");
+  if (!bases || !bases->is_list()) return;
+  const Node copy = *bases;
+  const auto folder = std::filesystem::path(copy.where.substr(0, copy.where.rfind(':'))).parent_path();
+  for (auto base = copy.members.rbegin(); base != copy.members.rend(); ++base) {
+    const std::string path = (folder / base->second.word()).string();
+    if (!files::exists(path)) continue;
+    if (left-- == 0) fail("files extend each other without end", copy.where);
+    Node file = parse_yaml_text(read_plain(path), path);
+    add_bases(file, merge, left);
+    merge(tree, file);
+  }
+  std::erase_if(tree.members, [](const auto& member) { return member.first == "extends" || member.first == "bases"; });
+}
+void add_bases(Node& tree, void (*merge)(Node&, const Node&)) {
+  constexpr int kMostBases = 64;
+  int left = kMostBases;
+  add_bases(tree, merge, left);
 }
 
 /// A file of Primus' own, seen from an experiment: beside it, or in the repository above it (primus/configs/models/megatron). Empty:
@@ -85,7 +103,10 @@ Node base_of(const Node& trainer, const char* key, const std::string& kept) {
   const Node* named = trainer.find(key);
   if (!named || named->is_null()) return Node::table(trainer.where);
   const std::string file = own_file(named->word(), named->where, kept);
-  return file.empty() ? Node::table(named->where) : read_with_bases(file, 0);
+  if (file.empty()) return Node::table(named->where);
+  Node base = parse_yaml_text(read_plain(file), file);
+  add_bases(base, add_missing);
+  return base;
 }
 
 /// primus/configs/modules/megatron/pre_trainer.yaml and models/megatron/language_model.yaml, where they are nowhere: what they take that
@@ -112,18 +133,6 @@ void read_primus_bases(Reading& reading, const Node& trainer, Node& arguments) {
 }
 
 // ---- over torchtitan ----------------------------------------------------------------------------------------------------
-
-/// Sections that both have are merged key by key; what stands nearer counts.
-void add_missing_below(Node& table, const Node& below) {
-  for (const auto& [name, value] : below.members) {
-    const auto own = std::find_if(table.members.begin(), table.members.end(), [&](const auto& member) { return member.first == name; });
-    if (own == table.members.end()) {
-      table.members.emplace_back(name, value);
-    } else if (own->second.is_table() && value.is_table()) {
-      add_missing_below(own->second, value);
-    }
-  }
-}
 
 /// The section of Primus-Turbo (primus/backends/torchtitan/patches/turbo), on with its attention by modules/torchtitan/pre_trainer.yaml.
 void read_turbo(Reading& reading, const Node& turbo) {
@@ -201,7 +210,10 @@ void expand_sync_free_stage(Node& arguments) {
   const Node* stage = stated(arguments, "turbo_sync_free_moe_stage");
   if (!stage || stage->word() != "1") return;
   const std::string where = stage->where;
-  const auto low = [&](const char* key) { return stated(arguments, key) && arguments.find(key)->word() != "false"; };
+  const auto low = [&](const char* key) {
+    const Node* format = stated(arguments, key);
+    return format && format->word() != "false";
+  };
   const bool quantized = low("fp8") || low("fp4");
   for (const char* key : {"moe_use_fused_router_with_aux_score", "moe_permute_fusion"}) arguments.set(key, Node::scalar("true", where));
   arguments.set("moe_router_padding_for_quantization", Node::scalar(quantized ? "true" : "false", where));
@@ -232,26 +244,9 @@ void read_primus_keys(Reading& reading, Node& arguments) {
   });
 }
 
-/// An experiment with those that it `extends`, section by section; what stands nearer counts.
-void add_extended(Node& tree, int depth = 0) {
-  constexpr int kMostBases = 16;
-  const Node* bases = tree.find("extends");
-  if (!bases || !bases->is_list()) return;
-  if (depth > kMostBases) fail("files extend each other without end", bases->where);
-  const Node copy = *bases;
-  const auto folder = std::filesystem::path(copy.where.substr(0, copy.where.rfind(':'))).parent_path();
-  for (auto base = copy.members.rbegin(); base != copy.members.rend(); ++base) {
-    const std::string path = (folder / base->second.word()).string();
-    if (!files::exists(path)) continue;
-    Node file = parse_yaml_text(read_plain(path), path);
-    add_extended(file, depth + 1);
-    add_missing_below(tree, file);
-  }
-}
-
 void read_primus(Reading& reading, const Node& said) {
   Node tree = said;
-  add_extended(tree);
+  add_bases(tree, add_missing_below);
   resolve_references(tree);
   const Node* trainer = tree.find("modules.pre_trainer");
   const Node* modules = tree.find("modules");

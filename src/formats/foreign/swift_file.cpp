@@ -130,27 +130,22 @@ void name_fsdp(const Reading& reading, Node& trainer) {
   trainer.set("fsdp_config", inner);
 }
 
-bool is_said(const Node* value) { return value && !value->is_null(); }
-
 /// ModelArguments._init_torch_dtype: the checkpoint's type (bf16 where it is not told), and mixed precision of what it is.
 void read_precision(Reading& said, const Node& tree) {
   static const Row types = {"torch_dtype", "param_dtype", "bfloat16=bf16,float16=fp16,float32=fp32"};
-  const Node *type = tree.find("torch_dtype"), *bf16 = tree.find("bf16"), *fp16 = tree.find("fp16");
-  if (is_said(type)) said.say("param_dtype", to_ours(types, type->word(), type->where), "torch_dtype", type->where);
-  const bool own = is_said(bf16) || is_said(fp16);
-  if (is_said(type) && !own)
+  const Node* type = stated(tree, "torch_dtype");
+  if (type) said.say("param_dtype", to_ours(types, type->word(), type->where), "torch_dtype", type->where);
+  const bool own = stated(tree, "bf16") || stated(tree, "fp16");
+  if (type && !own)
     return said.derive("precision", type->word() == "bfloat16" ? "bf16" : "fp16",
                        "ms-swift: mixed precision of torch_dtype (_init_mixed_precision)");
-  if (own && !is_said(type)) return;  // both are decided when the checkpoint is known
-  if (own) return;
+  if (own) return;  // where no type is told, both are decided when the checkpoint is known
   said.derive("precision", "bf16", "ms-swift: torch_dtype of the checkpoint, bfloat16 where it is not told (_init_mixed_precision)");
 }
 
 /// Before the Trainer's own completion, which takes what transformers' from_pretrained would.
 void complete_dtype(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model& model) {
-    if (sees_images(model) || model.patch_size > 0)
-      refuse("not modelled: a model of several modes under ms-swift, which trains some of its parts", {}, "a language model");
     if (reading.has("param_dtype")) return;
     const auto shipped = model::checkpoint_dtype_of(model.name);
     const std::string type = reading.value("checkpoint.dtype", shipped ? shipped->type : "bf16");
@@ -163,8 +158,8 @@ void complete_dtype(Reading& said) {
 
 /// tuners/peft.py keeps the type that lora_dtype says, which PEFT would upcast; played is PEFT's own but for quantised weights.
 void require_usual_adapters(const Reading& reading, const Node& tree) {
-  const Node* type = tree.find("lora_dtype");
-  if (is_said(type) && type->word() != "float32" && !reading.has("base_weights") && !is_said(tree.find("deepspeed")))
+  const Node* type = stated(tree, "lora_dtype");
+  if (type && type->word() != "float32" && !reading.has("base_weights") && !stated(tree, "deepspeed"))
     refuse("not modelled: adapters of " + type->word().substr(0, 20) + " over weights that are not quantised, found lora_dtype", type->where,
            "leave it out: they are float32");
 }
@@ -187,20 +182,20 @@ void read_adapter(Reading& reading, const Node& tree) {
 }
 
 void read_quantization(Reading& reading, const Node& tree) {
-  const Node *method = tree.find("quant_method"), *bits = tree.find("quant_bits"), *twice = tree.find("bnb_4bit_use_double_quant");
-  if (!is_said(method)) return;
+  const Node *method = stated(tree, "quant_method"), *bits = stated(tree, "quant_bits"), *twice = stated(tree, "bnb_4bit_use_double_quant");
+  if (!method) return;
   if (method->word() != "bnb") refuse("quant_method: " + method->word().substr(0, 40) + " is not modelled", method->where, "bnb");
-  if (!is_said(bits) || (bits->word() != "4" && bits->word() != "8")) fail("quant_method: bnb needs quant_bits 4 or 8", method->where);
-  const bool single = twice && !twice->is_null() && !is_on(twice);
+  if (!bits || (bits->word() != "4" && bits->word() != "8")) fail("quant_method: bnb needs quant_bits 4 or 8", method->where);
+  const bool single = twice && !is_on(twice);
   reading.say("base_weights", bits->word() == "8" ? "int8" : single ? "nf4" : "nf4-double-quant", "quant_bits", bits->where);
 }
 
 /// packing_length, or max_length, or the model's positions.
 void read_length(Reading& said, const Node& tree) {
-  const Node *length = tree.find("max_length"), *packed = tree.find("packing_length");
-  const bool packs = is_on(tree.find("packing")) && is_said(packed);
+  const Node *length = stated(tree, "max_length"), *packed = stated(tree, "packing_length");
+  const bool packs = is_on(tree.find("packing")) && packed;
   if (packs) return said.say("seq_len", packed->word(), "packing_length", packed->where);
-  if (is_said(length)) return said.say("seq_len", length->word(), "max_length", length->where);
+  if (length) return said.say("seq_len", length->word(), "max_length", length->where);
   said.when_model_is_known([](Reading& reading, const Model& model) {
     if (model.max_positions > 0)
       reading.derive("seq_len", std::to_string(model.max_positions), "ms-swift: max_length is the model's positions");
@@ -209,8 +204,8 @@ void read_length(Reading& said, const Node& tree) {
 
 /// TrainArgumentsMixin.__post_init__: 16 sequences of all ranks a step.
 void read_accumulation(Reading& reading, const Node& tree) {
-  const Node* steps = tree.find("gradient_accumulation_steps");
-  if (is_said(steps)) return reading.say("grad_accum", steps->word(), "gradient_accumulation_steps", steps->where);
+  const Node* steps = stated(tree, "gradient_accumulation_steps");
+  if (steps) return reading.say("grad_accum", steps->word(), "gradient_accumulation_steps", steps->where);
   const std::int64_t nodes = std::max<std::int64_t>(1, reading.count("cluster.nodes"));
   const std::int64_t world = reading.has("gpus") ? reading.count("gpus") : nodes * reading.count("cluster.gpus_per_node");
   if (world == 0)
@@ -231,11 +226,9 @@ void read_reentrant(Reading& reading, const Node& tree, bool distributed) {
     relocate(made, kwargs->where);
     kwargs = &made;
   }
-  if (kwargs && kwargs->is_table() && is_said(kwargs->find("use_reentrant"))) {
-    const Node& said = *kwargs->find("use_reentrant");
-    return reading.say("recompute_reentrant", said.word(), "gradient_checkpointing_kwargs.use_reentrant", said.where);
-  }
-  const bool sharded = is_said(tree.find("deepspeed")) || is_said(tree.find("fsdp"));
+  if (const Node* said = kwargs && kwargs->is_table() ? stated(*kwargs, "use_reentrant") : nullptr)
+    return reading.say("recompute_reentrant", said->word(), "gradient_checkpointing_kwargs.use_reentrant", said->where);
+  const bool sharded = stated(tree, "deepspeed") || stated(tree, "fsdp");
   reading.derive("recompute_reentrant", distributed && !sharded ? "false" : "true", "ms-swift (TrainerMixin._fix_gradient_checkpointing)");
 }
 
@@ -247,7 +240,7 @@ void read_with(Reading& reading, const Node& said, bool distributed) {
   for (const char* shared : {"deepspeed", "fsdp"})
     if (const Node* value = own.find(shared)) trainer.set(shared, *value);
   name_configurations(trainer);
-  const bool sharded = is_said(trainer.find("fsdp"));
+  const bool sharded = stated(trainer, "fsdp") != nullptr;
   name_fsdp(reading, trainer);
   read_rows(reading, rows(), *Schema::of("ms-swift"), own);
   take_defaults(reading, rows(), kSwiftRelease);
@@ -259,6 +252,7 @@ void read_with(Reading& reading, const Node& said, bool distributed) {
   require_usual_adapters(reading, tree);
   read_length(reading, tree);
   read_precision(reading, tree);
+  require_language_model(reading, "ms-swift");
   complete_dtype(reading);
   read_accumulation(reading, tree);
   read_reentrant(reading, tree, distributed);

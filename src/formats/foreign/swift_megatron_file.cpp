@@ -64,8 +64,6 @@ int recognises(const Node& tree) {
              : 0;
 }
 
-bool is_said(const Node* value) { return value && !value->is_null(); }
-
 /// Its defaults where they are not Megatron-LM's (MegatronArguments; mcore_bridge/config/model_config.py of 1.6: vocabularies are not padded).
 constexpr std::pair<const char*, const char*> kDefaults[] = {{"micro_batch_size", "1"},
                                                              {"global_batch_size", "16"},
@@ -79,15 +77,14 @@ constexpr std::pair<const char*, const char*> kDefaults[] = {{"micro_batch_size"
 /// What only a model with experts takes, and what none may have.
 void complete(Reading& said, const Node& tree) {
   const auto value = [&](const char* key, const std::string& otherwise) {
-    const Node* node = tree.find(key);
-    return is_said(node) ? node->word() : otherwise;
+    const Node* node = stated(tree, key);
+    return node ? node->word() : otherwise;
   };
   const std::string tensor = value("expert_tensor_parallel_size", "1"), dispatcher = value("moe_token_dispatcher_type", "alltoall"),
                     grouped = value("moe_grouped_gemm", "true");
-  const bool length = is_said(tree.find("max_length")) || is_said(tree.find("packing_length"));
+  const bool length = stated(tree, "max_length") || stated(tree, "packing_length");
+  require_language_model(said, "ms-swift");
   said.when_model_is_known([=](Reading& reading, const Model& model) {
-    if (model.model_type.find("vl") != std::string::npos || model.patch_size > 0)
-      refuse("not modelled: a model of several modes under ms-swift, which trains some of its parts", {}, "a language model");
     if (!length && model.max_positions > 0)
       reading.derive("seq_len", std::to_string(model.max_positions), "ms-swift: max_length is the model's positions");
     if (model.active_parameters() == model.parameters()) return;
@@ -115,15 +112,14 @@ void read(Reading& reading, const Node& tree) {
   }
   read_rows(reading, own_rows(), *Schema::of("megatron-swift"), own);
   for (const auto& [key, value] : kDefaults)
-    if (!is_said(megatron.find(key))) megatron.set(key, Node::scalar(value, kSwiftRelease));
-  const Node *type = own.find("torch_dtype"), *length = own.find("max_length"), *packed = own.find("packing_length");
-  if (!is_said(megatron.find("bf16")) && !is_said(megatron.find("fp16"))) {
+    if (!stated(megatron, key)) megatron.set(key, Node::scalar(value, kSwiftRelease));
+  const Node *type = stated(own, "torch_dtype"), *length = stated(own, "max_length"), *packed = stated(own, "packing_length");
+  if (!stated(megatron, "bf16") && !stated(megatron, "fp16")) {
     static const Row types = {"torch_dtype", "precision", "bfloat16=bf16,float16=fp16,float32=fp16"};
-    const bool said = is_said(type);
-    megatron.set(said ? to_ours(types, type->word(), type->where) : "bf16", Node::scalar("true", said ? type->where : kSwiftRelease));
+    megatron.set(type ? to_ours(types, type->word(), type->where) : "bf16", Node::scalar("true", type ? type->where : kSwiftRelease));
   }
-  if (is_on(own.find("packing")) && is_said(packed)) length = packed;
-  if (is_said(length)) reading.say("seq_len", length->word(), length == packed ? "packing_length" : "max_length", length->where);
+  if (is_on(own.find("packing")) && packed) length = packed;
+  if (length) reading.say("seq_len", length->word(), length == packed ? "packing_length" : "max_length", length->where);
   reading.assume("framework", "megatron-core", "Megatron-core under ms-swift", kSwiftRelease);
   read_megatron(reading, megatron, kSwiftRelease, Unknown::unread);
   forget_sizes(reading);

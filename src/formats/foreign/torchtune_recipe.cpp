@@ -129,8 +129,7 @@ void read_components(Reading& reading, const Node& tree) {
   if (loss && loss->word().rfind("torchtune.rlhf.", 0) == 0)
     refuse("not modelled: training by preferences or rewards, found loss._component_: " + loss->word().substr(0, 60), loss->where,
            "a recipe that learns the next token");
-  if (const Node* one = loss)
-    reading.say("loss", to_ours(losses, one->word(), one->where), "loss._component_", one->where);
+  if (loss) reading.say("loss", to_ours(losses, loss->word(), loss->where), "loss._component_", loss->where);
   const Node* compile = tree.find("compile");
   if (compile && compile->is_scalar()) reading.say("compile", compile->text == "true" ? "blocks" : "false", "compile", compile->where);
   if (compile && compile->is_table()) {
