@@ -35,14 +35,11 @@ double moments_per_element(const Strategy& s) {
 double adapted(const Operator& op, const Block& block, const Lora& lora) {
   if (op.kind != OperatorKind::linear) return 0;
   if (lora.targets == std::vector<std::string>{"all-linear"}) return block.role != Block::Role::head ? 1 : 0;
-  const auto ends = [](const std::string& path, const std::string& target) {
-    const std::string whole = "." + path, end = "." + target;
-    return whole.size() >= end.size() && whole.compare(whole.size() - end.size(), end.size(), end) == 0;
-  };
   const auto is_target = [&](const std::string& path) {
-    return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) { return ends(path, target); });
+    return std::any_of(lora.targets.begin(), lora.targets.end(), [&](const std::string& target) { return ("." + path).ends_with("." + target); });
   };
-  if (is_target(op.name) || op.parameters.empty()) return is_target(op.name) ? 1 : 0;
+  if (is_target(op.name)) return 1;
+  if (op.parameters.empty()) return 0;
   std::int64_t layers = 0;
   for (std::int64_t i = 0; i < block.repeat; ++i) {
     const std::string tensor = full_name(block, i, op.parameters.front());

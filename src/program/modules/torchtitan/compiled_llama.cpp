@@ -84,7 +84,7 @@ class LlamaGraph {
   /// Gradients of the arguments, undefined where they have none.
   std::array<Value, kArguments> backward(Value incoming) {
     const Value residual = incoming;
-    if (s_.group.on()) incoming = gathered(reorders() ? g_.pointwise(stream(), s_.type, {incoming}) : incoming);
+    incoming = gathered(reorders() ? g_.pointwise(stream(), s_.type, {incoming}) : incoming);
     if (s_.checkpointing == Checkpointing::full) {
       to_gate();
       raise();
@@ -98,7 +98,7 @@ class LlamaGraph {
     gradients_[kDown] = to_weight(incoming, kActivated, s_.hidden, s_.inner);
     const Values normed = through_gates(incoming, again);
     NormGradient middle_norm = through_norm(kMiddleScale, kFeedForwardNorm, normed, middle(), {residual});
-    const Value of_middle = s_.group.on() ? gathered(reorders() ? in_rows_of_its_own(middle_norm) : middle_norm.result) : middle_norm.result;
+    const Value of_middle = gathered(reorders() ? in_rows_of_its_own(middle_norm) : middle_norm.result);
     gradients_[kOutput] = to_weight(of_middle, kAttended, s_.hidden, s_.query_width());
     const Value of_attended = to_input(of_middle, kOutput, s_.hidden, s_.query_width());
     const Value projections = through_attention(of_attended);
@@ -134,8 +134,8 @@ class LlamaGraph {
 
   // ---- sequence parallelism: spmd_types' collectives, which are functional ones in the graph ------------------------------
 
-  /// Whether the sequence in front of the batch is another order of the elements than the batch in front.
-  bool reorders() const { return s_.batch > 1; }
+  /// Whether what is exchanged has the sequence in front of the batch, and that is another order of its elements.
+  bool reorders() const { return s_.group.on() && s_.batch > 1; }
   Value exchange(CollectiveKind kind, Value from, const Dims& sizes) {
     const DType type = s_.type;
     const Value result = g_.call({from}, {{sizes, type}}, [=](const std::vector<Tensor>& in) {
