@@ -177,6 +177,14 @@ struct CollectiveCurve {
   Seconds launch{};                     ///< the host's share of every point, where the benchmark issued each collective anew
 };
 
+/// A collective over some GPUs of a node, measured at the algorithm that the library itself chooses for each size.
+struct MeasuredCollective {
+  std::string kind;  ///< as CollectiveKind is named
+  int gpus;
+  std::string source, note;
+  std::vector<CollectivePoint> points;  ///< by rising size; an all-gather's is its result, a reduce-scatter's its input, an all-to-all's what a rank holds
+};
+
 /// What a collective that runs beside computation takes of the memory's bandwidth (it moves two to three times the payload), and what it
 /// loses to computation: factors of time, 1 or more. The compute units that it holds are its library's channels.
 struct Contention {
@@ -210,6 +218,7 @@ struct CollectiveLibrary {
   Sourced<Seconds> pipeline;           ///< start of the pipelined protocol (all-reduce); 0: the library's own tables hold
   Sourced<double> ll_share;            ///< share of the bandwidth that the low-latency protocol reaches
   std::vector<CollectiveCurve> all_reduce, reduce_scatter;
+  std::vector<MeasuredCollective> measured;  ///< goes before all else where it has that kind on one node
   Contention contention;
 };
 

@@ -92,17 +92,24 @@ Protocols fit_protocols(std::vector<Sample> samples) {
   return best;
 }
 
-void keep_curve(const std::vector<Sample>& samples, CollectiveLibrary& library) {
-  std::map<std::pair<int, int>, std::map<std::int64_t, std::vector<double>>> shapes;
+/// One node's collectives as they were measured; of several nodes the all-reduce, as a ring's.
+void keep_curves(const std::vector<Sample>& samples, CollectiveLibrary& library) {
+  std::map<std::tuple<std::string, int, int>, std::map<std::int64_t, std::vector<double>>> shapes;
   for (const Sample& sample : samples)
-    if (sample.group == "all_reduce") shapes[{sample.ranks, sample.nodes}][sample.bytes].push_back(sample.seconds);
+    if (is_ring_like(sample) || sample.group == "all_to_all") shapes[{sample.group, sample.nodes, sample.ranks}][sample.bytes].push_back(sample.seconds);
+  const std::string note = samples.front().tool == kPeerTool ? kPeerTool : "";
   for (const auto& [shape, sizes] : shapes) {
+    const auto& [kind, nodes, gpus] = shape;
     if (sizes.size() < 2) continue;
-    CollectiveCurve curve{shape.first, shape.second, kSource, samples.front().tool == kPeerTool ? kPeerTool : "", {}};
-    for (const auto& [bytes, times] : sizes) curve.points.push_back({Bytes(bytes), Seconds(median(times))});
-    const auto same = [&](const CollectiveCurve& old) { return old.gpus == curve.gpus && old.nodes == curve.nodes; };
-    library.all_reduce.erase(std::remove_if(library.all_reduce.begin(), library.all_reduce.end(), same), library.all_reduce.end());
-    library.all_reduce.insert(library.all_reduce.begin(), std::move(curve));
+    std::vector<CollectivePoint> points;
+    for (const auto& [bytes, times] : sizes) points.push_back({Bytes(bytes), Seconds(median(times))});
+    if (nodes == 1) {
+      std::erase_if(library.measured, [&](const MeasuredCollective& old) { return old.kind == kind && old.gpus == gpus; });
+      library.measured.push_back({kind, gpus, kSource, note, std::move(points)});
+    } else if (kind == "all_reduce") {
+      std::erase_if(library.all_reduce, [&](const CollectiveCurve& old) { return old.gpus == gpus && old.nodes == nodes; });
+      library.all_reduce.insert(library.all_reduce.begin(), {gpus, nodes, kSource, note, std::move(points)});
+    }
   }
 }
 
@@ -151,7 +158,7 @@ void fit_collectives(const std::vector<Sample>& samples, Calibration& calibratio
   if (collectives.empty()) return;
   Node& node = calibration.cluster.node;
   CollectiveLibrary& library = node.collectives;
-  keep_curve(collectives, library);
+  keep_curves(collectives, library);
   fit_all_to_all(collectives, library);
   std::vector<Sample> rings;
   int most = 0;

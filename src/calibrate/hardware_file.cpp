@@ -209,11 +209,15 @@ Json by_nodes(const Sourced<BytesPerSecond> (&values)[3]) {
 bool given(const Sourced<BytesPerSecond>& value) { return value.value.value > 0; }
 bool given(const Sourced<Seconds>& value) { return value.value.value > 0; }
 
+Json points_array(const std::vector<CollectivePoint>& points) {
+  Json array = Json::array();
+  for (const CollectivePoint& point : points) array.push_back(Json::array({point.bytes.count, rounded_us(point.time)}));
+  return array;
+}
+
 Json curves_array(const std::vector<CollectiveCurve>& curves) {
   Json array = Json::array();
   for (const CollectiveCurve& curve : curves) {
-    Json points = Json::array();
-    for (const CollectivePoint& point : curve.points) points.push_back(Json::array({point.bytes.count, rounded_us(point.time)}));
     array.push_back({{"gpus", curve.gpus},
                      {"nodes", curve.nodes},
                      {"algorithm", curve.algorithm},
@@ -221,9 +225,17 @@ Json curves_array(const std::vector<CollectiveCurve>& curves) {
                      {"source", curve.source},
                      {"note", curve.note},
                      {"points_unit", {"B", "us"}},
-                     {"points", points}});
+                     {"points", points_array(curve.points)}});
     if (curve.launch.value > 0) array.back()["launch"] = to_string(curve.launch);
   }
+  return array;
+}
+
+Json measured_array(const std::vector<MeasuredCollective>& measured) {
+  Json array = Json::array();
+  for (const MeasuredCollective& each : measured)
+    array.push_back({{"kind", each.kind}, {"gpus", each.gpus}, {"provenance", "measured"}, {"source", each.source}, {"note", each.note},
+                     {"points_unit", {"B", "us"}}, {"points", points_array(each.points)}});
   return array;
 }
 
@@ -241,6 +253,7 @@ Json collectives_object(const CollectiveLibrary& library) {
   if (library.pat) object["pat"] = true;
   if (!library.all_reduce.empty()) object["all_reduce"] = curves_array(library.all_reduce);
   if (!library.reduce_scatter.empty()) object["reduce_scatter"] = curves_array(library.reduce_scatter);
+  if (!library.measured.empty()) object["measured"] = measured_array(library.measured);
   const Contention& contention = library.contention;
   object["contention"] = {{"memory_bound", sourced(contention.memory_bound)},
                           {"communication", sourced(contention.communication)}};

@@ -2,6 +2,7 @@
 // over the links that the group owns (RCCL on a mesh), each corrected by the measured curve of that algorithm where one is published.
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 #include "cost/measured_collectives.hpp"
 #include "plimsoll/cost.hpp"
@@ -78,26 +79,33 @@ Seconds all_to_all(Bytes buffer, const GroupShape& group, const CollectiveLibrar
   return library.simple.base_ring + messages + Seconds(bytes_sent(CollectiveKind::all_to_all, buffer, group.size) / bandwidth);
 }
 
-}  // namespace
-
-Seconds price(const Collective& collective, const GroupShape& group, const Cluster& cluster) {
-  if (group.size < 2 || collective.bytes <= 0) return Seconds();
-  const Bytes buffer(collective.bytes);
-  const CollectiveLibrary& library = cluster.node.collectives;
-  switch (collective.kind) {
+/// What the library's model says of a group of several ranks, corrected by the curves of its algorithms.
+Seconds modelled_time(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library) {
+  switch (kind) {
     case CollectiveKind::all_reduce:
     case CollectiveKind::all_gather:
     case CollectiveKind::reduce_scatter:
-      return ring_like(collective.kind, buffer, group, library);
+      return ring_like(kind, buffer, group, library);
     case CollectiveKind::broadcast:
-      return best_protocol(collective.kind, buffer, group, library).time(buffer);
+      return best_protocol(kind, buffer, group, library).time(buffer);
     case CollectiveKind::all_to_all:
       return all_to_all(buffer, group, library);
     case CollectiveKind::send:
     case CollectiveKind::receive:
       return pair_transfer(buffer, group, library);
   }
-  refuse("a collective of kind " + std::to_string(static_cast<int>(collective.kind)) + " has no price");
+  refuse("a collective of kind " + std::to_string(static_cast<int>(kind)) + " has no price");
+}
+
+}  // namespace
+
+Seconds price(const Collective& collective, const GroupShape& group, const Cluster& cluster) {
+  if (group.size < 2 || collective.bytes <= 0) return Seconds();
+  const Bytes buffer(collective.bytes);
+  const CollectiveLibrary& library = cluster.node.collectives;
+  const auto modelled = [&](CollectiveKind kind, Bytes size, const GroupShape& shape) { return modelled_time(kind, size, shape, library); };
+  const std::optional<Seconds> measured = cost::measured_time(collective.kind, buffer, group, library, modelled);
+  return measured ? *measured : modelled(collective.kind, buffer, group);
 }
 
 Seconds price(const Copy& copy, const Cluster& cluster) {

@@ -7,10 +7,9 @@ namespace plimsoll::cost {
 namespace {
 
 /// Log-log interpolation; below the first point its time, above the last its bandwidth. Without the host's launch.
-Seconds on_curve(const CollectiveCurve& curve, double bytes) {
-  const auto& points = curve.points;
+Seconds on_points(const std::vector<CollectivePoint>& points, Seconds launch, double bytes) {
   const auto size = [](const CollectivePoint& point) { return static_cast<double>(point.bytes.count); };
-  const auto time = [&](const CollectivePoint& point) { return (point.time - curve.launch).value; };
+  const auto time = [&](const CollectivePoint& point) { return (point.time - launch).value; };
   if (bytes <= size(points.front())) return Seconds(time(points.front()));
   if (bytes >= size(points.back())) return Seconds(time(points.back()) * bytes / size(points.back()));
   const auto above = std::find_if(points.begin(), points.end(), [&](const CollectivePoint& point) { return bytes < size(point); });
@@ -33,15 +32,31 @@ const CollectiveCurve* find(const std::vector<CollectiveCurve>& curves, const st
   return near;
 }
 
-/// The group that a curve was measured over: a whole node's, alone.
-GroupShape measured_group(const CollectiveCurve& curve, const GroupShape& group, const CollectiveLibrary& library) {
-  if (same_group(curve, group)) return group;
+/// A group of so many GPUs of a node, alone.
+GroupShape group_of_node(std::int64_t gpus, const GroupShape& group, const CollectiveLibrary& library) {
   GroupShape shape;
-  shape.size = shape.per_node = curve.gpus;
+  shape.size = shape.per_node = gpus;
   shape.ring = shape.intra_ring = library.ring.value;
   shape.direct = group.direct;
   shape.intra_latency = group.intra_latency;
+  shape.all_to_all = group.all_to_all;
   return shape;
+}
+
+/// The size at which a rank of `gpus` sends as many bytes of `measured` as it does of this collective, within the curve's.
+Bytes equal_size(double sent, CollectiveKind measured, std::int64_t gpus, const std::vector<CollectivePoint>& points) {
+  const double per_byte = bytes_sent(measured, Bytes(1 << 20), gpus) / (1 << 20);
+  const double bytes = std::clamp(sent / per_byte, static_cast<double>(points.front().bytes.count), static_cast<double>(points.back().bytes.count));
+  return Bytes(static_cast<std::int64_t>(std::llround(bytes)));
+}
+
+/// Of that kind the one over as many GPUs, or over the number that is the fewest times larger or smaller.
+const MeasuredCollective* nearest(CollectiveKind kind, std::int64_t gpus, const CollectiveLibrary& library) {
+  const auto distance = [&](const MeasuredCollective& each) { return std::abs(std::log(static_cast<double>(gpus) / each.gpus)); };
+  const MeasuredCollective* near = nullptr;
+  for (const MeasuredCollective& each : library.measured)
+    if (each.kind == name_of(kind) && (near == nullptr || distance(each) < distance(*near))) near = &each;
+  return near;
 }
 
 }  // namespace
@@ -56,11 +71,20 @@ double measured_over_modelled(const std::string& algorithm, CollectiveKind kind,
     curve = find(reduces ? library.reduce_scatter : library.all_reduce, algorithm, group);
   }
   if (!curve) return 1;
-  const double sent = bytes_sent(kind, buffer, group.size), per_byte = bytes_sent(measured, Bytes(1 << 20), curve->gpus) / (1 << 20);
-  const double bytes = std::clamp(sent / per_byte, static_cast<double>(curve->points.front().bytes.count),
-                                  static_cast<double>(curve->points.back().bytes.count));
-  const Bytes size(static_cast<std::int64_t>(std::llround(bytes)));
-  return on_curve(*curve, static_cast<double>(size.count)) / modelled(measured, size, measured_group(*curve, group, library));
+  const Bytes size = equal_size(bytes_sent(kind, buffer, group.size), measured, curve->gpus, curve->points);
+  const GroupShape over = same_group(*curve, group) ? group : group_of_node(curve->gpus, group, library);
+  return on_points(curve->points, curve->launch, static_cast<double>(size.count)) / modelled(measured, size, over);
+}
+
+std::optional<Seconds> measured_time(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library,
+                                     const ModelledTime& modelled) {
+  if (group.nodes != 1) return std::nullopt;
+  const MeasuredCollective* curve = nearest(kind, group.size, library);
+  if (curve == nullptr) return std::nullopt;
+  if (curve->gpus == group.size) return on_points(curve->points, {}, static_cast<double>(buffer.count));
+  const Bytes size = equal_size(bytes_sent(kind, buffer, group.size), kind, curve->gpus, curve->points);
+  const double factor = on_points(curve->points, {}, static_cast<double>(size.count)) / modelled(kind, size, group_of_node(curve->gpus, group, library));
+  return modelled(kind, buffer, group) * factor;
 }
 
 }  // namespace plimsoll::cost

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "plimsoll/cost.hpp"
@@ -16,5 +17,10 @@ using ModelledTime = std::function<Seconds(CollectiveKind, Bytes, const GroupSha
 /// the kind. 1 where no curve of that algorithm is published.
 double measured_over_modelled(const std::string& algorithm, CollectiveKind kind, Bytes buffer, const GroupShape& group,
                               const CollectiveLibrary& library, const ModelledTime& modelled);
+
+/// The time on the measured curve of that kind, on one node; nothing where the file has none of the kind. A group of another size than was
+/// measured takes its modelled time, times measured / modelled of the nearest one where a rank sends as many bytes.
+std::optional<Seconds> measured_time(CollectiveKind kind, Bytes buffer, const GroupShape& group, const CollectiveLibrary& library,
+                                     const ModelledTime& modelled);
 
 }  // namespace plimsoll::cost

@@ -29,6 +29,17 @@ NodeFabric read_fabric_kind(const JsonValue& value) {
   fail("'" + value.text() + "' is no kind of node", value.where(), suggest(value.text(), names));
 }
 
+std::vector<CollectivePoint> read_points(const JsonValue& object) {
+  std::vector<CollectivePoint> points;
+  object["points_unit"].mark_read();
+  for (const auto& point : object["points"].elements()) {
+    points.push_back({Bytes(point.at(0).integer(1, std::int64_t{1} << 50)), Seconds(point.at(1).number(1e-3, 1e12) * 1e-6)});
+    if (points.size() > 1 && points.back().bytes <= points[points.size() - 2].bytes) point.expected("a larger size than the point before");
+  }
+  if (points.size() < 2) object["points"].expected("at least two points");
+  return points;
+}
+
 CollectiveCurve read_curve(const JsonValue& object) {
   CollectiveCurve curve{static_cast<int>(object["gpus"].integer(2, 1 << 20)),
                         static_cast<int>(object["nodes"].integer(1, 1 << 20)),
@@ -39,13 +50,7 @@ CollectiveCurve read_curve(const JsonValue& object) {
   if (object.has("algorithm")) curve.algorithm = object["algorithm"].text();
   if (curve.algorithm != "ring" && curve.algorithm != "nvls") object["algorithm"].expected("\"ring\" or \"nvls\"");
   if (const auto launch = object.find("launch")) curve.launch = seconds_value(*launch);
-  object["points_unit"].mark_read();
-  for (const auto& point : object["points"].elements()) {
-    curve.points.push_back({Bytes(point.at(0).integer(1, std::int64_t{1} << 50)), Seconds(point.at(1).number(1e-3, 1e12) * 1e-6)});
-    if (curve.points.size() > 1 && curve.points.back().bytes <= curve.points[curve.points.size() - 2].bytes)
-      point.expected("a larger size than the point before");
-  }
-  if (curve.points.size() < 2) object["points"].expected("at least two points");
+  curve.points = read_points(object);
   if (!(curve.launch < curve.points.front().time)) object["launch"].expected("less than the time of the first point");
   return curve;
 }
@@ -53,6 +58,18 @@ CollectiveCurve read_curve(const JsonValue& object) {
 void read_curves(const JsonValue& object, std::string_view key, std::vector<CollectiveCurve>& curves) {
   if (const auto found = object.find(key))
     for (const auto& curve : found->elements()) curves.push_back(read_curve(curve));
+}
+
+void read_measured(const JsonValue& object, std::vector<MeasuredCollective>& measured) {
+  const std::vector<std::string> kinds{"all_reduce", "all_gather", "reduce_scatter", "all_to_all"};
+  const auto found = object.find("measured");
+  if (!found) return;
+  for (const auto& each : found->elements()) {
+    const std::string kind = each["kind"].text();
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) fail("no curve is read of '" + kind + "'", each["kind"].where(), suggest(kind, kinds));
+    read_provenance(each["provenance"]);
+    measured.push_back({kind, static_cast<int>(each["gpus"].integer(2, kMostGpusPerNode)), each["source"].text(), optional_text(each, "note"), read_points(each)});
+  }
 }
 
 /// Factors by which work and communication that run beside each other take longer.
@@ -86,6 +103,7 @@ CollectiveLibrary read_library(const JsonValue& object, NodeFabric fabric) {
   if (const auto pat = object.find("pat")) library.pat = pat->boolean();
   read_curves(object, "all_reduce", library.all_reduce);
   read_curves(object, "reduce_scatter", library.reduce_scatter);
+  read_measured(object, library.measured);
   library.contention = read_contention(object["contention"]);
   fill_latencies(library, fabric, object["library"].where());
   return library;

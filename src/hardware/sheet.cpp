@@ -135,6 +135,8 @@ std::string cluster_sheet(const Cluster& cluster) {
   };
   curves("all-reduce", node.collectives.all_reduce);
   curves("reduce-scatter", node.collectives.reduce_scatter);
+  for (const MeasuredCollective& each : node.collectives.measured)
+    text += fmt::format("  {} measured over {} GPUs, {} sizes [{}]\n", each.kind, each.gpus, each.points.size(), each.source);
   const Contention& contention = node.collectives.contention;
   text += row("memory-bound kernels beside one", contention.memory_bound);
   text += row("a collective beside computation", contention.communication);

@@ -103,7 +103,7 @@ std::string template_of(const std::string& path, const std::string& name, const 
   Json json = Json::parse(file->text);
   for (auto at = json.begin(); at != json.end();) at = is_measured(at.key()) ? json.erase(at) : std::next(at);
   if (json.contains("node") && json["node"].is_object())
-    for (const char* curves : {"all_reduce", "reduce_scatter"}) json["node"]["collectives"].erase(curves);
+    for (const char* curves : {"all_reduce", "reduce_scatter", "measured"}) json["node"]["collectives"].erase(curves);
   json.erase("note");
   json["name"] = name;
   json["title"] = title;

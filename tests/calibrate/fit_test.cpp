@@ -590,14 +590,14 @@ TEST(Fit, PeerKernelsStandInForALibraryOnlyWhereThereIsNone) {
   set.device.devices = 8;
   add_all_reduces("plimsoll peer kernels", 60e9, set.samples);
   const Calibration own = fit_hardware(set);
-  EXPECT_EQ(own.cluster.node.collectives.all_reduce.front().note, "plimsoll peer kernels");
+  EXPECT_EQ(own.cluster.node.collectives.measured.front().note, "plimsoll peer kernels");
   ASSERT_FALSE(own.notes.empty());
   EXPECT_NE(own.notes.back().find("peer kernels"), std::string::npos);
   const double with_own = own.cluster.node.collectives.ring.value.value;
   add_all_reduces("plimsoll", 180e9, set.samples);  // three times as fast: what RCCL does
   const Calibration both = fit_hardware(set);
   EXPECT_NEAR(both.cluster.node.collectives.ring.value.value / with_own, 3, 0.1);
-  EXPECT_EQ(both.cluster.node.collectives.all_reduce.front().note, "");
+  EXPECT_EQ(both.cluster.node.collectives.measured.front().note, "");
   EXPECT_TRUE(std::any_of(both.residuals.begin(), both.residuals.end(),
                           [](const FitResidual& each) { return each.what == "collective all_reduce by peer kernels"; }));
 }

@@ -46,6 +46,7 @@ Cluster modelled(const std::string& device) {
   Cluster cluster = cluster_of(device, 128);
   cluster.node.collectives.all_reduce.clear();
   cluster.node.collectives.reduce_scatter.clear();
+  cluster.node.collectives.measured.clear();
   return cluster;
 }
 
