@@ -22,6 +22,7 @@ struct MachineOffer {
   std::optional<Report> report;   ///< nothing where the job is refused there
   std::string refusal;            ///< why
   std::optional<GpuPrice> price;  ///< of one of its devices; nothing where none is listed
+  std::string command;            ///< that estimates it, where it was searched for; else empty
 
   bool fits() const { return report && report->verdict != Verdict::does_not_fit; }
   /// Tokens (of vision models images) that all devices train on in a second; 0 where the job is refused or not timed.

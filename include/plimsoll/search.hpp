@@ -52,7 +52,6 @@ struct SearchRequest {
   SearchWidth width = SearchWidth::usual;
   SearchGoal goal = SearchGoal::time;
   double most_step_seconds = 0;     ///< slower plans do not count; 0: any
-  double dollars_per_gpu_hour = 0;  ///< of the cluster's device; 0: not known, and no plan has a price
   std::size_t top = 10;             ///< plans whose order is exact
   std::uint64_t shard = 0, shards = 1;
   std::uint64_t sample = 0;           ///< layouts to look at, spread over the space; 0: all

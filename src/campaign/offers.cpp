@@ -37,7 +37,7 @@ std::optional<Band> MachineOffer::dollars() const {
 }
 
 MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report report) {
-  return {on, std::move(report), {}, reckoned_price(std::string(board_of(cluster.accelerator.name)))};
+  return {on, std::move(report), {}, reckoned_price(std::string(board_of(cluster.accelerator.name))), {}};
 }
 
 std::vector<MachineOffer> offers_on(const std::string& machines, const std::function<MachineOffer(const std::string&)>& offer) {
@@ -47,7 +47,7 @@ std::vector<MachineOffer> offers_on(const std::string& machines, const std::func
       offers.push_back(offer(machine));
     } catch (const Error& error) {
       if (error.code() == ErrorCode::internal) throw;
-      offers.push_back({machine, {}, error.what(), {}});
+      offers.push_back({machine, {}, error.what(), {}, {}});
     }
   }
   return offers;

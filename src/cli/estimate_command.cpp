@@ -1,6 +1,6 @@
 // estimate: memory, time and a verdict.
 #include "estimate_all.hpp"
-#include "estimate_machines.hpp"
+#include "machines.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/rehearse.hpp"
@@ -52,6 +52,15 @@ std::string what_would_fit(const Arguments& arguments, const Run& run, const Rep
   return "\nwould fit, with " + to_string(change->device) + " per GPU\n  " + said(arguments, change->flag) + "\n";
 }
 
+int estimate_on_machines(const Arguments& arguments, const std::string& format) {
+  for (const char* other : {"--against", "--all"})
+    if (arguments.has(other)) fail(std::string(other) + " is of one machine", other, "name one machine behind --on");
+  return offer_machines(arguments, format, [](const Arguments& there) {
+    const Run run = run_of(there, "estimate");
+    return MachineJob{run.cluster, estimate(run.model, run.cluster, run.strategy), {}};
+  });
+}
+
 /// 1 for a verdict that the caller does not take.
 int exit_code(const Arguments& arguments, Verdict verdict) {
   const std::string& worst = arguments["--fail-on"];
@@ -66,7 +75,7 @@ int run_estimate(const Arguments& arguments) {
   if (arguments.has("--view") && format != "text")
     fail("a view is printed as its own calculator prints it", "--view", "leave --format and --json out");
   if (arguments.has("--view")) return print_to(arguments, other_view(arguments)), kFits;
-  if (names_machines(arguments)) return estimate_machines(arguments, format);
+  if (names_machines(arguments)) return estimate_on_machines(arguments, format);
   if (arguments.has(kPrices)) fail("one machine has no price beside another's", kPrices, "name several machines behind --on, or any");
   if (arguments.has("--all")) return estimate_all(arguments, format);
   const Run run = run_of(arguments, "estimate");

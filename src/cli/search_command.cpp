@@ -2,9 +2,11 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "machines.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/processes.hpp"
+#include "price_options.hpp"
 #include "progress.hpp"
 #include "search_flags.hpp"
 
@@ -76,8 +78,25 @@ void leave_state(const Arguments& arguments, SearchResult& result) {
   result.notes.push_back("stopped by Ctrl-C; the same line with --resume " + path + " goes on from here");
 }
 
+/// The best plan on each of several machines.
+int search_on_machines(const Arguments& arguments, const std::string& format) {
+  for (const char* other : {"--largest", "--least", "--shard", "--resume"})
+    if (arguments.has(other)) fail(std::string(other) + " is of one machine", other, "name one machine behind --on");
+  if (among_processes()) fail("mpirun splits the search of one machine", "--on " + arguments["--on"], "start one process");
+  return offer_machines(arguments, format, [](const Arguments& there) {
+    SearchRequest request = search_request(there, "search");
+    request.top = 1;
+    const SearchResult result = watched(request);
+    if (result.best.empty()) refuse("no plan fits", there["--on"], "plimsoll search on it alone tells the nearest, and what would take it");
+    const EstimatedPlan& best = result.best.front();
+    return MachineJob{part_of(request.cluster, best.plan.gpus), best.report, best.command};
+  });
+}
+
 int run_search(const Arguments& arguments) {
   const std::string format = format_of(arguments);
+  if (names_machines(arguments)) return search_on_machines(arguments, format);
+  if (arguments.has(kPrices)) fail("one machine has no price beside another's", kPrices, "name several machines behind --on, or any");
   SearchRequest request = search_request(arguments, "search");
   if (arguments.has("--largest") || arguments.has("--least")) return run_solver(arguments, std::move(request), format);
   if (among_processes()) return run_among_processes(arguments, std::move(request), format);
@@ -107,11 +126,13 @@ Command search_command() {
                   "  plimsoll search gpt-3-175b --on 8x8xa100-80gb-sxm --global-batch 1536 --seq 2048\n"
                   "  plimsoll search llama-3.1-8b --on 4x8xh100-sxm --framework any --global-batch 256 --seq 8192 --json\n"
                   "  plimsoll search llama-3.1-8b --on 8xh100-sxm --fsdp full --recompute full --largest seq\n"
+                  "  plimsoll search llama-3.1-8b --on 8xh200,8xmi300x,8xb200 --minimize dollars --seq 8192\n"
                   "  plimsoll search llama-3.1-70b --on 128x8xh100-sxm --gpus 64..1024 --minimize gpus --global-batch 1024 --tp 1..8 "
                   "--recompute none,full",
                   search_flags(),
                   run_search,
                   {}};
+  command.options.push_back(prices_option());
   command.options.push_back(
       {Option::value, "--largest", "micro-batch, seq or layers: the largest with which what the line names fits", false, {}});
   command.options.push_back({Option::value, "--least", "recompute: the least with which it fits", false, {}});

@@ -37,8 +37,8 @@ SearchGoal goal_of(const Arguments& arguments) {
   const std::string& name = arguments["--minimize"];
   if (name.empty() || name == "time") return SearchGoal::time;
   if (name == "gpus") return SearchGoal::gpus;
-  if (name == "cost") return SearchGoal::cost;
-  fail("there is no goal '" + name + "'", "--minimize", suggest(name, {"time", "gpus", "cost"}));
+  if (name == "cost" || name == "dollars") return SearchGoal::cost;  // of one device's hours a dollar buys the same everywhere
+  fail("there is no goal '" + name + "'", "--minimize", suggest(name, {"time", "gpus", "cost", "dollars"}));
 }
 
 SearchWidth width_of(const Arguments& arguments) {
@@ -125,7 +125,7 @@ std::vector<Option> search_flags() {
                  "numbers of recomputed layers",
                  false,
                  {}},
-                {Option::value, "--minimize", "time, gpus (the fewest that fit) or cost (GPU-seconds of a step)", false, {}},
+                {Option::value, "--minimize", "time, gpus (the fewest that fit), cost (GPU-seconds of a step) or dollars (the same; of several machines by their prices)", false, {}},
                 {Option::value, "--max-step-seconds", "slower plans do not count", false, {}},
                 {Option::value, "--top", "plans to rank exactly, 10 unless told", false, {}},
                 {Option::value, "--sample", "look at so many layouts, spread over the space", false, {}},

@@ -91,6 +91,8 @@ std::string to_text(const std::vector<MachineOffer>& offers, const TextStyle& st
   text += "\n" + columns(rows);
   for (const MachineOffer& each : offers)
     if (!each.report) text += wrapped("  ", fmt::format("{}: {}", printable(each.on), printable(each.refusal)), style.width);
+  for (const MachineOffer& each : offers)
+    if (!each.command.empty()) text += "  " + each.command + "\n";  // one line: to be copied
   text += "\nlist prices, without contracts, taxes and storage (hardware/prices.json, or --prices)\n";
   for (const MachineOffer& each : offers)
     if (each.report) text += wrapped("  ", each.price ? price_line(each) : printable(each.on) + ": no price is listed", style.width);
@@ -107,6 +109,7 @@ std::string to_json(const std::vector<MachineOffer>& offers) {
       continue;
     }
     one["report"] = Json::parse(to_json(*each.report));
+    if (!each.command.empty()) one["command"] = each.command;
     if (each.price)
       one["price"] = Json{{"dollars_per_gpu_hour", each.price->dollars_per_gpu_hour},
                           {"kind", each.price->kind},

@@ -101,8 +101,34 @@ def sweeps(checks):
     checks.check(largest.code == 0 and int(json.loads(largest.out)["value"]) > 1, f"the largest micro-batch: {largest.err[:200]}")
 
 
+def machines(checks):
+    """The best plan of each machine, and what it costs there; a machine without a price has none, one on which nothing fits is a refusal."""
+    own = {"schema": "plimsoll/prices/1", "prices": [
+        {"device": device, "dollars_per_gpu_hour": dollars, "kind": "reserved", "provider": "ours", "date": "2026-11", "source": "a contract"}
+        for device, dollars in (("a100-40gb", 9), ("l4", 0.01))]}
+    search = ["search", "gpt2", "--on", "1xa100-40gb,1xl4", "--seq", "1024", "--micro-batch", "1,2", "--recompute", "none", "--minimize", "dollars"]
+    with tempfile.TemporaryDirectory() as folder:
+        prices = os.path.join(folder, "prices.json")
+        with open(prices, "w", encoding="utf-8") as file:
+            json.dump(own, file)
+        found = run(*search, "--prices", prices, "--json")
+        checks.check(found.code == 0, f"two machines: exit {found.code}: {found.err[:300]}")
+        told = json.loads(found.out)
+        checks.check((told["fastest"], told["cheapest"]) == ("1xa100-40gb", "1xl4"), f"the fast one is dear: {told['fastest']} {told['cheapest']}")
+        for each in told["machines"]:
+            alone = json.loads(run(*each["command"].split()[1:], "--json").out)
+            same = alone["time"]["step_seconds"]["expected"] == each["report"]["time"]["step_seconds"]["expected"]
+            checks.check(same, f"its command estimates it: {each['command']}")
+    for wrong in (["--largest", "seq"], ["--shard", "0/2"], ["--resume", "x"]):
+        refused = run(*search, *wrong)
+        checks.check(refused.code == 2 and wrong[0] in refused.err, f"{wrong[0]} on two machines: exit {refused.code}: {refused.err[:200]}")
+    one = run("search", "gpt2", "--on", "1xl4", "--seq", "1024", "--prices", "x")
+    checks.check(one.code == 2 and "--prices" in one.err, f"prices of one machine: {one.err[:200]}")
+
+
 def main():
     checks = Checks()
+    machines(checks)
     processes(checks)
     shards(checks)
     resumes(checks)

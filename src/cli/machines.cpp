@@ -1,9 +1,8 @@
-#include "estimate_machines.hpp"
+#include "machines.hpp"
 
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
-#include "plimsoll/offers.hpp"
 #include "plimsoll/power_limit.hpp"
 #include "plimsoll/printable.hpp"
 #include "price_options.hpp"
@@ -36,14 +35,13 @@ std::string age_notes(const std::vector<MachineOffer>& offers, const TextStyle& 
 
 bool names_machines(const Arguments& arguments) { return arguments.has(kOn) && machines_of(arguments[kOn]) != std::vector{arguments[kOn]}; }
 
-int estimate_machines(const Arguments& arguments, const std::string& format) {
-  for (const char* other : {"--against", "--all"})
-    if (arguments.has(other)) fail(std::string(other) + " is of one machine", other, "name one machine behind --on");
+int offer_machines(const Arguments& arguments, const std::string& format, const std::function<MachineJob(const Arguments&)>& job) {
   const PriceList prices = prices_said(arguments);
   const std::vector<MachineOffer> offers = offers_on(machines_said(arguments, prices), [&](const std::string& machine) {
-    const Run run = run_of(arguments.with(kOn, machine), "estimate");
-    MachineOffer offer = offer_of(machine, run.cluster, estimate(run.model, run.cluster, run.strategy));
-    offer.price = reckoned_price(prices, std::string(board_of(run.cluster.accelerator.name)));
+    MachineJob there = job(arguments.with(kOn, machine));
+    MachineOffer offer = offer_of(machine, there.cluster, std::move(there.report));
+    offer.price = reckoned_price(prices, std::string(board_of(there.cluster.accelerator.name)));
+    offer.command = std::move(there.command);
     return offer;
   });
   const auto answered = [](const MachineOffer& each) { return each.report.has_value(); };
