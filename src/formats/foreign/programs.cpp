@@ -69,6 +69,9 @@ std::size_t read_tune_ranks(Reading& reading, const std::vector<Node>& words) {
 void read_tune(Reading& reading, std::vector<Node> words) {
   const std::string where = words.empty() ? std::string() : words.front().where;
   const std::size_t recipe = read_tune_ranks(reading, words);
+  if (recipe < words.size() && words[recipe].text.find("single_device") != std::string::npos)
+    for (const char* count : {"cluster.nodes", "cluster.gpus_per_node"})
+      reading.derive(count, "1", "the recipe " + words[recipe].text.substr(0, 60));
   words.erase(words.begin(), words.begin() + static_cast<std::ptrdiff_t>(std::min(recipe + 1, words.size())));
   std::optional<Node> config;
   for (std::size_t i = 0; i < words.size() && !config; ++i) {

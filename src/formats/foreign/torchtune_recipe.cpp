@@ -18,7 +18,7 @@ const Rows& rows() {
       {"model.lora_dropout", "lora.dropout"},
       {"model.lora_attn_modules", kCode, "", nullptr, "lora.target_modules"},
       {"model.apply_lora_to_mlp", kCode, "", nullptr, "lora.target_modules: w1, w2, w3"},
-      {"model.apply_lora_to_output", kRefused, "false", nullptr, "an adapter on the head"},
+      {"model.apply_lora_to_output", kCode, "", nullptr, "lora.target_modules: output"},
       {"model.quantize_base", "base_weights", "true=nf4,false=-"},
       {"model.use_dora", "lora.use_dora"},
       {"model.*", kRefused, "", nullptr, "this argument of the model's builder"},
@@ -111,6 +111,7 @@ void read_model(Reading& reading, const Node& tree) {
   if (const Node* modules = tree.find("model.lora_attn_modules")) targets = modules->word();
   if (const Node* mlp = tree.find("model.apply_lora_to_mlp"); is_on(mlp))
     targets += (targets.empty() ? "" : ",") + std::string("w1,w2,w3");
+  if (const Node* head = tree.find("model.apply_lora_to_output"); is_on(head)) targets += (targets.empty() ? "" : ",") + std::string("output");
   if (!targets.empty()) reading.say("lora.target_modules", targets, "model.lora_attn_modules", component->where);
 }
 
@@ -140,9 +141,26 @@ void read_components(Reading& reading, const Node& tree) {
   if (is_on(offloading)) reading.say("offload", "activations", "enable_activation_offloading", offloading->where);
 }
 
+/// The recipes of one device are others than those that shard (full_finetune_single_device.py …), and no key of a file says which one takes it.
+/// torchtune calls the file, and the folder that it writes to, after them; and bitsandbytes' optimizers take no DTensors.
+void derive_single_device(Reading& reading, const Node& tree) {
+  if (reading.has("cluster.gpus_per_node")) return;
+  const Node *folder = tree.find("output_dir"), *optimizer = tree.find("optimizer._component_");
+  const auto alone = [](const std::string& name) { return name.find("single_device") != std::string::npos; };
+  const std::string file = tree.where.substr(tree.where.rfind('/') == std::string::npos ? 0 : tree.where.rfind('/') + 1);
+  const auto derive = [&](const char* why) {
+    for (const char* count : {"cluster.nodes", "cluster.gpus_per_node"}) reading.derive(count, "1", why);
+  };
+  if (alone(file)) return derive("a recipe of a single device, as the file's name says");
+  if (folder && alone(folder->word())) return derive("a recipe of a single device, as its output_dir says");
+  if (optimizer && optimizer->word().rfind("bitsandbytes.", 0) == 0)
+    derive("a recipe of a single device: bitsandbytes' optimizers do not take FSDP2's DTensors");
+}
+
 void read(Reading& reading, const Node& said) {
   Node tree = said;
   resolve_references(tree);
+  derive_single_device(reading, tree);
   reading.derive("framework", "torchtune", "torchtune's recipe");
   read_rows(reading, rows(), *Schema::of("torchtune"), tree, Unknown::dropped);  // a recipe takes what it knows of its file
   read_model(reading, tree);

@@ -8,7 +8,11 @@
 #include "program/modules/layers.hpp"
 #include "program/modules/adapters/nf4.hpp"
 #include "program/modules/torchtune/compiled.hpp"
+#include "program/op.hpp"
+#include "program/ops/choosing.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/token_scores.hpp"
 
 namespace plimsoll::program {
 
@@ -38,13 +42,17 @@ class Attention {
     Tensor query = query_(x);
     query = view(query, {count, length, spec_.heads, spec_.head_dim});
     query = rope_(normed(query_norm_, query), batch.positions);
+    Tensor turned = query;
     query = transpose(query, 1, 2);
     Tensor key = key_(x), value = value_(x);
     copy_keys(key, value, batch);
-    Tensor output = attend(query, key, value, batch);
+    Seen allowed;  // lives until the call's end
+    Tensor output = spec_.softcap > 0 ? attend_capped(turned, std::move(query), key, value, allowed) : attend(query, key, value, batch);
     output = contiguous(transpose(output, 1, 2));
     output = view(output, {count, length, -1});
-    return call.done(output_(output));
+    Tensor projected = output_(output);
+    for (Tensor* local : {&allowed.mask, &turned, &query, &key, &value, &output, &allowed.ones, &allowed.window}) local->reset();  // as Python does
+    return call.done(std::move(projected));
   }
 
   /// The same under torch.compile, of an input that is normed already.
@@ -92,16 +100,18 @@ class Attention {
     using Copies = TuneRun::KeyCopies;
     const Dims by_key{key.size(0), key.size(1), -1, spec_.head_dim};
     key = view(key, by_key);
-    if (context_.run.key_copies == Copies::before_rotation) {
+    // Gemma2Attention is a file of its own, which later releases of the other left as it was.
+    const Copies copies = spec_.softcap > 0 ? Copies::behind_rotation : context_.run.key_copies;
+    if (copies == Copies::before_rotation) {
       key = copied(key);
       value = copied(view(value, by_key));
       key = transpose(rope_(key, batch.positions), 1, 2);
       value = transpose(value, 1, 2);
       return;
     }
-    if (context_.run.key_copies == Copies::by_head) value = view(value, by_key);
+    if (copies == Copies::by_head) value = view(value, by_key);
     key = rope_(normed(key_norm_, key), batch.positions);
-    if (context_.run.key_copies == Copies::behind_rotation) {
+    if (copies == Copies::behind_rotation) {
       key = copied(key);
       value = copied(view(value, by_key));
       key = transpose(key, 1, 2);
@@ -118,6 +128,67 @@ class Attention {
     if (batch.block_mask) return flex_attention(query, key, value);
     const Tensor mask = batch.mask ? unsqueeze(batch.mask, 1) : Tensor();
     return scaled_dot_product_attention(query, key, value, mask, {.causal = !batch.mask, .dropout = spec_.dropout});
+  }
+
+  /// What a query may see, as Gemma2Attention.forward makes it anew in each layer: numbers in fp32 to add to the scores. What a window is made
+  /// of lives as long as the call.
+  struct Seen {
+    Tensor mask, ones, window;
+  };
+  Seen seen(std::int64_t length) const {
+    Tape& tape = context_.tape;
+    const auto made = [&](std::initializer_list<const Tensor*> from, DType type) { return elementwise(tape, from, type); };
+    Seen seen;
+    {
+      Tensor causal;
+      {
+        const Tensor ones = tape.empty({length, length}, DType::boolean);  // they come from the host
+        tape.copy({Copy::Direction::host_to_device, ones.bytes()}, tape.stream);
+        causal = made({&ones}, DType::boolean);
+      }
+      const Tensor hidden = made({&causal}, DType::boolean);
+      seen.mask = where(hidden, {}, {}, DType::fp32);
+    }
+    if (!spec_.sliding_window) return seen;
+    seen.ones = made({&seen.mask}, DType::fp32);
+    {
+      const Tensor above = made({&seen.ones}, DType::fp32), below = made({&seen.ones}, DType::fp32);
+      seen.window = made({&above, &below}, DType::fp32);
+    }
+    Tensor narrowed;
+    {
+      const Tensor within = made({&seen.window}, DType::boolean);
+      narrowed = where(within, seen.mask, {}, DType::fp32);
+    }
+    seen.mask = std::move(narrowed);
+    return seen;
+  }
+
+  /// Gemma2Attention's own arithmetic: queries are scaled in place, scores capped, and widened by the mask that is added to them.
+  Tensor attend_capped(const Tensor& turned, Tensor query, const Tensor& key, const Tensor& value, Seen& allowed) const {
+    query = view_again(scale_part(turned, query), query.sizes(), query.strides());
+    Tensor output = matmul(query, transpose(key, 2, 3));
+    allowed = seen(query.size(2));
+    output = divide_scalar(output);
+    output = tanh(output);
+    output = multiply_scalar(output);
+    output = add(output, allowed.mask);
+    {
+      const Tensor probabilities = softmax(output, DType::fp32);
+      output = to(probabilities, query.dtype());
+    }
+    return matmul(output, value);
+  }
+
+  /// A view of a tensor that was written to through it: as_strided, whose backward copies into zeros.
+  static Tensor view_again(const Tensor& base, const Dims& sizes, const Dims& strides) {
+    Op op("as_strided", {&base});
+    Tensor y = op.tape().view(base, sizes, strides);
+    return op.done(y, [whole = base.sizes(), sizes, strides](BackwardCall& b) {
+      Tensor gradient = zeros(b.tape, whole, b.grad().dtype());
+      copy_into(b.tape.view(gradient, sizes, strides), b.grad());
+      b.give(0, std::move(gradient));
+    });
   }
 
   Module& module_;
@@ -164,19 +235,25 @@ class FeedForward {
   TuneLinear gate_, down_, up_;
 };
 
-bool is_gemma(const Model& model) { return model.model_type == "gemma"; }
+bool is_gemma(const Model& model) { return model.model_type == "gemma" || model.model_type == "gemma2"; }
+
+/// lora_gemma_self_attention and its like make a table for each layer; all other builders make one for all.
+bool has_table_per_layer(const Model& model, const TuneRun& run) { return is_gemma(model) && run.lora; }
 
 /// What torchtune has of the family, and whether it is what its builder makes.
 void check_family(const Model& model, const TuneRun& run) {
-  static const std::vector<std::string> families = {"llama", "mistral", "gemma", "phi3", "qwen2", "qwen3"};
+  static const std::vector<std::string> families = {"llama", "mistral", "gemma", "gemma2", "phi3", "qwen2", "qwen3"};
   if (std::find(families.begin(), families.end(), model.model_type) == families.end())
     refuse("torchtune's modules of model type '" + model.model_type + "' are not modelled", {}, suggest(model.model_type, families));
   if (model.model_type == "qwen3" && run.compiled) refuse("compiled layers of torchtune whose heads are normed are not modelled", "compile", "false");
+  if (model.model_type == "gemma2" && run.compiled) refuse("compiled layers of torchtune whose scores are capped are not modelled", "compile", "false");
+  if (model.model_type == "gemma2" && run.packed) fail("torchtune's Gemma 2 takes no block masks (Gemma2Attention raises)", "packed", "false");
   using QkNorm = AttentionSpec::QkNorm;
+  const NormPlacement placement = model.model_type == "gemma2" ? NormPlacement::sandwich : NormPlacement::pre;
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
     const bool known = block.attention && block.mlp && !block.moe && block.mlp->gated && !block.mlp->bias &&
-                       block.placement == NormPlacement::pre && block.attention->qk_norm == (model.model_type == "qwen3" ? QkNorm::per_head : QkNorm::none) &&
+                       block.placement == placement && block.attention->qk_norm == (model.model_type == "qwen3" ? QkNorm::per_head : QkNorm::none) &&
                        block.attention->rotary_dim == block.attention->head_dim && block.hidden_dropout == 0;
     if (!known) refuse("layers of this kind are not torchtune's", "model");
   }
@@ -199,7 +276,11 @@ class TuneLayer {
         attention_(module, *block.attention, rope, context),
         feed_forward_(module, *block.mlp, context),
         attention_norm_(module, "sa_norm", block.attention->hidden, unit_offset, context),
-        mlp_norm_(module, "mlp_norm", block.attention->hidden, unit_offset, context) {}
+        mlp_norm_(module, "mlp_norm", block.attention->hidden, unit_offset, context) {
+    if (block.placement != NormPlacement::sandwich) return;
+    attention_scale_.emplace(module, "sa_scale", block.attention->hidden, unit_offset, context);
+    mlp_scale_.emplace(module, "mlp_scale", block.attention->hidden, unit_offset, context);
+  }
 
   Tensor operator()(const Tensor& input, const TuneBatch& batch) const {
     Tensor x = input;
@@ -217,14 +298,16 @@ class TuneLayer {
     if (context_.run.compiled) return compiled(x, batch);
     Tensor hidden = attention_norm_(x);
     const Tensor attended = attention_(hidden, batch);
-    hidden = add(attended, x);
+    hidden = add(scaled(attention_scale_, attended), x);
     Tensor branch;
     {
       const Tensor normed = mlp_norm_(hidden);
       branch = feed_forward_(normed);
     }
-    return add(hidden, branch);
+    return add(hidden, scaled(mlp_scale_, branch));
   }
+
+  static Tensor scaled(const std::optional<TuneNorm>& scale, const Tensor& x) { return scale ? (*scale)(x) : x; }
 
   Tensor compiled(const Tensor& x, const TuneBatch& batch) const {
     Tensor attended;
@@ -240,6 +323,7 @@ class TuneLayer {
   Attention attention_;
   FeedForward feed_forward_;
   TuneNorm attention_norm_, mlp_norm_;
+  std::optional<TuneNorm> attention_scale_, mlp_scale_;
 };
 
 TuneDecoder::TuneDecoder(const Model& model, const TuneRun& run, Tape& tape)
@@ -252,14 +336,19 @@ TuneDecoder::TuneDecoder(const Model& model, const TuneRun& run, Tape& tape)
   Module& layers = add_tune_module(root_, "layers", tape_);
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::decoder) continue;
-    if (!rope_) rope_ = std::make_unique<TuneRope>(rope_of(model), run.positions, block.attention->head_dim, tape_);
     for (std::int64_t i = 0; i < block.repeat; ++i) {
+      if (ropes_.empty() || has_table_per_layer(model, run))
+        ropes_.push_back(std::make_unique<TuneRope>(rope_of(model), run.positions, block.attention->head_dim, tape_));
       Module& module = add_tune_module(layers, std::to_string(block.first + i), tape_);
       layer_modules_.push_back(&module);
-      layers_.push_back(std::make_unique<TuneLayer>(module, block, is_gemma(model), *rope_, context));
+      layers_.push_back(std::make_unique<TuneLayer>(module, block, is_gemma(model), *ropes_.back(), context));
     }
   }
-  norm_ = std::make_unique<TuneNorm>(root_, "norm", model.hidden_size, is_gemma(model), context);
+  capped_ = model.model_type == "gemma2";
+  Module& last = capped_ ? add_tune_module(root_, "norm", tape_) : root_;  // Gemma2FinalNorm
+  norm_ = std::make_unique<TuneNorm>(last, capped_ ? "rms_norm" : "norm", model.hidden_size, is_gemma(model), context);
+  if (tied_ && run.lora && std::find(run.lora->targets.begin(), run.lora->targets.end(), "output") != run.lora->targets.end())
+    fail("a head that is the embedding's weight takes no adapter (torchtune's builders of such models)", "lora.target_modules", "leave output out");
   if (!tied_) {
     const TuneLinear::Shape shape{model.hidden_size, model.vocab_size, false};
     output_ = std::make_unique<TuneLinear>(root_, "output", "output", shape, context);
@@ -299,16 +388,28 @@ void TuneDecoder::load_weights() {
   }
 }
 
+void TuneDecoder::materialize_rope() {
+  for (const auto& rope : ropes_) rope->materialize();
+}
+
 void TuneDecoder::materialize() {
-  rope_->materialize();
+  // The builders of Gemma 2 (capped) make a layer's MLP before its attention, and lora_gemma2 the embeddings before all layers.
+  const bool per_layer = ropes_.size() > 1, embeddings_first = capped_ && run_.lora;
+  if (embeddings_first) materialize_module(root_.child("tok_embeddings"));
+  if (!per_layer) materialize_rope();
   for (std::size_t i = 0; i < layers_.size(); ++i) {
+    const auto feed_forward = [&] {
+      for (const TuneLinear* linear : layers_[i]->feed_forward().linears()) materialize_linear(*linear);
+    };
+    if (capped_) feed_forward();
     for (const TuneLinear* linear : layers_[i]->attention().linears()) materialize_linear(*linear);
-    for (const TuneLinear* linear : layers_[i]->feed_forward().linears()) materialize_linear(*linear);
+    if (per_layer) ropes_[i]->materialize();
+    if (!capped_) feed_forward();
     for (Module* module : layer_modules_[i]->all_modules()) materialize_module(*module);
   }
-  materialize_module(root_.child("tok_embeddings"));
+  if (!embeddings_first) materialize_module(root_.child("tok_embeddings"));
   if (output_) materialize_linear(*output_);
-  materialize_module(root_.child("norm"));
+  for (Module* module : root_.child("norm").all_modules()) materialize_module(*module);
   load_weights();
 }
 
@@ -347,6 +448,15 @@ Tensor TuneDecoder::head(const Tensor& hidden) {
   return project();
 }
 
+/// Gemma2FinalNorm caps the hidden states behind its norm, not the logits.
+Tensor TuneDecoder::last_norm(const Tensor& hidden) const {
+  const Tensor normed = (*norm_)(hidden);
+  if (!capped_) return normed;
+  Tensor x = divide_scalar(normed);
+  x = tanh(x);
+  return multiply_scalar(x);
+}
+
 std::vector<Tensor> TuneDecoder::logits_of(const Tensor& hidden) {
   std::vector<Tensor> logits;
   if (run_.output_chunks == 0) {
@@ -364,7 +474,7 @@ std::vector<Tensor> TuneDecoder::operator()(const TuneBatch& batch) {
   ModuleCall call(root_, tape_, {&ids});
   Tensor hidden = embed(ids);
   for (const auto& layer : layers_) hidden = (*layer)(hidden, batch);
-  Tensor normed = (*norm_)(hidden);
+  Tensor normed = last_norm(hidden);
   if (!run_.own_unembed) hidden.reset();
   std::vector<Tensor> logits = logits_of(normed);
   std::vector<Tensor*> outputs;

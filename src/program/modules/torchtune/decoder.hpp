@@ -25,7 +25,7 @@ class TuneDecoder {
   /// The model on the device as its builder makes it: the rotary table, the layers, the embeddings, the norm and the head.
   void materialize();
   /// rope_init alone, for a model whose weights are elsewhere made.
-  void materialize_rope() { rope_->materialize(); }
+  void materialize_rope();
   /// forward(tokens, mask, input_pos): the logits, in parts where the run asks for parts.
   std::vector<Tensor> operator()(const TuneBatch& batch);
   /// Saved-tensor hooks that offload activations let the head's own be (NoOpManager).
@@ -33,6 +33,7 @@ class TuneDecoder {
 
  private:
   Tensor embed(const Tensor& tokens);
+  Tensor last_norm(const Tensor& hidden) const;
   Tensor head(const Tensor& hidden);
   std::vector<Tensor> logits_of(const Tensor& hidden);
   void materialize_linear(const TuneLinear& linear);
@@ -41,9 +42,9 @@ class TuneDecoder {
 
   Tape& tape_;
   TuneRun run_;
-  bool scaled_embeddings_, tied_, spares_head_ = false;
+  bool scaled_embeddings_, tied_, capped_ = false, spares_head_ = false;
   Module root_;
-  std::unique_ptr<TuneRope> rope_;
+  std::vector<std::unique_ptr<TuneRope>> ropes_;  ///< one for all layers, or one a layer
   std::vector<Module*> layer_modules_;
   std::vector<std::unique_ptr<TuneLayer>> layers_;
   std::unique_ptr<TuneNorm> norm_;
