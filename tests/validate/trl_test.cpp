@@ -70,6 +70,16 @@ TEST(TrlRows, LlamaFactoryHoldsASoftmaxOfWholeLogits) {
   EXPECT_GT(memory_of(row, own).allocated.count - memory_of(row, row.strategy).allocated.count, 2 * softmax);
 }
 
+// The reference with adapters switched off is a pass of the model without DDP, and without a graph: DDP's sink, a copy of what the pass answers,
+// is in the policy's alone.
+TEST(TrlRows, DdpLooksForUnusedParametersInThePolicysPassAlone) {
+  const MeasuredRow& row = row_of("trl-dpo-ddplora");
+  Strategy looks = row.strategy, trusts = row.strategy;
+  set_option(looks, "ddp.find_unused_parameters", "true");
+  set_option(trusts, "ddp.find_unused_parameters", "false");
+  EXPECT_GE(memory_of(row, looks).allocated, memory_of(row, trusts).allocated);
+}
+
 // The engine takes its share of the whole device in every phase, or, asleep, in the rollout alone.
 TEST(TrlRows, TheEngineStandsInEveryPhaseUnlessItSleeps) {
   const MeasuredRow& row = row_of("trl-grpo-gr");

@@ -149,7 +149,7 @@ void Ddp::after_step() {
 
 /// _DDPSink: copies of the module's outputs, whose backward asks for the reduction at the end of a static graph's first backward.
 void Ddp::pass_through_sink(std::vector<Tensor*>& outputs) {
-  if (counted_ || !synchronize_) return;
+  if (counted_ || !synchronize_ || !tape_.grad_enabled) return;  // a pass without a graph, as of adapters switched off, has no sink
   List<const Tensor*> inputs;
   for (Tensor* output : outputs)
     if (output->defined() && output->requires_grad()) inputs.push_back(output);
