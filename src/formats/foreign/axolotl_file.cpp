@@ -59,6 +59,8 @@ const Rows& rows() {
       {"liger_cross_entropy", "loss", "true=liger,false=-"},
       {"liger_fused_linear_cross_entropy", "loss", "true=liger-fused-linear,false=-"},
       {"cut_cross_entropy", kCode, "", nullptr, "loss: cut-cross-entropy, where its plugin is listed and this is not false"},
+      {"experts_implementation", kRefused, "grouped_mm", nullptr, "experts by these kernels"},
+      {"model_config", kCode, "", nullptr, "output_router_logits is told; all else refused"},
       {"chunked_cross_entropy", kRefused, "false", nullptr, "axolotl's chunked cross entropy"},
       {"tiled_mlp", kRefused, "false", nullptr, "tiled MLPs"},
       {"plugins", kCode, "", nullptr, "LigerPlugin; CutCrossEntropyPlugin; SwanLabPlugin logs"},
@@ -249,6 +251,17 @@ void read_images(Reading& said, const Node& tree) {
   });
 }
 
+/// overrides_of_model_config: of a mixture the routers' balancing loss, some numbers a token; what else it says makes another model.
+void tell_model_config(Reading& reading, const Node& tree) {
+  const Node* config = stated(tree, "model_config");
+  if (!config || !config->is_table()) return;
+  for (const auto& [name, value] : config->members) {
+    if (name != "output_router_logits")
+      refuse("not modelled: another configuration of the model, found model_config." + name.substr(0, 40), value.where, "leave it out, or give the model's config.json");
+    if (is_on(&value)) reading.leave_unknown("model_config.output_router_logits: true (the routers' balancing loss, not modelled)", value.where);
+  }
+}
+
 /// core/builders/causal.py tells DDP itself whether it looks for unused parameters; that of preferences leaves it to the Trainer.
 void assume_unused_parameters(Reading& reading, const Node& tree) {
   const std::string kind = reading.value("data_parallel");
@@ -322,6 +335,7 @@ void read_preferences(Reading& reading, const Node& tree) {
 void read(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), *Schema::of("axolotl"), tree, Unknown::dropped);  // pydantic ignores what it does not know
   read_plugins(reading, tree);
+  tell_model_config(reading, tree);
   assume_reentrant(reading, tree);
   read_precision(reading, tree);
   read_adapter(reading, tree);

@@ -20,6 +20,7 @@ const Rows& rows() {
       {"train_type", "task", "lora=lora,full=full,*=!"},
       {"tuner_backend", kRefused, "peft", nullptr, "this backend of adapters (Unsloth)"},
       {"task_type", kRefused, "causal_lm", nullptr, "training of another head"},
+      {"experts_impl", kRefused, "grouped_mm", nullptr, "experts by these kernels"},
       {"torch_dtype", kCode, "", nullptr,
        "param_dtype: the checkpoint's type unless said; fp16 of fp32 and fp16, else bf16 is the precision"},
       {"attn_impl", "attention",
