@@ -31,6 +31,7 @@ void complete(Strategy& s, const Model&) {
   if (!megatron.overlap_param_gather) megatron.overlap_param_gather = false;
   if (!megatron.align_param_gather) megatron.align_param_gather = false;
   if (!megatron.defer_embedding_wgrad_compute) megatron.defer_embedding_wgrad_compute = false;
+  if (!megatron.gradient_accumulation_fusion && s.data_parallel == DataParallel::fsdp2) megatron.gradient_accumulation_fusion = false;
   if (!megatron.gradient_accumulation_fusion)
     megatron.gradient_accumulation_fusion = apex ? release.fuses_weight_gradients() && s.grad_dtype == DType::fp32 : !local;
   if (!megatron.masked_softmax_fusion) megatron.masked_softmax_fusion = s.framework == "megatron-lm" || !local;
@@ -115,7 +116,21 @@ void complete_primus(Strategy& s, const Model& model) {
   complete_overlapped(s, model);
 }
 
+/// validate_args of Megatron-LM (training/arguments.py) for --use-torch-fsdp2.
+void check_torch_fsdp2(const Strategy& s, const Model& model, Complaints& complaints) {
+  if (s.data_parallel != DataParallel::fsdp2) return;
+  const auto without = [&](bool said, const char* what, const char* instead) {
+    if (said) complaints.add(std::string("torch's FSDP2 under Megatron goes without ") + what + " (validate_args raises)", instead);
+  };
+  without(s.pp > 1, "a pipeline", "set pp to 1");
+  without(s.ep > 1, "expert parallelism", "set ep to 1");
+  without(*s.megatron.gradient_accumulation_fusion, "gradient_accumulation_fusion", "set it to false");
+  without(s.precision == Precision::mixed_fp16, "fp16", "use bf16");
+  without(model.tied_embeddings, "embeddings that are the output layer's weights", "set data_parallel megatron-fsdp or megatron-distopt");
+}
+
 void check(const Strategy& s, const Model& model, Complaints& complaints) {
+  check_torch_fsdp2(s, model, complaints);
   if (s.offload.activations && s.pp > 1)
     complaints.add("Megatron-core offloads no activations of pipeline stages (TransformerConfig raises)", "set pp to 1 or offload none");
   if (s.offload.activations && s.recompute.kind != Recompute::Kind::none)
@@ -182,7 +197,7 @@ FrameworkProfile profile() {
   p.optimizer_impl = OptimizerImpl::fused;
   p.attention = AttentionKernel::te;
   p.loss = LossKernel::vocab_parallel;
-  p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::megatron_distopt, DataParallel::megatron_fsdp};
+  p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::megatron_distopt, DataParallel::megatron_fsdp, DataParallel::fsdp2};
   p.attentions = {AttentionKernel::te,     AttentionKernel::flash,   AttentionKernel::flash3,
                   AttentionKernel::flash4, AttentionKernel::unfused, AttentionKernel::sdpa};
   p.losses = {LossKernel::vocab_parallel, LossKernel::fused_vocab_parallel, LossKernel::te};

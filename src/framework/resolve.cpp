@@ -46,7 +46,7 @@ void resolve_framework(Resolver& r) {
   }
   s.framework = r.profile().name;
   resolve_releases(r);
-  if (s.framework == "primus" && is_fsdp(s.data_parallel)) {
+  if (s.framework == "primus" && is_fsdp(s.data_parallel) && s.data_parallel != DataParallel::fsdp2) {  // which is Megatron's use_torch_fsdp2
     s.framework = "torchtitan";
     r.assume("framework: torchtitan (Primus runs FSDP through it)");
   }

@@ -49,7 +49,7 @@ Types usual_types(const Resolver& r) {
       const bool deepspeed = engine_of(s) == Engine::deepspeed;
       // NeMo's recipes for 8-bit products reduce in 16 bits (bf16_with_fp8_mixed with grad_reduce_in_fp32=False, MLPerf's and its own).
       const bool nemo_fp8 = s.framework == "nemo" && s.low_precision == LowPrecision::fp8;
-      const bool own_type = nemo_fp8 || !megatron_release(s).core();
+      const bool own_type = nemo_fp8 || !megatron_release(s).core() || engine_of(s) == Engine::fsdp2;
       const DType usual = deepspeed ? s.deepspeed.grad_accum_dtype.value_or(half) : own_type ? half : DType::fp32;
       const DType grad = s.grad_dtype.value_or(usual);
       return {half, half, grad, deepspeed ? half : grad, DType::fp32};

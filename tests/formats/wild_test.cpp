@@ -318,7 +318,7 @@ const Wild kWild[] = {
      "swiglu: true, hidden_dropout: 0, attention_dropout: 0, tokenizer_type: Llama4Tokenizer, tokenizer_model: a/b}\n",
      "", {}, "the vocabulary of the tokenizer a/b is not known"},
     primus("sync-free experts", "      enable_primus_turbo: true\n      turbo_sync_free_moe_stage: 2\n", {}, "without synchronisation"),
-    primus("FSDP2 of torch", "      use_torch_fsdp2: true\n", {}, "torch's FSDP2 under Megatron"),
+    primus("FSDP2 of torch", "      use_torch_fsdp2: true\n", {}, "use_torch_fsdp2 beside use_distributed_optimizer"),
     primus("a misspelt degree", "      tensor_model_parallel_sise: 2\n", {}, "did you mean 'tensor_model_parallel_size'?"),
     primus("logging", "      stderr_sink_level: DEBUG\n      mlflow_upload_logs: true\n      disable_wandb: true\n", {{"micro_batch", "1"}}),
     primus("zero bubbles", "      patch_zero_bubble: true\n", {}, "patch_zero_bubble"),

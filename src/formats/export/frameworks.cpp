@@ -335,6 +335,8 @@ void add_megatron_training(const Writing& w, Node& flags) {
   }
   on("use_distributed_optimizer", w.s.data_parallel == DataParallel::megatron_distopt || w.s.data_parallel == DataParallel::megatron_fsdp);
   on("use_megatron_fsdp", w.s.data_parallel == DataParallel::megatron_fsdp);
+  on("use_torch_fsdp2", w.s.data_parallel == DataParallel::fsdp2);
+  on("torch_fsdp2_no_reshard_after_forward", w.s.data_parallel == DataParallel::fsdp2 && w.s.fsdp.reshard == FsdpOptions::Reshard::never);
   if (w.s.data_parallel == DataParallel::megatron_fsdp)
     flags.set("data_parallel_sharding_strategy", text_node(w.value("data_parallel_sharding_strategy")));
   on("overlap_grad_reduce", w.s.megatron.overlap_grad_reduce.value_or(false));
@@ -348,7 +350,7 @@ void add_megatron_training(const Writing& w, Node& flags) {
   on("delay_wgrad_compute", w.s.moe.delay_wgrad);
   on("use_transformer_engine_op_fuser", w.s.moe.fused_mlp);
   if (w.s.megatron.ddp_bucket_size > 0) flags.set("ddp_bucket_size", number_node(w.s.megatron.ddp_bucket_size));
-  on("grad_reduce_in_bf16", w.s.grad_dtype == DType::bf16);
+  on("grad_reduce_in_bf16", w.s.grad_dtype == DType::bf16 && w.s.data_parallel != DataParallel::fsdp2);
   on("use_precision_aware_optimizer", w.s.megatron.precision_aware_optimizer);
   off("no_gradient_accumulation_fusion", w.s.megatron.gradient_accumulation_fusion);
   off("no_masked_softmax_fusion", w.s.megatron.masked_softmax_fusion);

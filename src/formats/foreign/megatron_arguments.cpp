@@ -215,18 +215,22 @@ void read_stages(Reading& reading, const Node& tree) {
                  embedding || loss ? "stages of equal layers, embedding or loss counted as one" : "stages of equal layers");
 }
 
-/// Without what counts only beside a switch that is off: how CUDA graphs and Megatron-FSDP are made.
+/// Without what counts only beside a switch that is off: how CUDA graphs, Megatron-FSDP and torch's FSDP2 are made; and, beside the latter,
+/// without what the buffers are asked for that there are not (TorchFullyShardedDataParallelConfig).
 Node without_idle(Reading& reading, const Node& said) {
   const Node* graphs = given(said, "cuda_graph_impl");
   const bool captures = is_true(said, "enable_cuda_graph") || is_true(said, "external_cuda_graph") || (graphs && graphs->word() != "none");
-  const bool fsdp = is_true(said, "use_megatron_fsdp") || is_true(said, "use_custom_fsdp");
+  const bool fsdp = is_true(said, "use_megatron_fsdp") || is_true(said, "use_custom_fsdp"), torchs = is_true(said, "use_torch_fsdp2");
+  static const std::vector<std::string> of_ddp = {"accumulate_allreduce_grads_in_fp32", "grad_reduce_in_bf16", "main_grads_dtype", "ddp_bucket_size",
+                                                  "ddp_num_buckets", "check_for_nan_in_grad", "ddp_pad_buckets_for_high_nccl_busbw"};
   Node tree = said;
   std::erase_if(tree.members, [&](const auto& member) {
     const std::string& name = member.first;
     const bool of_graphs = name == "cuda_graph_scope" || name == "cuda_graph_modules";
     const bool of_fsdp =
         name == "data_parallel_sharding_strategy" || name == "suggested_communication_unit_size" || name == "fsdp_double_buffer";
-    const bool idle = (of_graphs && !captures) || (of_fsdp && !fsdp);
+    const bool of_torchs = name.rfind("torch_fsdp2_", 0) == 0, of_buffers = std::find(of_ddp.begin(), of_ddp.end(), name) != of_ddp.end();
+    const bool idle = (of_graphs && !captures) || (of_fsdp && !fsdp) || (of_torchs && !torchs) || (of_buffers && torchs);
     if (idle && !member.second.is_null()) reading.leave_unread(name, member.second.where);
     return idle;
   });
@@ -235,9 +239,20 @@ Node without_idle(Reading& reading, const Node& said) {
 
 // ---- the rest ----------------------------------------------------------------------------------------------------------
 
+/// TorchFullyShardedDataParallel; validate_args wants no distributed optimizer beside it.
+void read_torch_fsdp2(Reading& reading, const Node& tree) {
+  const Node* flag = tree.find("use_torch_fsdp2");
+  for (const char* other : {"use_distributed_optimizer", "use_megatron_fsdp", "use_custom_fsdp"})
+    if (is_true(tree, other)) fail(std::string("use_torch_fsdp2 beside ") + other + ", which Megatron refuses", flag->where, "set one of them to false");
+  reading.say("data_parallel", "fsdp2", "use_torch_fsdp2", flag->where);
+  const Node* never = tree.find("torch_fsdp2_no_reshard_after_forward");
+  reading.derive("fsdp.reshard_after_forward", is_on(never) ? "never" : "always", "torch_fsdp2_no_reshard_after_forward");
+}
+
 void read_sharding(Reading& reading, const Node& tree) {
   const bool fsdp = is_true(tree, "use_megatron_fsdp") || is_true(tree, "use_custom_fsdp");
   const Node* distributed = tree.find("use_distributed_optimizer");
+  if (is_true(tree, "use_torch_fsdp2")) return read_torch_fsdp2(reading, tree);
   if (fsdp) {
     const Node* flag = tree.find("use_megatron_fsdp") ? tree.find("use_megatron_fsdp") : tree.find("use_custom_fsdp");
     reading.say("data_parallel", "megatron-fsdp", "use_megatron_fsdp", flag->where);

@@ -8,7 +8,13 @@ import os
 os.environ.setdefault("CUDA_DEVICE_MAX_CONNECTIONS", "1")
 import torch
 from megatron.core import parallel_state, tensor_parallel
-from megatron.core.distributed import DistributedDataParallel, DistributedDataParallelConfig, finalize_model_grads
+from megatron.core.distributed import (
+    DistributedDataParallel,
+    DistributedDataParallelConfig,
+    TorchFullyShardedDataParallel,
+    TorchFullyShardedDataParallelConfig,
+    finalize_model_grads,
+)
 from megatron.core.enums import ModelType
 from megatron.core.models.gpt import GPTModel
 from megatron.core.models.gpt.gpt_layer_specs import get_gpt_layer_local_spec
@@ -35,6 +41,11 @@ class FlashCoreAttention(DotProductAttention):
         return output.reshape(output.shape[0], output.shape[1], -1)
 
 
+class ShardedByTorch(TorchFullyShardedDataParallel):
+    def finish_grad_sync(self, *arguments, **options):
+        """FSDP has reduced all; 0.16.1's base class does not take what finalize_model_grads hands over."""
+
+
 def layers_of(config, training):
     spec = get_gpt_layer_local_spec(num_experts=config.num_moe_experts, normalization=config.normalization)
     if training["attention"].startswith("flash"):
@@ -47,11 +58,15 @@ def model_of(row, training):
     vocabulary, positions = given.pop("vocab_size"), given.pop("max_sequence_length")
     kind, share, activation = given.pop("position_embedding_type"), given.pop("share", False), given.pop("activation", "swiglu")
     tp, pp = training["tp"], training["pp"]
+    if training["recompute"] == "full":
+        given["recompute_granularity"] = "full"
+        given["recompute_method"], given["recompute_num_layers"] = training["recompute_method"], training["recompute_num_layers"]
     config = TransformerConfig(
         tensor_model_parallel_size=tp,
         pipeline_model_parallel_size=pp,
         expert_model_parallel_size=training.get("ep", 1),
         sequence_parallel=training["sequence_parallel"],
+        transformer_impl="local",
         params_dtype=torch.bfloat16,
         pipeline_dtype=torch.bfloat16,
         bf16=True,
@@ -95,10 +110,14 @@ def wrap(config, model, training):
         bucket_size=None,
         average_in_collective=False,
     )
+    if training["data_parallel"] == "fsdp2":
+        parallel, settings = ShardedByTorch, TorchFullyShardedDataParallelConfig(reshard_after_forward=True)
+    else:
+        parallel = DistributedDataParallel
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
-        model = DistributedDataParallel(config=config, ddp_config=settings, module=model)
+        model = parallel(config=config, ddp_config=settings, module=model)
     torch.cuda.current_stream().wait_stream(side)
     optimizer = get_megatron_optimizer(
         OptimizerConfig(

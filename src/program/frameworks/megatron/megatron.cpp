@@ -21,6 +21,7 @@
 #include "program/wrappers/megatron/ddp.hpp"
 #include "program/wrappers/megatron/fsdp.hpp"
 #include "program/wrappers/megatron/optimizer.hpp"
+#include "program/wrappers/megatron/torch_fsdp2.hpp"
 
 namespace plimsoll::program {
 
@@ -75,6 +76,19 @@ MegatronFsdpOptions fsdp_options(const Strategy& strategy) {
   options.overlap_param_gather = *strategy.megatron.overlap_param_gather;
   options.double_buffer = strategy.megatron.fsdp_double_buffer;
   options.grad_dtype = ddp.grad_dtype;
+  return options;
+}
+
+/// Megatron has backward gathers go by order where layers run again, Primus always, and forward ones where they do not.
+MegatronTorchFsdp2Options torch_fsdp2_options(const Strategy& strategy) {
+  MegatronTorchFsdp2Options options;
+  const bool primus = strategy.framework == "primus", again = strategy.recompute.kind != Recompute::Kind::none;
+  options.ranks = static_cast<std::int64_t>(strategy.dp) * strategy.cp;
+  options.rank = strategy.rank.value_or(0);
+  options.reshards = strategy.fsdp.reshard != FsdpOptions::Reshard::never;
+  options.wraps_output_layer = strategy.megatron.layer_spec == "te";
+  options.prefetches_forward = primus && !again;
+  options.prefetches_backward = primus || again;
   return options;
 }
 
@@ -245,6 +259,7 @@ class Training {
       wrapped_.push_back(std::move(wrapped));
       return;
     }
+    if (strategy_.data_parallel == DataParallel::fsdp2) return shard_by_torch(side);
     MegatronDdpOptions options = ddp_options(strategy_);
     options.packed = config_.quantization.packed();
     options.weights_apart = config_.quantization.apart();
@@ -260,6 +275,17 @@ class Training {
       wrapped_.push_back(std::move(wrapped));
     }
     make_optimizers(dense, expert);
+  }
+
+  /// TorchFullyShardedDataParallel, built on a stream of its own.
+  void shard_by_torch(StreamId side) {
+    std::unique_ptr<MegatronTorchFsdp2> wrapped;
+    {
+      const StreamScope stream(tape_, side);
+      wrapped = std::make_unique<MegatronTorchFsdp2>(tape_, chunks_.front()->fsdp_modules(), torch_fsdp2_options(strategy_));
+    }
+    optimizers_.push_back(std::make_unique<MegatronOptimizer>(tape_, strategy_, wrapped->shards()));
+    wrapped_.push_back(std::move(wrapped));
   }
 
   /// ChainedOptimizer: the dense parameters of all chunks, then the experts'.

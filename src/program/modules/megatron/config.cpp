@@ -148,6 +148,22 @@ void check_fsdp(const Strategy& s) {
   if (s.lora) refuse("adapters are not modelled for Megatron-FSDP", "lora");
 }
 
+/// What of torch's FSDP2 under Megatron is not modelled; what Megatron-LM itself refuses is said by framework/megatron.cpp.
+void check_torch_fsdp2(const Strategy& s, const Model& model) {
+  const auto no = [](bool unknown, const char* what, const char* key) {
+    if (unknown) refuse(std::string(what) + " not modelled under torch's FSDP2 of Megatron-core", key, "data_parallel megatron-distopt or megatron-fsdp");
+  };
+  no(s.precision != Precision::mixed_bf16, "types other than bf16 with fp32 copies are", "precision");
+  no(s.low_precision != LowPrecision::none, "8-bit copies of weights that come and go are", "precision");
+  no(s.tp > 1, "tensor parallelism, whose norms' gradients are gathered whole, is", "tp");
+  no(s.dp_replicate > 1, "replicas of the shards are", "dp_replicate");
+  no(s.fsdp.reshard == FsdpOptions::Reshard::number, "weights kept in parts between the passes are", "fsdp.reshard_after_forward");
+  no(model.has_experts(), "a mixture of experts is", "data_parallel");
+  no(s.lora.has_value(), "adapters are", "lora");
+  no(s.megatron.mtp_num_layers > 0, "multi-token prediction is", "mtp_num_layers");
+  no(s.offload.any(), "offloading is", "offload");
+}
+
 /// TransformerConfig's own checks, and what is not modelled.
 void check_recomputed_modules(const Strategy& s) {
   for (const std::string& module : s.recompute.modules) {
@@ -355,6 +371,7 @@ const TeQuantization* MegatronConfig::own_recipe(std::string_view path, std::int
 
 MegatronConfig megatron_config(const Model& model, const Strategy& strategy, const TargetDevice& device) {
   check_strategy(strategy);
+  if (strategy.data_parallel == DataParallel::fsdp2) check_torch_fsdp2(strategy, model);
   if (model.task != Model::Task::causal_lm) refuse("Megatron's GPTModel is lowered alone; this model is no causal decoder");
   MegatronConfig config;
   config.type = *strategy.param_dtype;

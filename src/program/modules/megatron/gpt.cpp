@@ -438,12 +438,12 @@ Tensor MegatronChunk::norm(Module& module, const Tensor& x) const {
 /// LanguageModelEmbedding.forward: [b, s] → [s, b, h], cut over the sequence under sequence parallelism.
 Tensor MegatronChunk::embed(const MegatronBatch& batch) {
   Module& module = root_->child("embedding");
-  const LabelScope label(runtime_.tape(), module.label);
+  ModuleCall call(module, runtime_.tape(), {});
   const bool sequence = runtime_.sequence_parallel(), learned = config_.positions > 0;
   Tensor words, embeddings, places;
   {
     Module& table = module.child("word_embeddings");
-    const ModuleCall call(table, runtime_.tape(), {});
+    const ModuleCall lookup(table, runtime_.tape(), {});
     words = vocab_parallel_embedding(runtime_, table.tensor("weight"), batch.tokens);
   }
   const bool scatter_early = sequence && !learned;
@@ -456,7 +456,7 @@ Tensor MegatronChunk::embed(const MegatronBatch& batch) {
   embeddings = words;
   if (learned) {
     Module& table = module.child("position_embeddings");
-    const ModuleCall call(table, runtime_.tape(), {});
+    const ModuleCall lookup(table, runtime_.tape(), {});
     places = embedding(table.tensor("weight"), batch.positions);
     embeddings = add(words, places);
   }
@@ -465,7 +465,7 @@ Tensor MegatronChunk::embed(const MegatronBatch& batch) {
     if (sequence) embeddings = scatter_sequence(runtime_, embeddings);
   }
   if (sequence) embeddings = clone(embeddings);
-  return dropout(embeddings, config_.hidden_dropout);
+  return call.done(dropout(embeddings, config_.hidden_dropout));
 }
 
 /// RotaryEmbedding.forward, cached after its first call.

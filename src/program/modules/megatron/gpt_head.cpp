@@ -39,15 +39,16 @@ void MegatronChunk::finish_weight_gradients() {
 }
 
 /// The output layer and the loss of every token.
-Tensor MegatronChunk::loss(const Tensor& hidden, const Tensor& labels) {
+Tensor MegatronChunk::loss(const Tensor& decoded, const Tensor& labels) {
   Tape& tape = runtime_.tape();
+  Tensor hidden = decoded;
   tape.phase(Phase::loss);
   Module* head = root_->find_child("output_layer");
-  const ModuleCall call(head ? *head : root_->child("embedding"), tape, {});
+  ModuleCall call(head ? *head : root_->child("embedding"), tape, {&hidden});
   const bool parallel = runtime_.tp() > 1, sequence = runtime_.sequence_parallel();
-  const Tensor logits = megatron_linear(
+  const Tensor logits = call.done(megatron_linear(
       runtime_, hidden, output_weight(), {},
-      {.gather_input = sequence, .reduce_gradient = parallel && !sequence, .deferred = deferred_.most > 0 ? &deferred_ : nullptr});
+      {.gather_input = sequence, .reduce_gradient = parallel && !sequence, .deferred = deferred_.most > 0 ? &deferred_ : nullptr}));
   const Tensor target = contiguous(transpose(labels, 0, 1));
   Tensor losses = token_losses(logits, target);
   losses = contiguous(transpose(losses, 0, 1));

@@ -117,11 +117,21 @@ void Fsdp2::load_full_state_dict() {
 void Fsdp2::shard_loaded() {
   program::materialize(root_, tape_, Arrival::moved);
   std::vector<Tensor> whole;
-  for (Fsdp2Group* group : groups_) {
-    for (const ShardedParameter& parameter : group->parameters) whole.push_back(std::exchange(parameter.slot->tensor, {}));
-    for (const ShardedParameter& parameter : group->parameters) group->materialize_shard(parameter.slot.get());
-    group->pad_shards();
+  for (Fsdp2Group* group : groups_) cut_up(*group, whole);
+}
+
+void Fsdp2::shard_in_place() {
+  for (const auto& unit : units_) {
+    std::vector<Tensor> whole;
+    for (auto& group : unit->groups) cut_up(*group, whole);
   }
+}
+
+/// FSDPParam._init_sharded_param of a group's parameters; what they were is kept in `whole`.
+void Fsdp2::cut_up(Fsdp2Group& group, std::vector<Tensor>& whole) {
+  for (const ShardedParameter& parameter : group.parameters) whole.push_back(std::exchange(parameter.slot->tensor, {}));
+  for (const ShardedParameter& parameter : group.parameters) group.materialize_shard(parameter.slot.get());
+  group.pad_shards();
 }
 
 std::vector<Tensor> Fsdp2::shards() const {

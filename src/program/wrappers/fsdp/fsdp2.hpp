@@ -78,6 +78,8 @@ class Fsdp2 {
   void load_full_state_dict();
   /// A model that lies on the device whole is sharded unit by unit; what it was lives until the end (Accelerate keeps its state dict).
   void shard_loaded();
+  /// A model that lies on the device whole is sharded unit by unit; what a unit's parameters were dies when all of them are cut.
+  void shard_in_place();
   /// set_requires_gradient_sync: whether backward reduces; false during all micro-batches but the last.
   void set_requires_gradient_sync(bool yes);
 
@@ -121,6 +123,7 @@ class Fsdp2 {
     std::int64_t padded_elements;
     bool reset = false;
   };
+  static void cut_up(Fsdp2Group& group, std::vector<Tensor>& whole);
   void reset_tied_shards();
   Fsdp2Unit& unit_of(const Module& module) const;
   const std::vector<Fsdp2Group*>& holders_of(const Parameter& parameter) const;

@@ -64,6 +64,27 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
   for (ParameterGroup& group : groups_) make_torch_optimizer(group, strategy);
 }
 
+MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<Tensor>& shards)
+    : tape_(tape), distributed_(false), model_type_(*strategy.param_dtype), scales_copies_(false), groups_(2) {
+  const LabelScope label(tape, tape.intern("optimizer"));
+  make_scalars(strategy);
+  for (std::size_t group = 0; group < groups_.size(); ++group) {
+    for (const Tensor& shard : shards) {
+      const bool decays = shard.rank() > 1;
+      if (decays == (group == 0)) groups_[group].mains.push_back({copied_to_fp32(shard), {}, decays, shard});
+    }
+    make_torch_optimizer(groups_[group], strategy);
+  }
+}
+
+/// param.detach().clone().float().
+Tensor MegatronOptimizer::copied_to_fp32(const Tensor& parameter) {
+  const Tensor copy = clone(parameter);
+  Tensor main = to(copy, DType::fp32);
+  Tape::categorize(main, Category::optimizer_state);
+  return main;
+}
+
 /// DynamicGradScaler's factors, found_inf and _dummy_overflow_buf of MixedPrecisionOptimizer, which a distributed optimizer in fp32 is too.
 void MegatronOptimizer::make_scalars(const Strategy& strategy) {
   const bool half = strategy.precision == Precision::mixed_fp16;
@@ -152,9 +173,7 @@ void MegatronOptimizer::add(ParameterGroup& group, const BufferedParameter& entr
   };
   Tensor main = part(entry.parameter->tensor);
   if (entry.parameter->type != DType::fp32 && !keeps_remainders_) {
-    const Tensor copy = clone(main);
-    main = to(copy, DType::fp32);
-    Tape::categorize(main, Category::optimizer_state);
+    main = copied_to_fp32(main);
   }
   group.mains.push_back({main, part(entry.main_grad), entry.parameter->sizes.rank() > 1});
 }
@@ -163,7 +182,11 @@ void MegatronOptimizer::prepare_grads() {
   if (!attaches_gradients_) return;
   tape_.operator_name = "copy_model_grads_to_main_grads";
   for (ParameterGroup& group : groups_) {
-    for (MegatronMain& main : group.mains) main.parameter.grad() = keeps_remainders_ ? main.source : to(main.source, DType::fp32);
+    for (MegatronMain& main : group.mains) {
+      const Tensor& source = main.shard ? main.shard.grad() : main.source;
+      main.parameter.grad() = keeps_remainders_ ? source : to(source, DType::fp32);
+      if (main.shard) main.shard.grad().reset();
+    }
   }
 }
 

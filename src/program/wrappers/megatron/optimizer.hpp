@@ -17,6 +17,7 @@ struct MegatronMain {
   Tensor parameter;    ///< fp32: a copy where the model's parameter is 16-bit, or this rank's part
   Tensor source;       ///< the part of the buffer's gradients
   bool decays = true;  ///< matrices have weight decay
+  Tensor shard = {};   ///< torch's FSDP2: what it is a copy of, beside which gradients lie until they are copied; else undefined
 };
 
 /// get_grad_norm_fp32: over gradients whose norms are taken one by one, or by apex's multi_tensor_l2norm.
@@ -29,6 +30,8 @@ class MegatronOptimizer {
   MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers, std::int64_t shard_rank);
   /// Of main parameters that a wrapper (Megatron-FSDP) made, and whose gradients it attaches and drops.
   MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronMain>& mains);
+  /// Of 16-bit parameters that torch's FSDP2 cut up, in registration order (Float16OptimizerWithFloat16Params).
+  MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<Tensor>& shards);
 
   /// The loss scale, a tensor of one element.
   const Tensor& scale() const { return scale_; }
@@ -51,6 +54,7 @@ class MegatronOptimizer {
   };
 
   void make_scalars(const Strategy& strategy);
+  static Tensor copied_to_fp32(const Tensor& parameter);
   void copy_to_host(const std::vector<Tensor>& parameters, bool kept);
   void step_on_host();
   void make_remainders();
