@@ -154,8 +154,8 @@ RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_id
   ModuleCall call(rotary, tape, {&positions});
   Tensor frequencies;
   {
-    const Tensor inverse = to(rotary.buffer(frequencies_name), DType::fp32);  // FSDP1 keeps buffers in its compute type
     const Tensor wide = to(unsqueeze(positions, -1), DType::fp32);
+    const Tensor inverse = to(rotary.buffer(frequencies_name), DType::fp32);  // FSDP1 keeps buffers in its compute type
     frequencies = multiply(wide, inverse);
   }
   const Tensor table = cat({frequencies, frequencies}, -1);
