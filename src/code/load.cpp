@@ -51,8 +51,7 @@ Input parse_input(const std::string& text) {
 namespace {
 
 OperatorKind kind_of(const std::string& type) {
-  static constexpr std::pair<std::string_view, OperatorKind> kKinds[] = {{"torch.nn.Linear", OperatorKind::linear},
-                                                                         {"torch.nn.Embedding", OperatorKind::embedding},
+  static constexpr std::pair<std::string_view, OperatorKind> kKinds[] = {{"torch.nn.Embedding", OperatorKind::embedding},
                                                                          {"torch.nn.LayerNorm", OperatorKind::layer_norm},
                                                                          {"torch.nn.RMSNorm", OperatorKind::rms_norm}};
   for (const auto& [name, kind] : kKinds)
@@ -66,8 +65,12 @@ void add_operator(Block& block, BuiltModule& built, const std::string& path, con
   Interpreter& interpreter = built.interpreter();
   plimsoll::Operator op{};
   op.name = path;
-  for (const ClassObject* type : module.as<InstanceObject>()->type->order)
+  const ClassObject& own = *module.as<InstanceObject>()->type;
+  for (const ClassObject* type : own.order)
     if (op.kind = kind_of(type->name); op.kind != OperatorKind::scale) break;
+  const std::optional<program::WeightLayout> layout = built.linear_layout(own);
+  if (layout) op.kind = OperatorKind::linear;
+  const bool turned = layout == program::WeightLayout::in_out;
   for (const auto& [name, value] : interpreter.torch().state(module).parameters) {
     if (value.is_none()) continue;
     const program::Parameter& slot = *value.as<TensorObject>()->parameter;
@@ -81,8 +84,8 @@ void add_operator(Block& block, BuiltModule& built, const std::string& path, con
     op.parameters.push_back(std::move(tensor));
   }
   if (op.kind == OperatorKind::linear && !op.parameters.empty() && op.parameters.front().shape.size() == 2) {
-    op.out_features = op.parameters.front().shape[0];
-    op.in_features = op.parameters.front().shape[1];
+    op.out_features = op.parameters.front().shape[turned ? 1 : 0];
+    op.in_features = op.parameters.front().shape[turned ? 0 : 1];
     op.flops_per_token = 2.0 * static_cast<double>(op.in_features) * static_cast<double>(op.out_features);
   }
   if (!op.parameters.empty()) block.operators.push_back(std::move(op));

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <map>
 #include <unordered_map>
+#include <utility>
 
 #include "code/torch/torch.hpp"
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
+#include "program/modules/adapters/peft.hpp"
 
 namespace plimsoll::code {
 
@@ -20,6 +22,16 @@ bool is_floating(DType type) { return type == DType::fp32 || type == DType::fp64
 
 }  // namespace
 
+std::optional<program::WeightLayout> BuiltModule::linear_layout(const ClassObject& type) {
+  for (ClassObject* each : type.order) {
+    if (each->name == "torch.nn.Linear") return program::WeightLayout::out_in;
+    if (each->name != "Conv1D") continue;
+    const Value known = interpreter_->imported("transformers.pytorch_utils", interpreter_->symbol("Conv1D"));
+    if (known.as<ClassObject>() == each) return program::WeightLayout::in_out;
+  }
+  return std::nullopt;
+}
+
 std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
   Torch& torch = interpreter_->torch();
   auto root = std::make_unique<program::Module>();
@@ -31,8 +43,9 @@ std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
       module = &module->child(std::string_view(path).substr(start, dot - start), true);
       start = dot + 1;
     }
-    const std::string& name = value.as<InstanceObject>()->type->name;
-    module->type = name.substr(name.rfind('.') + 1);
+    const ClassObject& type_of_module = *value.as<InstanceObject>()->type;
+    module->type = type_of_module.name.substr(type_of_module.name.rfind('.') + 1);
+    module->linear = linear_layout(type_of_module);
     ModuleState& state = torch.state(value);
     for (const auto& [parameter_name, parameter] : state.parameters) {
       if (parameter.is_none()) continue;
@@ -55,20 +68,52 @@ std::unique_ptr<program::Module> BuiltModule::tree(DType type, Tape& tape) {
   return root;
 }
 
+namespace {
+
+/// Where a module's own parameters are: PEFT's layers keep them in the layer that they stand in the place of.
+program::Module& holder_of(program::Module& module) {
+  program::Module& copy = program::trained_norm(module);
+  program::Module* const base = module.find_child("base_layer");
+  return base == nullptr || &copy != &module ? copy : *base;
+}
+
+}  // namespace
+
 void BuiltModule::bind(program::Module& root, Tape& tape) {
   Torch& torch = interpreter_->torch();
   torch.put_on(tape);
+  std::unordered_map<const Object*, const program::Parameter*> bound;
   for (const auto& [path, value] : torch.all_modules(module_)) {
     program::Module* const module = root.find(path);
     if (module == nullptr) throw Error(ErrorCode::internal, "the tree has no module '" + path + "'");
     ModuleState& state = torch.state(value);
     std::size_t next = 0;
-    for (const auto& item : state.parameters)
-      if (!item.second.is_none()) item.second.as<TensorObject>()->parameter = module->parameters.at(next++);
-    next = 0;
+    for (auto& item : state.parameters) {
+      if (item.second.is_none()) continue;
+      const std::shared_ptr<program::Parameter>& slot = holder_of(*module).parameters.at(next++);
+      // One that was tied may not be any more (FSDP1, PEFT's copies).
+      if (bound.emplace(item.second.object(), slot.get()).first->second != slot.get())
+        item.second = Value(new TensorObject(interpreter_->heap(), item.second.as<TensorObject>()->tensor));
+      item.second.as<TensorObject>()->parameter = slot;
+    }
     for (ModuleState::Buffer& buffer : state.buffers)
-      if (!buffer.value.is_none()) buffer.value = torch.wrap(module->buffers.at(next++).tensor);
+      if (!buffer.value.is_none()) buffer.value = torch.placeholder();
     state.module = module;
+    state.asked = holder_of(*module).read_from_outside;
+  }
+  // FSDP1 makes buffers anew before the first forward: they are taken behind the wrappers' own hooks.
+  root.pre_forward.push_back([this, taken = false](program::Module&, std::vector<Tensor*>&) mutable {
+    if (!std::exchange(taken, true)) take_buffers();
+  });
+}
+
+void BuiltModule::take_buffers() {
+  Torch& torch = interpreter_->torch();
+  for (const auto& item : torch.all_modules(module_)) {
+    ModuleState& state = torch.state(item.second);
+    std::size_t next = 0;
+    for (ModuleState::Buffer& buffer : state.buffers)
+      if (!buffer.value.is_none()) buffer.value = torch.wrap(state.module->buffers.at(next++).tensor);
   }
 }
 
@@ -140,6 +185,9 @@ class CodeNetwork final : public program::Network {
     const Value output = interpreter.call_from_outside(built_.module(), std::move(arguments));
     const Tensor found = loss_in(output);
     if (!found) no_loss(output);
+    if (options_.held)
+      for (const Value& each : interpreter.torch().tensors_in(output))
+        if (interpreter.torch().tensor(each).impl() != found.impl()) options_.held->push_back(interpreter.torch().tensor(each));
     if (!found.requires_grad()) refuse("what forward returns as its loss takes no gradient: nothing would be trained", "--code");
     return found;
   }
@@ -196,10 +244,12 @@ class CodeSource final : public program::NetworkSource {
   }
 
   std::unique_ptr<program::Network> network(const program::RunOptions& options, program::Module& root, Tape& tape) const override {
+    if (options.hidden_requires_grad) require_input_gradients(root);
     return std::make_unique<CodeNetwork>(recipe_.build(options, type_of(root)), inputs_, recipe_.vocabulary, options, root, tape);
   }
 
   bool is_of_transformers() const override { return recipe_.of_transformers; }
+  program::ModelParts parts() const override { return recipe_.parts ? recipe_.parts() : program::ModelParts{}; }
 
   /// What its parameters were made in: most of them.
   static DType type_of(program::Module& root) {
@@ -232,6 +282,12 @@ class CodeSource final : public program::NetworkSource {
   }
 
  private:
+  /// PreTrainedModel.enable_input_require_grads.
+  void require_input_gradients(program::Module& root) const {
+    for (const std::string& path : parts().embeddings)
+      root.find(path)->post_forward.push_back([](program::Module&, std::vector<Tensor*>& outputs) { outputs.front()->set_requires_grad(true); });
+  }
+
   const Recipe recipe_;
   const std::vector<Input>& inputs_;
 };

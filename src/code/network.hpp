@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,12 @@ class BuiltModule {
   void bind(program::Module& root, program::Tape& tape);
   /// Its parameters as a block of a Model, a module's own ones an operator.
   Block block();
+  /// Of a class that is nn.Linear or transformers' Conv1D, or derived from one: how its weight lies.
+  std::optional<program::WeightLayout> linear_layout(const ClassObject& type);
 
  private:
+  void take_buffers();
+
   std::unique_ptr<Interpreter> interpreter_;
   Value module_;
 };
@@ -50,6 +55,7 @@ struct Recipe {
   std::function<std::unique_ptr<BuiltModule>(const program::RunOptions& options, DType type)> build;
   std::vector<Input> inputs;
   bool of_transformers = false;
+  std::function<program::ModelParts()> parts = {};  ///< of one of transformers
   std::int64_t vocabulary = 0;  ///< ids are below it, and none is a special token; 0: nothing is known of whole numbers
 };
 

@@ -126,6 +126,11 @@ std::vector<std::string> usual_lora_targets(const std::string& model_type) {
       {"gemma3_text", {"q_proj", "v_proj"}},
       {"qwen2", {"q_proj", "v_proj"}},
       {"qwen3", {"q_proj", "v_proj"}},
+      {"blip-2", {"q", "v", "q_proj", "v_proj"}},
+      {"layoutlm", {"query", "value"}},
+      {"llama4", {"q_proj", "v_proj"}},
+      {"nemotron_h", {"q_proj", "k_proj", "v_proj", "o_proj"}},
+      {"rwkv", {"key", "value", "receptance", "output"}},
   };
   const auto found = table.find(model_type);
   return found == table.end() ? std::vector<std::string>{} : found->second;
@@ -162,7 +167,7 @@ std::vector<std::string> linear_names(const Model& model) {
     for (const Operator& op : block.operators) {
       const std::string name = op.name.substr(op.name.rfind('.') + 1);
       const bool layer = block.role == Block::Role::decoder || block.role == Block::Role::encoder || block.numbered;
-      const bool of_layers = layer && op.kind == OperatorKind::linear;
+      const bool of_layers = (layer || model.source) && op.kind == OperatorKind::linear;
       if (of_layers && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
   return names;
@@ -178,10 +183,12 @@ constexpr MixtureNames kMixtral{"gate", "w1", "w3", "w2"}, kQwen2Moe{"gate", "ga
 
 /// Of transformers' _MODEL_TO_CONVERSION_PATTERN, what PEFT maps; qwen2_moe itself is not in it. Null: names stay names of linears.
 const MixtureNames* names_of(const std::string& model_type) {
-  for (const char* type : {"mixtral", "minimax_m2"})
+  for (const char* type : {"mixtral", "minimax", "minimax_m2"})
     if (model_type == type) return &kMixtral;
-  for (const char* type : {"qwen3_moe", "olmoe", "flex_olmo", "deepseek_v2", "deepseek_v3", "dots1", "ernie4_5_moe", "glm4_moe",
-                           "glm4_moe_lite", "solar_open"})
+  for (const char* type : {"afmoe", "beam", "cohere2_moe", "deepseek_v2", "deepseek_v3", "deepseek_v32", "dots1", "ernie4_5_moe",
+                           "exaone_moe", "flex_olmo", "glm4_moe", "glm4_moe_lite", "glm4v_moe", "glm_moe_dsa", "hunyuan_v1_moe",
+                           "longcat_flash", "mellum", "olmoe", "qwen3_moe", "qwen3_next", "qwen3_omni_moe", "qwen3_omni_moe_text",
+                           "qwen3_omni_moe_thinker", "solar_open"})
     if (model_type == type) return &kQwen2Moe;
   return nullptr;
 }

@@ -161,12 +161,14 @@ namespace {
 /// The parameters that others are tied to, by name.
 using ByName = std::unordered_map<std::string_view, std::shared_ptr<Parameter>>;
 
+/// albert: a later run of a layer, whose parameters are an earlier one's.
+bool has_no_module(const Block& block, const ParameterTensor& tensor) { return block.role == Block::Role::encoder && !tensor.tied_to.empty(); }
+
 /// Own tensors first: a module whose weight is tied and whose bias its parent holds (BERT's decoder) is registered where its weight is.
 void add_parameters(Owners& owners, const Block& block, std::int64_t index, DType type, ByName& by_name) {
   std::vector<std::pair<std::string, std::shared_ptr<Parameter>>> tied;
   for (const ParameterTensor* tensor : block.parameter_list()) {
-    const bool shared_layer = block.role == Block::Role::encoder && !tensor->tied_to.empty();  // albert: no module of its own
-    if (shared_layer) continue;
+    if (has_no_module(block, *tensor)) continue;
     const std::string full = full_name(block, index, *tensor);
     if (!tensor->tied_to.empty()) {
       const std::shared_ptr<Parameter>& other = by_name.at(tensor->tied_to);
@@ -188,6 +190,17 @@ void add_parameters(Owners& owners, const Block& block, std::int64_t index, DTyp
     module->parameters.push_back(std::move(parameter));
   }
   for (auto& [full, parameter] : tied) owners.of(full).first->parameters.push_back(std::move(parameter));
+}
+
+/// Which modules are linears, by the operators that own their weights.
+void mark_linears(Owners& owners, const Block& block, std::int64_t index, WeightLayout layout) {
+  for (const Operator& op : block.operators) {
+    if (op.kind != OperatorKind::linear && op.kind != OperatorKind::modulation) continue;
+    for (const ParameterTensor& tensor : op.parameters) {
+      if (has_no_module(block, tensor)) continue;
+      owners.of(full_name(block, index, tensor)).first->linear = layout;
+    }
+  }
 }
 
 /// A scalar constant and a persistent buffer of numbers are made in the default type, which is that of the weights; tables say their own.
@@ -232,9 +245,11 @@ std::unique_ptr<Module> build_modules(const Model& model, DType type, Tape& tape
   for (const bool rotary : {false, true}) {
     for (const Block* block : blocks) {
       if ((block->role == Block::Role::rotary) != rotary) continue;
+      const WeightLayout layout = model.model_type == "gpt2" && is_layer(*block) ? WeightLayout::in_out : WeightLayout::out_in;
       for (std::int64_t index = 0; index < block->repeat; ++index) {
         add_parameters(owners, *block, index, type, by_name);
         add_buffers(owners, *block, index, type);
+        mark_linears(owners, *block, index, layout);
       }
     }
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -36,12 +37,16 @@ struct ModuleBuffer {
   Tensor tensor;
 };
 
+/// How a linear's weight lies: nn.Linear's rows of outputs, or Conv1D's rows of inputs (PEFT's fan_in_fan_out).
+enum class WeightLayout : std::uint8_t { out_in, in_out };
+
 class Module : public Pooled {
  public:
   using Hook = std::function<void(Module& module, std::vector<Tensor*>& tensors)>;
 
   std::string path;  ///< "model.layers.3.self_attn"; the root's is empty
   std::string type;  ///< class name where the lowering knows it ("LlamaDecoderLayer"): what wrap lists name
+  std::optional<WeightLayout> linear;  ///< of an nn.Linear, or transformers' Conv1D: how its weight lies
   std::vector<std::shared_ptr<Parameter>> parameters;  ///< its own; a tied parameter is the same object in two modules
   std::vector<ModuleBuffer> buffers;
   std::vector<ModuleBuffer> constants;  ///< tensors that it holds and no wrapper knows of (bitsandbytes' QuantState)
@@ -52,8 +57,8 @@ class Module : public Pooled {
   double adapter_dropout = 0;                     ///< of an adapted linear (lora.Linear): rate of the dropout in front of its adapter
   std::vector<Hook> pre_forward;   ///< before forward, with its tensor arguments, which may be replaced (register_forward_pre_hook)
   std::vector<Hook> post_forward;  ///< after forward, with its outputs (register_forward_hook)
-  /// What a wrapper does when a parameter is asked for outside of the module's call; empty: it does not notice.
-  std::function<void()> read_from_outside;
+  /// What a wrapper does when a parameter of its own is asked for, maybe outside of the module's call; empty: it does not notice.
+  std::function<void(const Parameter& parameter)> read_from_outside;
   /// What answers in the place of an nn.Linear that a library replaced (MS-AMP's FP8Linear, torchao's Float8Linear), or of a gated MLP
   /// (axolotl's); usually empty.
   std::function<Tensor(const Tensor& x)> replacement;

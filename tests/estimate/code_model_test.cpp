@@ -61,7 +61,7 @@ TEST(CodeModel, EqualsPyTorchToTheByte) {
 TEST(CodeModel, SaysWhatIsNotModelledBesideIt) {
   const Model model = model_of_code(code_of("small_gpt.py:Decoder", ""));
   const Cluster cluster = parse_cluster("4xh100-sxm");
-  for (const auto& [key, value] : {std::pair{"data_parallel", "fsdp1"}, std::pair{"compile", "blocks"}, std::pair{"recompute", "full"},
+  for (const auto& [key, value] : {std::pair{"data_parallel", "zero3"}, std::pair{"compile", "blocks"}, std::pair{"recompute", "full"},
                                    std::pair{"framework", "torchtitan"}, std::pair{"optimizer", "muon"}}) {
     Strategy strategy;
     set_option(strategy, key, value);

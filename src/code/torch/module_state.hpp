@@ -1,6 +1,7 @@
 // What an nn.Module holds beside attributes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -43,6 +44,7 @@ struct ModuleState {
   std::vector<Buffer> buffers;
   std::vector<std::pair<Symbol, Value>> computed;  ///< attributes that a call gives: tensors that are parametrized
   bool training = true;
+  std::function<void(const program::Parameter&)> asked;  ///< what a wrapper does when a parameter of its own is asked for
   program::Module* module = nullptr;  ///< what wrappers see of it; null until there is one
 
   void clear() {

@@ -1,9 +1,12 @@
 // torch.nn.Module: what it registers, how it is called, what it tells of itself (torch/nn/modules/module.py).
 #include <algorithm>
+#include <functional>
+#include <optional>
 #include <unordered_set>
 
 #include "code/torch/torch.hpp"
 #include "plimsoll/error.hpp"
+#include "program/modules/adapters/peft.hpp"
 
 namespace plimsoll::code {
 
@@ -184,7 +187,10 @@ ModuleState& Torch::state(const Value& module) {
 Value Torch::module_attribute(InstanceObject& instance, Symbol name) {
   if (!instance.module) return {};
   ModuleState& state = *instance.module;
-  if (const auto known = find(state.parameters, name); known != state.parameters.end()) return known->second;
+  if (const auto known = find(state.parameters, name); known != state.parameters.end()) {
+    if (state.asked && !known->second.is_none()) state.asked(*known->second.as<TensorObject>()->parameter);
+    return known->second;
+  }
   if (const auto known = find(state.modules, name); known != state.modules.end()) return known->second;
   if (const auto known = find(state.buffers, name); known != state.buffers.end()) return known->value;
   if (const auto known = find(state.computed, name); known != state.computed.end()) return i_.call(known->second, std::vector<Value>{});
@@ -278,49 +284,147 @@ Value Torch::make_parameter(Tensor tensor, bool trains) {
 
 namespace {
 
-/// The tensors of what a module returns, within tuples, lists and dictionaries, as wrappers' hooks find them (tree_flatten).
-void collect_tensors(Interpreter& i, const Value& value, std::vector<Value>& found) {
-  const Interpreter::Depth deeper(i);
-  i.step();
-  if (Torch::is_tensor(value)) found.push_back(value);
-  if (const auto* several = value.as<SequenceObject>())
-    for (const Value& each : several->items) collect_tensors(i, each, found);
-  if (const auto* named = value.as<DictionaryObject>(); named != nullptr && !named->is_set)
-    for (const auto& entry : named->entries())
-      if (entry.key.is_bound()) collect_tensors(i, entry.value, found);
+/// Whether wrappers' hooks look into an object: transformers' outputs are nodes of torch's trees and dictionaries to DeepSpeed.
+bool is_output(const Value& value) {
+  const auto* instance = value.as<InstanceObject>();
+  if (instance == nullptr || !instance->type->is_dataclass) return false;
+  return std::any_of(instance->type->order.begin(), instance->type->order.end(), [](const ClassObject* type) { return type->name == "ModelOutput"; });
 }
+
+/// Tensors within tuples, lists, dictionaries and outputs, as wrappers' hooks find them (torch.utils._pytree, apply_to_tensors_only), and what
+/// the hooks put in their places. Parameters are none: a hook that is given one leaves it as it is.
+class Tree {
+ public:
+  Tree(Interpreter& interpreter, std::vector<Value*> roots) : i_(interpreter), roots_(std::move(roots)) {
+    for (const Value* root : roots_) collect(*root);
+  }
+
+  /// Calls what wants the tensors, and puts those that it has replaced where they stood.
+  template <class Call>
+  void give(Call call) {
+    std::vector<Tensor> tensors;
+    for (const Value& each : found_) tensors.push_back(i_.torch().tensor(each));
+    std::vector<Tensor*> seen;
+    for (Tensor& each : tensors) seen.push_back(&each);
+    call(seen);
+    for (std::size_t at = 0; at < tensors.size(); ++at) {
+      changed_.push_back(tensors[at].impl() != i_.torch().tensor(found_[at]).impl());
+      if (changed_.back()) found_[at] = i_.torch().wrap(std::move(tensors[at]));
+    }
+    tensors.clear();
+    if (std::find(changed_.begin(), changed_.end(), true) == changed_.end()) return;
+    for (Value* root : roots_) *root = rebuilt(*root);
+  }
+
+  const std::vector<Value>& found() const { return found_; }
+
+ private:
+  static bool is_found(const Value& value) { return Torch::is_tensor(value) && value.as<TensorObject>()->parameter == nullptr; }
+
+  void collect(const Value& value) {
+    const Interpreter::Depth deeper(i_);
+    i_.step();
+    if (is_found(value)) found_.push_back(value);
+    if (const auto* several = value.as<SequenceObject>())
+      for (const Value& each : several->items) collect(each);
+    if (const auto* named = value.as<DictionaryObject>(); named != nullptr && !named->is_set)
+      for (const auto& entry : named->entries())
+        if (entry.key.is_bound()) collect(entry.value);
+    if (is_output(value))
+      for (const auto& item : value.as<InstanceObject>()->attributes.items) collect(item.second);
+  }
+
+  /// The value with its tensors replaced, itself where none of them was; in the order in which they were found.
+  Value rebuilt(const Value& value) {
+    const Interpreter::Depth deeper(i_);
+    const std::size_t first = next_;
+    if (is_found(value)) return found_[next_++];
+    if (const auto* several = value.as<SequenceObject>()) {
+      std::vector<Value> items;
+      for (const Value& each : several->items) items.push_back(rebuilt(each));
+      return any_changed(first) ? i_.sequence(several->kind, std::move(items)) : value;
+    }
+    if (const auto* named = value.as<DictionaryObject>(); named != nullptr && !named->is_set) {
+      Held<DictionaryObject> made(new DictionaryObject(i_.heap()));
+      for (const auto& entry : named->entries())
+        if (entry.key.is_bound()) made->set(entry.key, rebuilt(entry.value));
+      return any_changed(first) ? Value(made) : value;
+    }
+    if (is_output(value)) {
+      Held<InstanceObject> made(new InstanceObject(i_.heap(), value.as<InstanceObject>()->type));
+      for (const auto& [name, item] : value.as<InstanceObject>()->attributes.items) made->attributes.set(name, rebuilt(item));
+      return any_changed(first) ? Value(made) : value;
+    }
+    return value;
+  }
+
+  bool any_changed(std::size_t first) const {
+    return std::find(changed_.begin() + static_cast<std::ptrdiff_t>(first), changed_.begin() + static_cast<std::ptrdiff_t>(next_), true) !=
+           changed_.begin() + static_cast<std::ptrdiff_t>(next_);
+  }
+
+  Interpreter& i_;
+  std::vector<Value*> roots_;
+  std::vector<Value> found_;
+  std::vector<bool> changed_;
+  std::size_t next_ = 0;
+};
 
 }  // namespace
 
-/// Module.__call__: its frames hold the arguments until forward has returned; hooks of wrappers see and may replace the tensors among them.
+std::vector<Value> Torch::tensors_in(const Value& value) {
+  Value root = value;
+  return Tree(i_, {&root}).found();
+}
+
+/// Module.__call__ around `forward`: its frames hold the arguments that came until it has returned; hooks of wrappers see the tensors among them
+/// and among the results, and may replace them.
+Value Torch::call_hooked(program::Module& module, CallArguments arguments, const std::function<Value(CallArguments)>& forward) {
+  CallArguments came;
+  program::Tape& tape = device_ != nullptr ? *device_ : host_;
+  if (module.pre_forward.empty()) {
+    program::ModuleCall call(module, tape, {});
+    return finish(call, module, forward(std::move(arguments)));
+  }
+  came = arguments;
+  std::vector<Value*> places;
+  for (Value& each : arguments.positional) places.push_back(&each);
+  for (auto& item : arguments.keywords) places.push_back(&item.second);
+  std::optional<program::ModuleCall> call;
+  Tree(i_, std::move(places)).give([&](std::vector<Tensor*>& tensors) { call.emplace(module, tape, tensors); });
+  return finish(*call, module, forward(std::move(arguments)));
+}
+
+Value Torch::finish(program::ModuleCall& call, const program::Module& module, Value result) {
+  if (!module.post_forward.empty()) Tree(i_, {&result}).give([&](std::vector<Tensor*>& tensors) { call.done(tensors); });
+  return result;
+}
+
+/// The module itself, or what a library put in its place.
 Value Torch::call_module(Bound& a) {
   ModuleState& own = state(a[0]);
   const Value forward = i_.attribute(a[0], i_.symbol("forward"));
   if (own.module == nullptr) return i_.call(forward, CallArguments{a.rest, a.keyword_rest});
-  std::vector<Value*> places;
-  for (Value& each : a.rest) places.push_back(&each);
-  for (auto& item : a.keyword_rest) places.push_back(&item.second);
-  std::erase_if(places, [](const Value* place) { return !is_tensor(*place) || place->as<TensorObject>()->parameter; });
-  std::vector<Tensor> tensors;
-  const bool hooked = !own.module->pre_forward.empty();
-  if (hooked)
-    for (const Value* place : places) tensors.push_back(tensor(*place));
-  std::vector<Tensor*> arguments;
-  for (Tensor& each : tensors) arguments.push_back(&each);
-  program::Tape& tape = device_ != nullptr ? *device_ : host_;
-  program::ModuleCall call(*own.module, tape, arguments);
-  for (std::size_t at = 0; at < tensors.size(); ++at)
-    if (tensors[at].impl() != tensor(*places[at]).impl()) *places[at] = wrap(std::move(tensors[at]));
-  tensors.clear();
-  Value result = i_.call(forward, CallArguments{a.rest, a.keyword_rest});
-  if (!own.module->post_forward.empty()) {
-    std::vector<Value> outputs;
-    collect_tensors(i_, result, outputs);
-    std::vector<Tensor*> seen;
-    for (const Value& each : outputs) seen.push_back(&each.as<TensorObject>()->tensor);
-    call.done(seen);
-  }
-  return result;
+  const auto written = [&](CallArguments arguments) { return i_.call(forward, std::move(arguments)); };
+  program::Module* const base = own.module->linear ? own.module->find_child("base_layer") : nullptr;
+  if (base == nullptr && !own.module->replacement) return call_hooked(*own.module, {a.rest, a.keyword_rest}, written);
+  const std::function<Value(program::Module&, CallArguments)> run = [&](program::Module& module, CallArguments arguments) {
+    return call_hooked(module, std::move(arguments), [&](CallArguments given) {
+      if (!module.replacement) return written(std::move(given));
+      return wrap(module.replacement(only_tensor(given)));
+    });
+  };
+  if (base == nullptr) return run(*own.module, {a.rest, a.keyword_rest});
+  return call_hooked(*own.module, {a.rest, a.keyword_rest}, [&](CallArguments given) {
+    const Tensor x = only_tensor(given);
+    return wrap(program::adapted(*own.module, x.tape(), x, [&](const Tensor& input) { return tensor(run(*base, {{wrap(input)}, {}})); }));
+  });
+}
+
+/// The argument of a linear.
+Tensor Torch::only_tensor(const CallArguments& arguments) {
+  if (arguments.positional.size() + arguments.keywords.size() != 1) i_.unknown("an adapted linear that is called with several arguments");
+  return tensor_of(arguments.positional.empty() ? arguments.keywords.front().second : arguments.positional.front(), "input");
 }
 
 std::vector<std::pair<std::string, Value>> Torch::all_modules(const Value& root) {

@@ -1,6 +1,7 @@
 // torch, as model code sees it: names bound to the tape and its operators. No operator is described here; each is one of program/ops.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -115,6 +116,8 @@ class Torch {
   ModuleState& state(const Value& module);
   Value make_parameter(program::Tensor tensor, bool trains = true);
   Value call_module(Bound& arguments);
+  /// The tensors within tuples, lists, dictionaries and transformers' outputs, in order; parameters are none.
+  std::vector<Value> tensors_in(const Value& value);
   /// Modules below `root`, itself first, as torch's modules().
   std::vector<std::pair<std::string, Value>> all_modules(const Value& root);
   std::vector<std::pair<std::string, Value>> all_parameters(const Value& root);
@@ -134,6 +137,9 @@ class Torch {
  private:
   friend void define_modules(Interpreter& i, Torch& torch);
   Value binary_result(Operator op, const Value& a, const Value& b);
+  Value call_hooked(program::Module& module, CallArguments arguments, const std::function<Value(CallArguments)>& forward);
+  Value finish(program::ModuleCall& call, const program::Module& module, Value result);
+  program::Tensor only_tensor(const CallArguments& arguments);
 
   Interpreter& i_;
   program::Tape& host_;

@@ -97,7 +97,23 @@ RunOptions::Attention attention_of(Interpreter& i, const Value& name) {
   const std::string& words = i.words(name, "attention implementations");
   if (words == "eager") return RunOptions::Attention::eager;
   if (words == "sdpa") return RunOptions::Attention::sdpa;
-  i.unknown("the attention implementation '" + words + "'", "sdpa or eager");
+  if (words == "flash_attention_2") return RunOptions::Attention::flash;
+  if (words == "flash_attention_3") return RunOptions::Attention::flash3;
+  if (words == "flash_attention_4") return RunOptions::Attention::flash4;
+  i.unknown("the attention implementation '" + words + "'", "sdpa, eager or flash_attention_2");
+}
+
+/// flash_attention(name, query, key, value, is_causal, dropout, window, position_ids) of [batch, heads, length, dim].
+Value flash_attention(Interpreter& i, Bound& a) {
+  const Tensor query = i.torch().tensor_of(a[1], "query"), key = i.torch().tensor_of(a[2], "key"), value = i.torch().tensor_of(a[3], "value");
+  if (query.rank() != 4 || key.rank() != 4 || value.rank() != 4) i.torch().wrong_shape("flash attention asks for [batch, heads, length, dim]");
+  const Tensor positions = i.torch().tensor_or_none(a[7], "position_ids");
+  const program::AttentionCall call{.kind = attention_of(i, a[0]),
+                                    .causal = i.truth(a[4]),
+                                    .dropout = i.number(a[5], "dropout"),
+                                    .window = a.has(6) ? i.whole(a[6], "sliding_window") : 0,
+                                    .positions = &positions};
+  return i.torch().wrap(program::attend(query, key, value, {}, call));
 }
 
 /// mask(kind, attention, embeddings, positions, width, may skip): what the interface's attention takes where nothing is padded.
@@ -217,6 +233,7 @@ Value imported(Interpreter& i, Bound& a) {
 constexpr LibraryRow kRows[] = {
     {"tie_weights", "model, keys", tie_weights},
     {"mask", "kind, attention, embeddings, positions, width, may_skip", mask},
+    {"flash_attention", "name, query, key, value, is_causal, dropout, window, position_ids", flash_attention},
     {"find_packed", "position_ids", find_packed},
     {"ask_whether_all", "tensor", ask_whether_all},
     {"renames_attributes", "type", renames_attributes},

@@ -91,6 +91,25 @@ class Builder {
     return std::make_unique<BuiltModule>(std::move(interpreter_), std::move(model));
   }
 
+  /// What libraries ask a model that `build` made for.
+  static program::ModelParts parts_of(BuiltModule& built) {
+    Interpreter& i = built.interpreter();
+    const Value told = i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "parts"), {{built.module()}, {}});
+    const std::vector<Value>& items = told.as<SequenceObject>()->items;
+    const auto modules = i.torch().all_modules(built.module());
+    const auto path_of = [&](const Value& wanted) {
+      for (const auto& [path, module] : modules)
+        if (module.same(wanted)) return path;
+      return std::string();
+    };
+    program::ModelParts parts;
+    for (const Value& each : items[0].as<SequenceObject>()->items) parts.embeddings.push_back(path_of(each));
+    parts.head = path_of(items[1]);
+    parts.base = i.words(items[2], "base_model_prefix");
+    for (const Value& each : items[3].as<SequenceObject>()->items) parts.layer_classes.push_back(i.words(each, "names of classes"));
+    return parts;
+  }
+
   Model::Task task() const { return task_; }
   std::string class_name() const { return class_.as<ClassObject>()->name; }
   std::string model_type() const { return json_["model_type"].get<std::string>(); }
@@ -145,6 +164,22 @@ class Builder {
 
   static Limits limits() { return {.steps = 20'000'000, .calls = 200, .expressions = 2'000}; }
 
+  /// attn_implementation; null: the class's own default.
+  static const char* attention_asked(const program::RunOptions& options) {
+    switch (options.attention) {
+      case program::RunOptions::Attention::eager:
+        return "eager";
+      case program::RunOptions::Attention::flash:
+        return "flash_attention_2";
+      case program::RunOptions::Attention::flash3:
+        return "flash_attention_3";
+      case program::RunOptions::Attention::flash4:
+        return "flash_attention_4";
+      default:
+        return nullptr;
+    }
+  }
+
   Value known(const Value& of, const char* name) {
     Interpreter& i = *interpreter_;
     return i.call_from_outside(i.builtin("getattr"), {{of, i.text(name), Value::none()}, {}});
@@ -182,8 +217,7 @@ class Builder {
     for (const auto& [name, value] : json_.items())
       if (!package_.config.empty()) arguments.keywords.emplace_back(i.symbol(name), value_of(i, value, package_.where));
     config_ = i.call_from_outside(type, std::move(arguments));
-    const bool eager = options.attention == program::RunOptions::Attention::eager;
-    if (eager) i.set_attribute(config_, i.symbol("_attn_implementation"), i.text("eager"));
+    if (const char* attention = attention_asked(options)) i.set_attribute(config_, i.symbol("_attn_implementation"), i.text(attention));
     (void)i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "without_cache"), {{config_}, {}});
   }
 
@@ -329,7 +363,7 @@ Model model_of_package(const PackageModel& package) {
     model.assumed.push_back("SpecAugment: as many spans as are expected, none over another");
   model.blocks.push_back(builder.build()->block());
   model.source = code::make_source({[package](const program::RunOptions& options, DType type) { return code::Builder(package, options).build(type); },
-                                    std::move(inputs), true, model.vocab_size});
+                                    std::move(inputs), true, [package] { return code::Builder::parts_of(*code::Builder(package, {}).build()); }, model.vocab_size});
   return model;
 }
 

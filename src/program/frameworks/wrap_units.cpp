@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
+#include "program/modules/network_source.hpp"
 
 namespace plimsoll::program {
 
@@ -45,14 +46,6 @@ std::vector<Module*> modules_matching(Module& root, const std::string& pattern) 
   for (Module* module : root.all_modules())
     if (!module->path.empty() && matches(module->path, pattern)) found.push_back(module);
   if (found.empty()) fail("the wrap list names '" + pattern + "', which no module of the model is called", "fsdp.units");
-  return found;
-}
-
-/// Modules whose class the lowering has named.
-std::vector<Module*> modules_of_class(Module& root, const std::string& name) {
-  std::vector<Module*> found;
-  for (Module* module : root.all_modules())
-    if (module->type == name) found.push_back(module);
   return found;
 }
 
@@ -110,6 +103,13 @@ std::int64_t wrap_by_size(Module& module, std::int64_t least, bool is_root, std:
 
 }  // namespace
 
+std::vector<Module*> modules_of_class(Module& root, const std::string& name) {
+  std::vector<Module*> found;
+  for (Module* module : root.all_modules())
+    if (module->type == name) found.push_back(module);
+  return found;
+}
+
 std::vector<Module*> units_by_size(Module& root, std::int64_t least) {
   std::vector<Module*> units;
   wrap_by_size(root, least, true, units);
@@ -154,6 +154,8 @@ std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, c
     if (entry.empty()) fail("an entry of the wrap list is empty", "fsdp.units");
     if (std::vector<Module*> of_class = modules_of_class(root, entry); !of_class.empty()) {
       one_each(of_class);
+    } else if (is_class_name(entry) && model.source) {
+      fail("could not find the layer class " + entry + " in the model", "fsdp.units", "a class of the model's modules, or a path such as 'layers.*'");
     } else if (is_class_name(entry)) {
       if (!is_layer_class(entry, model))
         refuse("units of class '" + entry + "' are not modelled", "fsdp.units",
@@ -171,6 +173,44 @@ std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, c
       one_each(modules_matching(root, entry));
     }
   }
+  return units;
+}
+
+namespace {
+
+bool lies_within(const std::vector<Module*>& inner, const std::vector<Module*>& outer) {
+  return std::any_of(outer.begin(), outer.end(), [&](const Module* module) { return inner.front()->path.starts_with(module->path + "."); });
+}
+
+/// Units are wrapped before those around them.
+void put_inner_first(std::vector<std::vector<Module*>>& units) {
+  for (std::size_t at = 0; at < units.size(); ++at)
+    for (std::size_t later = at + 1; later < units.size(); ++later)
+      if (lies_within(units[later], units[at])) {
+        std::rotate(units.begin() + static_cast<std::ptrdiff_t>(at), units.begin() + static_cast<std::ptrdiff_t>(later),
+                    units.begin() + static_cast<std::ptrdiff_t>(later) + 1);
+        later = at;  // the one that stands here now
+      }
+}
+
+}  // namespace
+
+std::vector<Module*> unsplit_modules(const Model& model, Module& root) {
+  const NetworkSource* const source = network_source(model);
+  if (!source) return layer_modules(model, root);
+  const std::vector<std::string> classes = source->parts().layer_classes;
+  if (classes.empty())
+    refuse(model.architecture + " names no classes that are not split, which would be units", "fsdp.units", "the class of its layers");
+  std::vector<Module*> modules;
+  for (const std::vector<Module*>& unit : wrap_units(model, root, classes)) modules.push_back(unit.front());
+  return modules;
+}
+
+std::vector<std::vector<Module*>> prepared_units(const Model& model, Module& root, const Strategy& strategy) {
+  if (strategy.framework != "accelerate" || !strategy.fsdp.units.empty()) return wrap_units(model, root, strategy.fsdp.units);
+  std::vector<std::vector<Module*>> units;
+  for (Module* module : unsplit_modules(model, root)) units.push_back({module});
+  put_inner_first(units);
   return units;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "plimsoll/model.hpp"
+#include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
 
 namespace plimsoll::program {
@@ -18,6 +19,15 @@ std::vector<std::vector<Module*>> wrap_units(const Model& model, Module& root, c
 /// large modules below it are units of their own, where that is as much again. Lists of modules are none. Source:
 /// torch/distributed/fsdp/wrap.py, _recursive_wrap.
 std::vector<Module*> units_by_size(Module& root, std::int64_t least);
+
+/// Modules that are not to be split (_no_split_modules): the repeated layers, or what the classes say of a model that is read from code.
+std::vector<Module*> unsplit_modules(const Model& model, Module& root);
+
+/// The units that the strategy asks for; of Accelerate, where it names none, the modules that are not to be split.
+std::vector<std::vector<Module*>> prepared_units(const Model& model, Module& root, const Strategy& strategy);
+
+/// Modules whose class is known by that name, in order.
+std::vector<Module*> modules_of_class(Module& root, const std::string& name);
 
 /// The modules of the repeated layers, in order.
 std::vector<Module*> layer_modules(const Model& model, Module& root);

@@ -67,7 +67,7 @@ Tensor Conv1D::operator()(const Tensor& input) const {
   ModuleCall call(*module_, *tape_, {&x});
   if (module_->replacement) return call.done(module_->replacement(x));
   if (Module* base = module_->find_child("base_layer"))
-    return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_), WeightLayout::in_out));
+    return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_)));
   const Tensor& weight = module_->tensor("weight");
   Dims sizes = x.sizes();
   sizes[-1] = weight.size(1);

@@ -72,7 +72,7 @@ Tensor liger_causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in) {
 Tensor liger_fused_causal_lm_loss(const Tensor& hidden, Module& head, const Tensor& labels_in) {
   const bool hooked = !head.pre_forward.empty() || !head.post_forward.empty();
   if (head.read_from_outside)
-    head.read_from_outside();
+    for (const auto& parameter : head.parameters) head.read_from_outside(*parameter);
   else if (hooked)
     fail("Liger reads the head's weight without calling the module, whose unit is not gathered then", "fsdp.units",
          "leave lm_head in the root");

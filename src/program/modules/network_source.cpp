@@ -2,6 +2,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
+#include "strategy/msamp.hpp"
 
 namespace plimsoll::program {
 
@@ -12,21 +13,24 @@ void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
   const auto require = [](bool modelled, const std::string& what, const std::string& key, const std::string& instead) {
     if (!modelled) refuse(what + " is not modelled of a model that is read from code", key, instead);
   };
-  require(s.framework == "transformers", "the training loop of '" + s.framework + "'", "framework",
-          "transformers, whose loop on one device and under DDP is plain PyTorch's");
-  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || s.data_parallel == DataParallel::fsdp2,
-          "'" + std::string(name_of(s.data_parallel)) + "'", "data_parallel", "none, ddp or fsdp2");
+  const bool known = s.framework == "transformers" || (!own && (s.framework == "accelerate" || s.framework == "deepspeed"));
+  require(known, "the training loop of '" + s.framework + "'", "framework", own ? "transformers, whose loop is plain PyTorch's" : "transformers, accelerate or deepspeed");
+  require(!s.post_training, "a trainer's own loss", "task", "lm");
+  require(!is_msamp(s.precision), "MS-AMP", "precision", "amp-bf16");
   require(s.compile == Strategy::Compile::no, "torch.compile", "compile", "none");
   const bool recomputes = s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic;
   require(!recomputes || !own, "recomputation by the framework", "recompute", "none");
   const bool as_it_is = s.attention == AttentionKernel::automatic || s.attention == AttentionKernel::sdpa;
   require(as_it_is || !own, "another attention than the code's own", "attention", "leave it out");
-  require(as_it_is || s.attention == AttentionKernel::eager, "attention by other kernels than PyTorch's own", "attention", "sdpa or eager");
-  require(!s.lora && !s.peft, "an adapter", "lora", "leave it out");
+  require(as_it_is || s.attention == AttentionKernel::eager || is_flash(s.attention), "attention by such kernels", "attention", "sdpa, eager or flash");
+  const bool prompts = s.peft && (s.peft->method == PeftMethod::prompt_tuning || s.peft->method == PeftMethod::p_tuning);
+  require(!prompts, "prompts before the text", "task", "lora, ia3 or ln_tuning");
+  require(!s.lora || !s.lora->has_kernels(), "axolotl's kernels of adapters", "lora", "leave them out");
   require(s.base_weights == BaseWeights::as_trained, "quantised weights", "base_weights", "leave it out");
   require(s.low_precision != LowPrecision::fp8, "8-bit linears", "fp8", "leave it out");
   require(s.optimizer != OptimizerKind::muon, "Muon, which asks which weights are hidden ones,", "optimizer", "adamw");
   require(!s.liger_kernel, "Liger", "liger_kernel", "leave it out");
+  require(s.loss == LossKernel::automatic || s.loss == LossKernel::cross_entropy, "another loss than the code's own", "loss", "ce");
 }
 
 Arrival arrival_of(const Model& model, bool prepared_by_accelerate) {

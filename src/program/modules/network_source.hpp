@@ -2,12 +2,22 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "plimsoll/strategy.hpp"
 #include "program/lower.hpp"
 #include "program/modules/network.hpp"
 
 namespace plimsoll::program {
+
+/// What libraries around a model of transformers ask it for; of one's own class nothing.
+struct ModelParts {
+  std::vector<std::string> embeddings;      ///< paths: get_input_embeddings() of the model, then of the models within it
+  std::string head;                         ///< path: get_output_embeddings(); empty: it has none
+  std::string base;                         ///< base_model_prefix: the model without its head
+  std::vector<std::string> layer_classes;   ///< _no_split_modules of the model and of the models within it
+};
 
 class NetworkSource : public ModelSource {
  public:
@@ -19,6 +29,7 @@ class NetworkSource : public ModelSource {
   virtual Batch batch(const Strategy& strategy, Tape& tape) const = 0;
   /// A model of transformers: made on the device, its attention and its checkpoints are the strategy's.
   virtual bool is_of_transformers() const { return false; }
+  virtual ModelParts parts() const = 0;
 };
 
 /// The model's source; null where it has none.

@@ -128,8 +128,13 @@ int stage_of(const Strategy& strategy) {
 /// runtime/zero/leaf_module_config.py: the blocks of experts that are taken as one module.
 std::vector<Module*> leaf_modules(const Model& model, const DeepSpeedRelease& release, Module& root) {
   if (!release.takes_experts_as_leaves()) return {};
-  if (model.model_type != "mixtral" && model.model_type != "qwen2_moe" && model.model_type != "qwen3_moe") return {};
   std::vector<Module*> leaves;
+  if (model.source) {
+    for (const char* name : {"MixtralSparseMoeBlock", "Qwen2MoeSparseMoeBlock", "Qwen3MoeSparseMoeBlock"})
+      for (Module* module : modules_of_class(root, name)) leaves.push_back(module);
+    return leaves;
+  }
+  if (model.model_type != "mixtral" && model.model_type != "qwen2_moe" && model.model_type != "qwen3_moe") return {};
   for (Module* module : root.all_modules())
     if (module->find_child("experts")) leaves.push_back(module);
   return leaves;
@@ -217,7 +222,7 @@ std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy,
     add_lora(*root, model, *strategy.lora, *strategy.lora->adapter_dtype, tape);
   }
   if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
-  if (strategy.lora) patch_adapters(layer_modules(model, *root), model, strategy, tape);
+  if (strategy.lora && strategy.lora->has_kernels()) patch_adapters(layer_modules(model, *root), model, strategy, tape);
   return root;
 }
 
@@ -263,7 +268,7 @@ StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
   const RunOptions options = hf_run_options(strategy);
   std::unique_ptr<Network> network = make_network(model, options, *root, tape);
   if (strategy.post_training) network = post_training_network(model, strategy, *root, std::move(network), std::move(reference), tape);
-  if (options.hidden_requires_grad) require_input_gradients(*root, model);
+  if (options.hidden_requires_grad && !model.source) require_input_gradients(*root, model);
   settings.leaf_modules = leaf_modules(model, settings.release, *root);
   const std::unique_ptr<DeepSpeedOptimizer> optimizer =
       scaled ? make_msamp_wrapper(strategy, settings, tape, *scaled) : make_wrapper(strategy, settings, tape, *root);

@@ -2,7 +2,6 @@
 #include <optional>
 #include <utility>
 
-#include "program/carried.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/lower.hpp"
 #include "program/modules/network_source.hpp"
@@ -29,9 +28,7 @@ std::optional<StepProgram> record_steps(Tape& tape, const Model& model, Module& 
   if (some) equal = hf_equal_layers(model, strategy, root, tape, parameters.size());
   tape.equal_layers = equal.get();
   if (!record_hf_steps(tape, loop, strategy, batch, every_micro_batch)) return {};
-  StepProgram program = tape.take();
-  if (model.source) carry_across_steps(program);  // modules of code may keep what they made until their next call
-  return program;
+  return tape.take();
 }
 
 std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool some) {

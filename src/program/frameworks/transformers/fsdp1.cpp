@@ -45,7 +45,7 @@ std::vector<Module*> adapters_and_layers(const Model& model, Module& root, const
   std::unordered_set<const Module*> layers;
   const bool asked = !classes.empty() && classes.front() != "none";
   for (const std::vector<Module*>& unit :
-       asked ? wrap_units(model, root, classes) : std::vector<std::vector<Module*>>{layer_modules(model, root)})
+       asked ? wrap_units(model, root, classes) : std::vector<std::vector<Module*>>{unsplit_modules(model, root)})
     layers.insert(unit.begin(), unit.end());
   std::vector<Module*> units;
   add_adapters_and_layers(root, layers, units);
@@ -107,8 +107,8 @@ void refuse_tied_units(Module& root, const std::vector<Module*>& units) {
     }
     for (const auto& parameter : owner->parameters)
       if (homes.emplace(parameter.get(), home).first->second != home)
-        fail("FSDP1 cannot flatten the tied parameter " + owner->path + "." + parameter->name + " into two units", "fsdp.min_num_params",
-             "units by class, or larger ones");
+        fail("FSDP1 cannot flatten the tied parameter " + owner->path + "." + parameter->name + " into two units", "fsdp.units",
+             "units that hold its modules together");
   }
 }
 
@@ -122,11 +122,11 @@ StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& 
     units = adapters_and_layers(model, root, strategy.fsdp.units);
   } else if (strategy.fsdp.min_num_params > 0) {
     units = units_by_size(root, strategy.fsdp.min_num_params);
-    refuse_tied_units(root, units);
   } else {
-    for (const std::vector<Module*>& unit : wrap_units(model, root, strategy.fsdp.units))
+    for (const std::vector<Module*>& unit : prepared_units(model, root, strategy))
       units.insert(units.end(), unit.begin(), unit.end());
   }
+  if (strategy.fsdp.min_num_params > 0 || model.source) refuse_tied_units(root, units);
   Fsdp1 sharded(tape, root, units, fsdp1_settings(strategy));
   tape.phase(Phase::init);
   sharded.materialize();

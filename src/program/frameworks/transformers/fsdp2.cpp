@@ -1,7 +1,9 @@
 // transformers' modules under torch.distributed.fsdp.fully_shard: the layers' own units, the root unit around them.
 #include "program/wrappers/fsdp/fsdp2.hpp"
 
+#include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "plimsoll/error.hpp"
@@ -10,6 +12,7 @@
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
+#include "program/modules/network_source.hpp"
 #include "program/optimizers/host_optimizer.hpp"
 
 namespace plimsoll::program {
@@ -57,23 +60,82 @@ bool cuts_ends(const Strategy& strategy) {
   return is_prepared_by_accelerate(strategy) && strategy.releases.of(Package::accelerate).since(1, 14);
 }
 
-/// Behind the layers' units. Answers a module of the last, which is not resharded after forward; none: the model has no head. Below a
-/// PeftModel no norm is found (_find_final_norm looks among the children of what base_model_prefix names, here the whole model).
-const Module* add_ends(const Model& model, Module& root, bool adapted, std::vector<std::vector<Module*>>& units) {
-  Module *input = nullptr, *norm = nullptr, *head = root.find_child("lm_head");
-  for (const Block& block : model.blocks) {
-    if (block.role == Block::Role::embedding && !input) input = root.find(block.name);
-    if (block.role == Block::Role::final_norm && !adapted) norm = root.find(block.name);
+/// What fsdp2_prepare_model carves out of the root: get_input_embeddings(), the norm that _find_final_norm finds, get_output_embeddings().
+struct Ends {
+  Module *input = nullptr, *norm = nullptr, *head = nullptr;
+  bool tied = false;
+};
+
+/// _find_final_norm: the last norm among the children of what base_model_prefix names. Of a PeftModel "model" is the whole model.
+Module* final_norm(Module& root, const std::string& base, bool adapted) {
+  Module* const within = base.empty() || (adapted && base == "model") ? &root : root.find_child(base);
+  Module* norm = nullptr;
+  if (within)
+    for (const auto& child : within->children)
+      if (child->type.find("Norm") != std::string::npos) norm = child.get();
+  return norm;
+}
+
+Ends ends_of_code(const ModelParts& parts, Module& root, bool adapted) {
+  Ends ends;
+  if (!parts.embeddings.empty()) ends.input = root.find(parts.embeddings.front());
+  if (!parts.head.empty()) ends.head = root.find(parts.head);
+  ends.norm = final_norm(root, parts.base, adapted);
+  const auto weight_of = [](Module* module) { return module && module->find_parameter("weight") ? module->find_parameter("weight") : nullptr; };
+  ends.tied = weight_of(ends.input) && weight_of(ends.input) == weight_of(ends.head);
+  return ends;
+}
+
+/// The module of a block's token embeddings.
+Module* token_embedding(const Block& block, Module& root) {
+  for (const Operator& op : block.operators) {
+    if (op.kind != OperatorKind::embedding || op.parameters.empty()) continue;
+    const std::string weight = full_name(block, 0, op.parameters.front());
+    return root.find(weight.substr(0, weight.rfind('.')));
   }
-  if (!head && !root.find_child("score")) return nullptr;  // the head of a sequence classifier is no output embedding, and stays with the root
+  return root.find(block.name);
+}
+
+Ends ends_of(const Model& model, Module& root, bool adapted) {
+  if (const NetworkSource* source = network_source(model)) return ends_of_code(source->parts(), root, adapted);
+  Ends ends{.head = root.find_child("lm_head"), .tied = model.tied_embeddings};
+  if (!ends.head && !root.find_child("score")) return {};  // the head of a sequence classifier is no output embedding, and stays with the root
+  for (const Block& block : model.blocks) {
+    if (block.role == Block::Role::embedding && !ends.input) ends.input = token_embedding(block, root);
+    const bool found = !adapted || !block.name.starts_with("model.");  // see final_norm
+    if (block.role == Block::Role::final_norm && found) ends.norm = root.find(block.name);
+  }
+  return ends;
+}
+
+/// Behind the layers' units. Answers a module of the last, which is not resharded after forward; none: there is no such unit.
+const Module* add_ends(const Ends& ends, std::vector<std::vector<Module*>>& units) {
+  const auto is_unit = [&](const Module* module) {
+    return std::any_of(units.begin(), units.end(), [&](const auto& unit) { return std::find(unit.begin(), unit.end(), module) != unit.end(); });
+  };
+  if (ends.input && !ends.tied && !is_unit(ends.input)) units.push_back({ends.input});
   std::vector<Module*> tail;
-  if (norm) tail.push_back(norm);
-  if (input && model.tied_embeddings) tail.push_back(input);
-  if (input && !model.tied_embeddings) units.push_back({input});
-  if (head) tail.push_back(head);
+  for (Module* each : {ends.norm, ends.tied ? ends.input : nullptr, ends.head})
+    if (each && !is_unit(each)) tail.push_back(each);
   if (tail.empty()) return nullptr;
   units.push_back(tail);
   return tail.front();
+}
+
+/// A parameter that modules of several units hold, of which torch 2.13 and later raise.
+void refuse_shared_parameters(Module& root, const std::vector<std::vector<Module*>>& units) {
+  std::unordered_map<const Module*, const std::vector<Module*>*> homes;  // inner units come first
+  for (const auto& unit : units)
+    for (Module* module : unit)
+      for (const Module* below : module->all_modules()) homes.emplace(below, &unit);
+  std::unordered_map<const Parameter*, const std::vector<Module*>*> known;
+  for (const Module* module : root.all_modules()) {
+    const auto home = homes.find(module);
+    for (const auto& parameter : module->parameters)
+      if (const auto* unit = home == homes.end() ? nullptr : home->second; known.emplace(parameter.get(), unit).first->second != unit)
+        refuse("a parameter that modules of several units share (" + module->path + "." + parameter->name + ") is not modelled", "fsdp.units",
+               "units that hold them together");
+  }
 }
 
 /// Optimizers that fail on FSDP2's DTensors.
@@ -112,13 +174,14 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   upcast_trained_weights(*root, strategy);
   std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
-  std::vector<std::vector<Module*>> units = wrap_units(model, *root, strategy.fsdp.units);
-  if (cuts_ends(strategy) && model.task == Model::Task::seq2seq)
+  std::vector<std::vector<Module*>> units = prepared_units(model, *root, strategy);
+  if (cuts_ends(strategy) && model.task == Model::Task::seq2seq && !model.source)
     refuse("the units that Accelerate makes of an encoder's and a decoder's shared embedding are not modelled", "releases.accelerate",
            "1.13, which leaves it to the root");
-  const Module* tail = cuts_ends(strategy) ? add_ends(model, *root, strategy.lora.has_value(), units) : nullptr;
+  const Module* tail = cuts_ends(strategy) ? add_ends(ends_of(model, *root, strategy.lora.has_value()), units) : nullptr;
+  if (model.source) refuse_shared_parameters(*root, units);
   Fsdp2Options options = fsdp2_options(strategy);
-  if (tail) options.reshard_root = false;  // its reshard_after_forward is left to PyTorch
+  if (tail || (cuts_ends(strategy) && model.source)) options.reshard_root = false;  // its reshard_after_forward is left to PyTorch
   tape.phase(Phase::init);
   if (strategy.post_training) network = post_training_network(model, strategy, *root, std::move(network), reference_unit(model, strategy, tape), tape);
   network = beside_neighbours(model, strategy, std::move(network), tape);
@@ -142,7 +205,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
     clip_grad_norm(tape, shards, Group::data_shard);
     if (on_host) clip_grad_norm_on_host(tape, shards);
   };
-  loop.passes_recur = hf_passes_recur(strategy) && !on_host;
+  loop.passes_recur = hf_passes_recur(strategy) && !on_host && !model.source;  // code may keep what it made in a first pass
   std::unique_ptr<EqualLayers> equal;
   if (some && loop.passes_recur) equal = hf_equal_layers(model, strategy, *root, tape, shards.size());
   tape.equal_layers = equal.get();

@@ -5,13 +5,14 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
+#include "program/carried.hpp"
 #include "program/modules/transformers/text_encoders.hpp"
 
 namespace plimsoll::program {
 
 namespace {
 
-StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
+StepProgram wrapped_by_engine(const Lowering& run, const Rank& rank) {
   const Strategy& strategy = run.strategy;
   if (strategy.tp > 1 || strategy.pp > 1 || strategy.cp > 1 || strategy.ep > 1)
     refuse("tensor, pipeline, context and expert parallel ranks of transformers have no lowering yet");
@@ -29,6 +30,13 @@ StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
     default:
       refuse(std::string(name_of(engine_of(strategy))) + " has no lowering yet");
   }
+}
+
+StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
+  StepProgram program = wrapped_by_engine(run, rank);
+  // Modules of code may keep what they made until their next call. DeepSpeed's programs are carried as they are.
+  if (run.model.source && engine_of(run.strategy) != Engine::deepspeed) carry_across_steps(program);
+  return program;
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 
 #include "plimsoll/error.hpp"
 #include "program/kernels.hpp"
-#include "program/modules/linear_modules.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
 
@@ -177,16 +176,30 @@ bool keeps_fp32(const std::string& path, const Model& model) {
   return (model.model_type == "t5" || model.model_type == "mt5") && path.ends_with(".wo");
 }
 
+/// Paths of the modules of the model's heads.
+std::unordered_set<std::string> head_paths(const Model& model) {
+  std::unordered_set<std::string> paths;
+  for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::head) continue;
+    for (const Operator& op : block.operators)
+      for (const ParameterTensor& tensor : op.parameters) {
+        const std::string full = full_name(block, 0, tensor);
+        paths.insert(full.substr(0, full.rfind('.')));
+      }
+  }
+  return paths;
+}
+
 }  // namespace
 
 void quantize_linears(Module& root, const Model& model, BaseWeights kind, DType storage, Tape& tape) {
-  const std::unordered_set<std::string> paths = linear_paths(model, false);  // the head stays as it is
-  const bool turned = model.model_type == "gpt2";                            // Conv1D's weight is [in, out]
+  const std::unordered_set<std::string> heads = head_paths(model);  // which stay as they are
   bool found = false;
   for (Module* module : root.all_modules()) {
     const Parameter* weight = module->find_parameter("weight");
     const std::string path = module->name() == "base_layer" ? module->path.substr(0, module->path.rfind('.')) : module->path;
-    if (!weight || weight->sizes.rank() != 2 || paths.count(path) == 0 || keeps_fp32(path, model)) continue;
+    if (!weight || !module->linear || heads.count(path) > 0 || keeps_fp32(path, model)) continue;
+    const bool turned = module->linear == WeightLayout::in_out;
     const WeightShape shape{weight->sizes[turned ? 1 : 0], weight->sizes[turned ? 0 : 1]};
     if (kind == BaseWeights::int8)
       quantize_8bit(*module, shape);

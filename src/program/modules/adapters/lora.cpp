@@ -11,7 +11,7 @@
 #include "program/modules/adapters/param_wrapper.hpp"
 #include "program/modules/bare.hpp"
 #include "program/modules/layers.hpp"
-#include "program/modules/linear_modules.hpp"
+#include "program/modules/network_source.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
 
@@ -24,11 +24,12 @@ std::shared_ptr<Parameter> trained_parameter(const char* name, const Dims& sizes
 
 namespace {
 
-/// `transposed`: the weight is [in, out] (Conv1D).
-void adapt(Module& linear, const Lora& lora, DType type, bool transposed) {
+void adapt(Module& linear, const Lora& lora, DType type) {
+  const bool transposed = linear.linear == WeightLayout::in_out;
   const Dims sizes = linear.find_parameter("weight")->sizes;
   const std::int64_t in = sizes[transposed ? 0 : 1], out = sizes[transposed ? 1 : 0];
   Module& base = linear.child("base_layer", true);
+  base.linear = linear.linear;
   base.parameters = std::move(linear.parameters);
   linear.parameters.clear();
   linear.adapter_dropout = lora.dropout;
@@ -77,43 +78,47 @@ void follow_trained_copies(Module& root) {
   }
 }
 
-/// What each module with a weight is, by the operator that owns it.
-std::unordered_map<std::string, OperatorKind> kinds_of(const Model& model) {
-  std::unordered_map<std::string, OperatorKind> kinds;
-  for (const Block& block : model.blocks) {
-    for (std::int64_t i = 0; i < block.repeat; ++i) {
-      for (const Operator& op : block.operators) {
-        for (const ParameterTensor& tensor : op.parameters) {
-          const std::string full = full_name(block, i, tensor);
-          kinds.emplace(full.substr(0, full.rfind('.')), op.kind);
-        }
-      }
-    }
-  }
-  return kinds;
+/// PEFT's _check_lora_target_modules_mamba.
+bool is_refused_by_peft(const Module& module, const Model& model) {
+  if (module.name() != "out_proj" && module.name() != "conv1d") return false;
+  for (const char* type : {"falcon_h1", "mamba", "mamba2", "falcon_mamba", "nemotron_h"})
+    if (model.model_type == type) return true;
+  return false;
 }
 
-void check_target(const Module& module, const std::unordered_map<std::string, OperatorKind>& kinds) {
-  const auto kind = kinds.find(module.path);
-  const bool linear = kind != kinds.end() && (kind->second == OperatorKind::linear || kind->second == OperatorKind::modulation);
-  if (linear) return;
-  refuse("adapters of this kind of module are not modelled", module.path, "target linears");
+void check_target(const Module& module, const Model& model) {
+  if (is_refused_by_peft(module, model))
+    fail("PEFT stops: '" + std::string(module.name()) + "' is incompatible with Mamba-based models", "lora.target_modules", "leave it out");
+  if (!module.linear) refuse("adapters of this kind of module are not modelled", module.path, "target linears");
 }
 
-/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a language model's output embeddings, or a sequence classifier's head.
-std::vector<std::string> all_linears(const Model& model) {
+/// The output embeddings of a language model, or a sequence classifier's head.
+std::string head_of(const Model& model) {
   std::string head;
   for (const Block& block : model.blocks) {
     if (block.moe && model.model_type != "qwen2_moe")
       refuse("which of " + model.model_type + "'s modules are linears was not read", "lora.target_modules", "list attention's linears");
     if (block.role != Block::Role::head) continue;
     for (const Operator& op : block.operators)
-      if (op.kind == OperatorKind::linear && (op.out_features == model.vocab_size || block.name == "score")) head = full_name(block, 0, op.parameters.front());
+      if (op.kind == OperatorKind::linear && (op.out_features == model.vocab_size || block.name == "score"))
+        for (const ParameterTensor& tensor : op.parameters)
+          if (tensor.name.ends_with("weight")) head = full_name(block, 0, tensor);
   }
   if (head.empty()) refuse("adapters of all linears are modelled for language models only", "lora.target_modules", "list the linears");
-  std::unordered_set<std::string> paths = linear_paths(model, true);
-  paths.erase(head.substr(0, head.rfind('.')));
-  return {paths.begin(), paths.end()};
+  return head.substr(0, head.rfind('.'));
+}
+
+/// PEFT's _maybe_include_all_linear_layers: the paths of all linears but a model's head.
+std::vector<std::string> all_linears(const Model& model, Module& root) {
+  const NetworkSource* const source = network_source(model);
+  std::string head = source ? source->parts().head : head_of(model);
+  if (source && head.empty() && model.task == Model::Task::classification)
+    for (const char* name : {"score", "classifier"})  // SEQ_CLS_HEAD_NAMES
+      if (head.empty() && root.find_child(name)) head = name;
+  std::vector<std::string> paths;
+  for (const Module* module : root.all_modules())
+    if (module->linear && module->path != head) paths.push_back(module->path);
+  return paths;
 }
 
 }  // namespace
@@ -127,12 +132,11 @@ bool targeted(const Module& module, const std::vector<std::string>& targets) {
 }
 
 std::vector<Module*> targeted_linears(Module& root, const Model& model, const std::vector<std::string>& targets, const char* key) {
-  if (targets == std::vector<std::string>{framework::kAllLinear}) return targeted_linears(root, model, all_linears(model), key);
-  const auto kinds = kinds_of(model);
+  if (targets == std::vector<std::string>{framework::kAllLinear}) return targeted_linears(root, model, all_linears(model, root), key);
   std::vector<Module*> found;
   for (Module* module : root.all_modules()) {
     if (!module->find_parameter("weight") || !targeted(*module, targets)) continue;
-    check_target(*module, kinds);
+    check_target(*module, model);
     found.push_back(module);
   }
   if (found.empty())
@@ -144,8 +148,9 @@ void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_
   for (const auto& parameter : root.all_parameters()) parameter->trainable = false;
   const framework::MixtureTargets targets = framework::mixture_targets(model, lora.targets);
   if (!targets.linears.empty())
-    for (Module* module : targeted_linears(root, model, targets.linears, "lora.target_modules"))
-      adapt(*module, lora, adapter_type, model.model_type == "gpt2" && module->name() != "lm_head");
+    for (Module* module : targeted_linears(root, model, targets.linears, "lora.target_modules")) adapt(*module, lora, adapter_type);
+  if (targets.any() && model.source)
+    refuse("adapters of a mixture's router and experts are not modelled of a model that is read from code", "lora.target_modules", "list attention's linears");
   wrap_parameters(root, targets, lora, adapter_type);
   for (Module* module : root.all_modules()) {
     if (targeted(*module, lora.modules_to_save)) train_whole(*module);
@@ -165,8 +170,8 @@ namespace {
 
 /// peft.utils.other.transpose of a weight that lies transposed. Of a Parameter it makes another one, and a Parameter takes a gradient: that
 /// of a frozen weight is computed, and lies with its leaf until the graph is dropped.
-Tensor as_out_in(const Tensor& weight, WeightLayout layout, bool is_parameter) {
-  if (layout == WeightLayout::out_in) return weight;
+Tensor as_out_in(const Tensor& weight, bool lies_turned, bool is_parameter) {
+  if (!lies_turned) return weight;
   Tensor turned = transpose(weight, 0, 1);
   if (!is_parameter) return turned;
   turned = turned.detach();
@@ -181,7 +186,8 @@ Tensor adapter_dropout(Module& module, Tape& tape, const Tensor& x) {
 
 /// DoraLinearLayer.forward: ‖W + BA‖ of every output is a constant; the magnitudes over it scale the base layer's result and the update.
 /// Without `base_result` the weight is applied again, to x behind its dropout.
-Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& base_result, WeightLayout layout) {
+Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& base_result) {
+  const bool turned = module.linear == WeightLayout::in_out;
   const Linear down(module.child("lora_A").child("default"), tape), up(module.child("lora_B").child("default"), tape);
   const Tensor& magnitude = module.child("lora_magnitude_vector").child("default").tensor("weight");
   Tensor product;
@@ -200,7 +206,7 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
     Tensor whole;
     {
       const Tensor scaled = multiply_scalar(product);
-      whole = add(as_out_in(weight, layout, is_parameter), scaled);
+      whole = add(as_out_in(weight, turned, is_parameter), scaled);
     }
     norm = reduce(whole, {false, true}, false, whole.dtype());
   }
@@ -209,7 +215,7 @@ Tensor dora_update(Module& module, Tape& tape, const Tensor& x, const Tensor& ba
   Tensor result = base_result;
   const Tensor& bias = module.child("base_layer").tensor("bias");
   if (result && bias) result = subtract(result, bias);
-  if (!result) result = linear(x, as_out_in(weight, layout, is_parameter));
+  if (!result) result = linear(x, as_out_in(weight, turned, is_parameter));
   Tensor kept;
   {
     const Tensor over = add_scalar(scale);
@@ -243,7 +249,7 @@ Tensor adapted_quantized(Module& module, Tape& tape, const Tensor& input, Tensor
 
 }  // namespace
 
-Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result, WeightLayout layout) {
+Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result) {
   if (is_quantized(module.child("base_layer"))) return adapted_quantized(module, tape, input, std::move(result));
   const DType type = result.dtype();
   Module& a = module.child("lora_A").child("default");
@@ -252,7 +258,7 @@ Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor resu
   if (module.find_child("lora_magnitude_vector")) {
     {
       const Tensor dropped = adapter_dropout(module, tape, x);  // a local of DoraLinearVariant.forward
-      result = add(result, dora_update(module, tape, dropped, module.adapter_dropout > 0 ? Tensor() : result, layout));
+      result = add(result, dora_update(module, tape, dropped, module.adapter_dropout > 0 ? Tensor() : result));
     }
     return to(result, type);
   }

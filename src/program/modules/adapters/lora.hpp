@@ -24,11 +24,8 @@ bool targeted(const Module& module, const std::vector<std::string>& targets);
 /// create_lorafa_optimizer: only lora_B is trained.
 void freeze_lora_a(Module& root);
 
-/// How a linear's weight lies: nn.Linear's rows of outputs, or Conv1D's rows of inputs (PEFT's fan_in_fan_out).
-enum class WeightLayout : std::uint8_t { out_in, in_out };
-
 /// lora.Linear.forward behind its base layer's `result` for `input`: result + lora_B(lora_A(dropout(x))) * scaling, or DoRA's update; cast
 /// back to the result's type.
-Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result, WeightLayout layout);
+Tensor lora_adapted(Module& module, Tape& tape, const Tensor& input, Tensor result);
 
 }  // namespace plimsoll::program

@@ -19,7 +19,7 @@ Module& below(Module& module, const char* name) { return module.child(name, true
 void add_vectors(Module& root, const Model& model, const Peft& peft) {
   for (Module* linear : targeted_linears(root, model, peft.targets, "peft.target_modules")) {
     const Dims sizes = linear->find_parameter("weight")->sizes;
-    const bool transposed = model.model_type == "gpt2";  // Conv1D: [in, out]
+    const bool transposed = linear->linear == WeightLayout::in_out;
     const bool feedforward = targeted(*linear, peft.feedforward);
     const std::int64_t in = sizes[transposed ? 0 : 1], out = sizes[transposed ? 1 : 0];
     Module& base = linear->child("base_layer", true);
@@ -102,10 +102,10 @@ Tensor scaled(Module& module, const Tensor& input, const std::function<Tensor(co
 
 }  // namespace
 
-Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base, WeightLayout layout) {
+Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base) {
   if (tape.adapters_off) return base(input);
   if (module.find_child("ia3_l")) return scaled(module, input, base);
-  return lora_adapted(module, tape, input, base(input), layout);
+  return lora_adapted(module, tape, input, base(input));
 }
 
 Module& trained_norm(Module& norm) {

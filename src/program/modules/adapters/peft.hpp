@@ -32,9 +32,8 @@ class PromptedNetwork final : public Network {
   Tape& tape_;
 };
 
-/// A linear with an adapter below it, LoRA's or ia3's; `base` runs what was there before, whose weight lies as `layout` says.
-Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base,
-               WeightLayout layout = WeightLayout::out_in);
+/// A linear with an adapter below it, LoRA's or ia3's; `base` runs what was there before.
+Tensor adapted(Module& module, Tape& tape, const Tensor& input, const std::function<Tensor(const Tensor&)>& base);
 
 /// The norm that runs in the place of `norm`: ln_tuning's copy, or itself.
 Module& trained_norm(Module& norm);

@@ -463,7 +463,7 @@ class Bert final : public Network {
     const Tensor gathered = tape_.empty(positions.sizes(), DType::int64);  // token types of these positions
     gather(Gather::Function::index, gathered.elements(), {&gathered, &positions}, {&gathered});
     const Tensor types = expand(gathered, {batch, length});
-    const Tensor words = Embedding(embeddings_.child("word_embeddings"), tape_)(ids);
+    const Tensor words = embed_words(ids);
     const Tensor kinds = Embedding(embeddings_.child("token_type_embeddings"), tape_)(types);
     Tensor hidden = add(words, kinds);
     const Tensor places = Embedding(embeddings_.child("position_embeddings"), tape_)(positions);
@@ -473,9 +473,15 @@ class Bert final : public Network {
     return call.done(hidden);
   }
 
+  Tensor embed_words(const Tensor& ids) {
+    const Tensor words = Embedding(embeddings_.child("word_embeddings"), tape_)(ids);
+    if (options_.hidden_requires_grad && !words.requires_grad()) words.set_requires_grad(true);
+    return words;
+  }
+
   Tensor embed_without_segments(const Tensor& ids) {
     const Tensor positions = positions_of(ids);
-    const Tensor words = Embedding(embeddings_.child("word_embeddings"), tape_)(ids);
+    const Tensor words = embed_words(ids);
     const Tensor places = Embedding(embeddings_.child("position_embeddings"), tape_)(positions);
     Tensor hidden = add(words, places);
     hidden = norm_of(embeddings_.child("LayerNorm"), hidden);

@@ -357,7 +357,8 @@ Tensor whole_weight(Module& head, Tape& tape) {
 Tensor token_scores(const RunOptions& options, const Tensor& states, Module& head, const Tensor& labels_in) {
   if (head.find_child("base_layer"))
     fail("TRL's fused head reads the head's weight and not its adapter, and refuses one", "lora.target_modules", "leave lm_head out");
-  if (head.read_from_outside) head.read_from_outside();
+  if (head.read_from_outside)
+    for (const auto& parameter : head.parameters) head.read_from_outside(*parameter);
   Tape& tape = states.tape();
   const Tensor hidden = slice(states, 1, 0, states.size(1) - 1), labels = slice(labels_in, 1, 1, labels_in.size(1));
   const Tensor mask = compare(labels, {}, DType::boolean);

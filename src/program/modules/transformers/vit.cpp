@@ -174,6 +174,7 @@ class Vit final : public Network {
       hidden = convolution(pixels, projection.tensor("weight"), projection.tensor("bias"), {.stride = model_.patch_size});
     }
     hidden = transpose(view(hidden, {hidden.size(0), hidden.size(1), -1}), 1, 2);
+    if (options_.hidden_requires_grad && !hidden.requires_grad()) hidden.set_requires_grad(true);
     {
       std::vector<Tensor> parts;
       for (const char* name : {"cls_token", "distillation_token"}) {

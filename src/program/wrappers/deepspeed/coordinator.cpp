@@ -225,21 +225,19 @@ void ZeroCoordinator::attach_below(Module& module) {
   }
   attach(module, module.parameters);
   for (const auto& child : module.children) attach_below(*child);
-  if (module.find_child("lora_A"))
-    module.child("base_layer").post_forward.push_back([this, &module](Module&, std::vector<Tensor*>&) { read_adapter(module); });
+  // lora.Linear asks for the type of lora_A's weight.
+  if (Module* down = module.find_child("lora_A"))
+    module.child("base_layer").post_forward.push_back([&a = down->child("default")](Module&, std::vector<Tensor*>&) {
+      a.read_from_outside(*a.parameters.front());
+    });
 }
 
-/// ZeROOrderedDict.__getitem__: a parameter that is not gathered when a module asks for it outside of its owner's forward, so in the first
-/// forward, is gathered at once, and is that module's own from then on, too (register_external_parameter).
-void ZeroCoordinator::read_outside(ZeroParameter& parameter, const Module& reader) {
-  if (tape_.in_backward() || parameter.status != ZeroParameter::Status::absent) return;
-  add_once(states_[&reader].parameters, &parameter);
+/// ZeROOrderedDict.__getitem__: a parameter that is not gathered when it is asked for outside of its owner's forward, so in the first
+/// forward, is gathered at once, and is from then on one more of the module whose forward asks (register_external_parameter).
+void ZeroCoordinator::read_outside(ZeroParameter& parameter) {
+  if (running_.empty() || tape_.in_backward() || parameter.status != ZeroParameter::Status::absent) return;
+  add_once(states_[running_.back()].parameters, &parameter);
   gather_at_once(parameter);
-}
-
-/// lora.Linear asks for the type of lora_A's weight.
-void ZeroCoordinator::read_adapter(Module& linear) {
-  read_outside(*states_[&linear.child("lora_A").child("default")].parameters.front(), linear);
 }
 
 /// param.all_gather().
@@ -258,14 +256,17 @@ void ZeroCoordinator::attach(Module& module, const std::vector<std::shared_ptr<P
   for (const auto& parameter : parameters)
     for (const auto& slot : slots)
       if (slot == parameter->slot) state.parameters.push_back(parameter.get());
-  module.read_from_outside = [this, &state] {  // by the network's own forward
-    for (ZeroParameter* parameter : std::vector<ZeroParameter*>(state.parameters)) read_outside(*parameter, root_);
+  module.read_from_outside = [this](const Parameter& slot) {
+    for (const auto& parameter : parameters)
+      if (parameter->slot.get() == &slot) read_outside(*parameter);
   };
   module.pre_forward.push_back([this](Module& called, std::vector<Tensor*>& inputs) {
+    if (!tape_.in_backward()) running_.push_back(&called);
     fetch(called, true);
     add_post_backward(called, inputs);
   });
   module.post_forward.push_back([this](Module& called, std::vector<Tensor*>& outputs) {
+    if (!tape_.in_backward()) running_.erase(std::find(running_.rbegin(), running_.rend(), &called).base() - 1, running_.end());
     release_module(called, true);
     add_pre_backward(called, outputs);
   });

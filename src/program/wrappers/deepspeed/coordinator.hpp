@@ -85,8 +85,7 @@ class ZeroCoordinator {
   void keep_secondary(ZeroParameter& parameter);
   void attach_below(Module& module);
   void attach(Module& module, const std::vector<std::shared_ptr<Parameter>>& slots);
-  void read_outside(ZeroParameter& parameter, const Module& reader);
-  void read_adapter(Module& linear);
+  void read_outside(ZeroParameter& parameter);
   void gather_at_once(ZeroParameter& parameter);
 
   void reset_step();
@@ -130,6 +129,7 @@ class ZeroCoordinator {
   std::vector<ZeroParameter*> in_flight_;
   std::weak_ptr<ZeroGather> launched_;  ///< the latest
   std::vector<const Module*> backward_modules_;
+  std::vector<const Module*> running_;  ///< modules whose forward runs, within each other (FWD_MODULE_STACK)
   std::map<std::pair<const Module*, std::int64_t>, std::vector<ZeroParameter*>> releasable_;
   std::int64_t step_ = 0, available_ = 0;
 };

@@ -36,6 +36,8 @@ def _init(self, config, *inputs, **kwargs):
         config._attn_implementation_internal = "sdpa" if self._supports_sdpa else "eager"
     elif config._attn_implementation == "sdpa" and not self._supports_sdpa:
         config._attn_implementation_internal = "eager"
+    elif config._attn_implementation.startswith("flash") and not self._supports_flash_attn:
+        raise ValueError(type(self).__name__ + " does not support Flash Attention yet.")
     if config._experts_implementation is None:
         config._experts_implementation_internal = "grouped_mm"
     self.loss_type = type(self).__name__
@@ -101,6 +103,10 @@ class AttentionInterface:
             from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
             return sdpa_attention_forward
+        if name in ("flash_attention_2", "flash_attention_3", "flash_attention_4"):
+            from transformers.integrations.flash_attention import flash_attention_forward
+
+            return flash_attention_forward
         raise NotImplementedError("attention implementation '" + str(name) + "'")
 
     def get_interface(self, name, default):
@@ -110,7 +116,7 @@ class AttentionInterface:
         return self.get_interface(name, default)
 
     def __contains__(self, name):
-        return name == "sdpa" or name in self._own
+        return name in ("sdpa", "flash_attention_2", "flash_attention_3", "flash_attention_4") or name in self._own
 
 
 ALL_ATTENTION_FUNCTIONS = AttentionInterface()

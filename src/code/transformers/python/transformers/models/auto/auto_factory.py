@@ -37,6 +37,26 @@ def made(model_class, config):
     return model_class._from_config(config)
 
 
+def parts(model):
+    """What trainers and PEFT ask of a model: its input embeddings and those of models within it, its head, classes that are not split."""
+    from transformers.modeling_utils import PreTrainedModel
+
+    embeddings, classes = [], []
+    for module in model.modules():
+        if not isinstance(module, PreTrainedModel):
+            continue
+        for name in type(module)._no_split_modules or []:
+            if name not in classes:
+                classes.append(name)
+        try:
+            found = module.get_input_embeddings()
+        except NotImplementedError:
+            continue
+        if found is not None and not any(found is each for each in embeddings):
+            embeddings.append(found)
+    return embeddings, model.get_output_embeddings(), model.base_model_prefix or "", classes
+
+
 def without_cache(config):
     """What Trainer sets, and what a training step needs."""
     config.use_cache = False
