@@ -77,6 +77,15 @@ TEST(LaunchLines, ModulesOfLaunchersAreTheirLaunchers) {
   EXPECT_EQ(deep.cluster.gpus_per_node, 4);
 }
 
+// Accelerate's num_processes is of all machines: another --on is asked for, as where a launcher counts.
+TEST(LaunchLines, AcceleratesFileSaysHowManyDevicesRun) {
+  const Folder folder;
+  const std::string file = folder.write("a.yaml", "distributed_type: MULTI_GPU\nmixed_precision: bf16\nnum_machines: 2\nnum_processes: 4\n");
+  const std::string said = problem_of({file}, {"gpt2", "8xh100-sxm", {}});
+  EXPECT_NE(said.find("has 8 devices, and 4 run (num_processes)"), std::string::npos) << said;
+  EXPECT_EQ(value_in(read_foreign({file}, {"gpt2", "2x2xh100-sxm", {}}), "gpus"), "4");
+}
+
 // ---- how many devices --------------------------------------------------------------------------------------------------------------
 struct Counted {
   std::string what, front;

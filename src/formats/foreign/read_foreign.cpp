@@ -187,6 +187,17 @@ void set_keys(Strategy& strategy, const Reading& reading) {
 
 bool has_count(const std::string& on) { return !on.empty() && std::isdigit(static_cast<unsigned char>(on.front())) != 0; }
 
+/// Throws Error where a file counts other processes than --on does (Accelerate's num_processes).
+void require_same_world(const Reading& reading, const std::string& on, const Cluster& cluster) {
+  const ForeignKey* world = reading.find("gpus");
+  const std::int64_t here = reading.count("gpus"), nodes = std::max<std::int64_t>(reading.count("cluster.nodes"), 1);
+  const std::int64_t counted = cluster.nodes * cluster.gpus_per_node;
+  if (!world || here == 0 || here == counted) return;
+  const std::string several = nodes > 1 && here % nodes == 0 ? std::to_string(nodes) + "x" + std::to_string(here / nodes) : std::to_string(here);
+  fail("--on " + on + " has " + std::to_string(counted) + " devices, and " + std::to_string(here) + " run (" + world->foreign + ")", world->where,
+       "--on " + several + "x" + cluster.accelerator.name + ", or change the line");
+}
+
 /// Throws Error where a launcher, or the job that it runs in, counts other devices than --on does. Of a script whose nodes have as many, --on
 /// may say that there are more of them: the report lists that.
 void require_same_count(const Reading& reading, const std::string& on, const Cluster& cluster) {
@@ -218,6 +229,7 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
   if (has_count(device) || std::find(shipped.begin(), shipped.end(), device) != shipped.end()) {
     const Cluster cluster = parse_cluster(device);
     require_same_count(reading, device, cluster);
+    require_same_world(reading, device, cluster);
     return cluster;
   }
   if (nodes > 0 && per_node > 0) return parse_cluster(std::to_string(nodes) + "x" + std::to_string(per_node) + "x" + device);
