@@ -66,5 +66,96 @@ TEST(PrimusFiles, OverTorchtitanAreMergedBySection) {
   EXPECT_NE(refusal("model: {converters: [primus_turbo, quantize.linear.float8]}").find("in fp8"), std::string::npos);
 }
 
+constexpr const char* kDense =
+    "num_layers: 4\nhidden_size: 1024\nnum_attention_heads: 8\nvocab_size: 32000\nswiglu: true\nhidden_dropout: 0\nattention_dropout: 0\n"
+    "max_position_embeddings: 4096\nnormalization: RMSNorm\nposition_embedding_type: rope\nadd_bias_linear: false\n"
+    "untie_embeddings_and_output_weights: true\n";
+constexpr const char* kExperts = "num_experts: 8\nmoe_router_topk: 2\nmoe_ffn_hidden_size: 512\n";
+
+std::string problem_with(const Folder& folder, const std::string& framework, const std::string& overrides) {
+  try {
+    (void)run_of(folder, framework, overrides);
+    return "read";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+// A file that another extends decides what that leaves out: where it is nowhere, it is asked for.
+TEST(PrimusFiles, ABaseThatIsNowhereIsAskedFor) {
+  const Folder folder;
+  folder.write("trainer.yaml", "extends: [nowhere.yaml]\nglobal_batch_size: 32\n");
+  folder.write("model.yaml", kDense);
+  const std::string problem = problem_with(folder, "megatron", "micro_batch_size: 4");
+  EXPECT_NE(problem.find("nowhere.yaml, which this one extends, is nowhere"), std::string::npos) << problem;
+}
+
+// TorchFullyShardedDataParallel knows no buffers: what they would be asked for says nothing, and gradients have the weights' type. validate_args
+// of Megatron-LM wants no distributed optimizer beside it.
+TEST(PrimusFiles, TorchsFsdp2IsDataParallel) {
+  const Folder folder;
+  folder.write("trainer.yaml", "bf16: true\nuse_distributed_optimizer: false\ngradient_accumulation_fusion: false\n");
+  folder.write("model.yaml", kDense);
+  const ForeignRun run = run_of(folder, "megatron", "use_torch_fsdp2: true, accumulate_allreduce_grads_in_fp32: true, overlap_grad_reduce: true");
+  EXPECT_EQ(value_in(run, "data_parallel"), "fsdp2");
+  EXPECT_EQ(value_in(run, "fsdp.reshard_after_forward"), "always");
+  EXPECT_EQ(value_in(run, "grad_dtype"), "(nothing)");
+  const ForeignRun whole = run_of(folder, "megatron", "use_torch_fsdp2: true, torch_fsdp2_no_reshard_after_forward: true");
+  EXPECT_EQ(value_in(whole, "fsdp.reshard_after_forward"), "never");
+  EXPECT_NE(problem_with(folder, "megatron", "use_torch_fsdp2: true, use_distributed_optimizer: true").find("which Megatron refuses"),
+            std::string::npos);
+}
+
+// MegatronSFTTrainer's step is that of pretraining over samples of the whole length; its adapters are Megatron-Bridge's, with their defaults
+// (primus/backends/megatron/peft/lora.py: rank 32, alpha 32, all four linears). Over other backends it is refused by name.
+TEST(PrimusFiles, FineTuningOverMegatronIsRead) {
+  const Folder folder;
+  folder.write("model.yaml", kDense);
+  const auto run = [&](const std::string& overrides, const std::string& framework = "megatron", const std::string& section = "post_trainer") {
+    const std::string experiment = "exp_name: a\nmodules:\n  " + section + ":\n    framework: " + framework +
+                                   "\n    config: sft_trainer.yaml\n    model: model.yaml\n    overrides: {" + overrides + "}\n";
+    return read_foreign({folder.write("exp.yaml", experiment)}, {"", "8xmi300x", {}});
+  };
+  const ForeignRun whole = run("stage: sft, enable_packed_sequences: true, lora: {enabled: false}");
+  EXPECT_EQ(value_in(whole, "micro_batch"), "1");
+  EXPECT_EQ(value_in(whole, "global_batch"), "128");
+  EXPECT_EQ(value_in(whole, "seq_len"), "2048");
+  EXPECT_EQ(value_in(whole, "lora.r"), "(nothing)");
+  const ForeignRun adapters = run("lora: {enabled: true, alpha: 16}");
+  EXPECT_EQ(value_in(adapters, "lora.r"), "32");
+  EXPECT_EQ(value_in(adapters, "lora.alpha"), "16");
+  EXPECT_EQ(value_in(run("lora: {enabled: true}", "megatron", "pre_trainer"), "lora.r"), "32");  // the stage counts, not the section
+  EXPECT_EQ(value_in(adapters, "lora.target_modules"), "linear_qkv,linear_proj,linear_fc1,linear_fc2");
+  const auto problem = [&](const std::string& overrides, const std::string& framework = "megatron") {
+    try {
+      (void)run(overrides, framework);
+      return std::string("read");
+    } catch (const std::exception& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_NE(problem("trainer_class: FluxPretrainTrainer").find("another trainer"), std::string::npos);
+  EXPECT_NE(problem("stage: pretrain, lora: {enabled: true}").find("pretraining passes over"), std::string::npos);
+  EXPECT_NE(problem("use_packed_attention: true").find("use_packed_attention"), std::string::npos);
+  EXPECT_NE(problem("lora: {enabled: true, dropout_position: post}").find("dropout behind an adapter"), std::string::npos);
+  EXPECT_NE(problem("seq_length: 1024", "megatron_bridge").find("fine-tuning over megatron_bridge"), std::string::npos);
+}
+
+// A sink is one number a head and is told; within a window attention is another, which is refused. Experts of the grouped_gemm library have the
+// sizes of Transformer Engine's in 16 bits, and multiply in 16 bits whatever fp8 says.
+TEST(PrimusFiles, SinksAndLegacyExpertsAreToldOrRefused) {
+  const Folder folder;
+  folder.write("trainer.yaml", "bf16: true\nenable_primus_turbo: true\nuse_turbo_attention: true\n");
+  folder.write("model.yaml", std::string(kDense) + kExperts);
+  const ForeignRun run = run_of(folder, "megatron", "use_sink_attention: true, sink_sliding_window: 0, moe_use_legacy_grouped_gemm: true");
+  ASSERT_EQ(run.unknown.size(), 2U);
+  EXPECT_NE(run.unknown[0].find("grouped_gemm library"), std::string::npos);
+  EXPECT_NE(run.unknown[1].find("number per head"), std::string::npos);
+  EXPECT_NE(problem_with(folder, "megatron", "use_sink_attention: true, sink_sliding_window: 128").find("within windows"), std::string::npos);
+  EXPECT_NE(problem_with(folder, "megatron", "moe_use_legacy_grouped_gemm: true, stage: sft, lora: {enabled: true}").find("adapters beside experts"),
+            std::string::npos);
+  EXPECT_NE(problem_with(folder, "megatron", "moe_use_legacy_grouped_gemm: true, fp8: hybrid").find("experts in 16 bits"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace plimsoll

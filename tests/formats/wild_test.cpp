@@ -319,6 +319,7 @@ const Wild kWild[] = {
      "", {}, "the vocabulary of the tokenizer a/b is not known"},
     primus("sync-free experts", "      enable_primus_turbo: true\n      turbo_sync_free_moe_stage: 2\n", {}, "without synchronisation"),
     primus("FSDP2 of torch", "      use_torch_fsdp2: true\n", {}, "use_torch_fsdp2 beside use_distributed_optimizer"),
+    primus("adapters of a pre_trainer", "      lora: {enabled: true, dim: 8}\n", {}, "which Primus' pretraining passes over"),
     primus("a misspelt degree", "      tensor_model_parallel_sise: 2\n", {}, "did you mean 'tensor_model_parallel_size'?"),
     primus("logging", "      stderr_sink_level: DEBUG\n      mlflow_upload_logs: true\n      disable_wandb: true\n", {{"micro_batch", "1"}}),
     primus("zero bubbles", "      patch_zero_bubble: true\n", {}, "patch_zero_bubble"),
@@ -336,7 +337,7 @@ const Wild kWild[] = {
      "", {{"seq_len", "1024"}, {"micro_batch", "2"}, {"global_batch", "16"}, {"data_parallel", "megatron-distopt"}, {"sequence_parallel", "true"},
           {"gradient_accumulation_fusion", "true"}}, ""},
     {"primus, another trainer", "p.yaml", "work_group: a\nexp_name: b\nmodules:\n  post_trainer:\n    framework: megatron_bridge\n", "gpt2", {},
-        "Primus' post_trainer"},
+        "Primus' fine-tuning over megatron_bridge"},
 
     megatron("nothing else", "", {{"framework", "megatron-lm"}, {"micro_batch", "1"}}),
     megatron("a misspelt degree", "--tensor-model-parallel-sizes 4", {}, "did you mean 'tensor_model_parallel_size'?"),

@@ -11,6 +11,9 @@
 namespace plimsoll::formats {
 namespace {
 
+/// What helps where no key does.
+constexpr const char* kRehearsal = "rehearse the program itself: plimsoll rehearse --on … -- COMMAND";
+
 constexpr const char* kPrimus = "Primus, 2026-08";
 
 const Rows& primus_rows() {
@@ -19,22 +22,29 @@ const Rows& primus_rows() {
       {"modules.pre_trainer.model", kCode, "", nullptr, "a file of Primus' models, or the model of that name"},
       {"modules.pre_trainer.config", kCode, "", nullptr, "a file of Primus' modules, with its values where nothing else says them"},
       {"modules.pre_trainer.overrides.*", kCode, "", nullptr, "Megatron's or torchtitan's arguments"},
+      {"modules.post_trainer.*", kCode, "", nullptr, "the same of fine-tuning over megatron"},
+      {"stage", kCode, "", nullptr, "sft, which sft_trainer.yaml says, or pretrain"},
+      {"trainer_class", kCode, "", nullptr, "Megatron's two trainers; others are refused"},
       {"modules.sft_trainer.*", kRefused, "", nullptr, "fine-tuning under Primus"},
+      {"lora", kCode, "", nullptr, "of the stage sft: lora.r, lora.alpha, lora.dropout, lora.target_modules, where it is enabled"},
       {"enable_primus_turbo", kCode, "", nullptr, "whether the keys of turbo count"},
       {"use_turbo_attention", kCode, "", nullptr, "attention: flash, AITER's; goes before attention_backend"},
       {"use_turbo_grouped_gemm", kNothing},
       {"use_turbo_grouped_mlp", kNothing},
       {"turbo_sync_free_moe_stage", kRefused, "0,1", nullptr, "Primus-Turbo's mixture of experts without synchronisation, with room for the worst case of tokens"},
+      {"use_sink_attention", kCode, "", nullptr, "told: a learned number per head beside the scores; with a window refused"},
+      {"sink_sliding_window", kCode},
+      {"moe_use_legacy_grouped_gemm", kCode, "", nullptr, "told: experts' products by the grouped_gemm library, played as Transformer Engine's; in 8 bits refused"},
       {"use_turbo_parallel_linear", kRefused, "false", nullptr, "Primus-Turbo's linears"},
       {"use_turbo_deepep", "moe_dispatcher", "true=deepep,false=-", nullptr, "goes before moe_token_dispatcher_type"},
-      {"model_type", kRefused, "gpt", nullptr, "a model that is no GPT"},
+      {"model_type", kCode, "", nullptr, "gpt; a model of another kind is refused"},
       {"torch_compile.enable", kRefused, "false", nullptr, "torch.compile under Primus"},
   };
   return table;
 }
 
 int recognises_primus(const Node& tree) {
-  return 8 * count_of(tree, {"modules.pre_trainer"}) + count_of(tree, {"exp_name", "work_group", "workspace"});
+  return 8 * count_of(tree, {"modules.pre_trainer", "modules.post_trainer"}) + count_of(tree, {"exp_name", "work_group", "workspace"});
 }
 
 /// "llama3.1_8B.yaml" → "llama-3.1-8b"
@@ -71,7 +81,9 @@ void add_bases(Node& tree, void (*merge)(Node&, const Node&), int& left) {
   const auto folder = std::filesystem::path(copy.where.substr(0, copy.where.rfind(':'))).parent_path();
   for (auto base = copy.members.rbegin(); base != copy.members.rend(); ++base) {
     const std::string path = (folder / base->second.word()).string();
-    if (!files::exists(path)) continue;
+    if (!files::exists(path))
+      fail("the file " + base->second.word().substr(0, 80) + ", which this one extends, is nowhere", base->second.where,
+           "keep it beside this file, or write its values here and leave extends out");
     if (left-- == 0) fail("files extend each other without end", copy.where);
     Node file = parse_yaml_text(read_plain(path), path);
     add_bases(file, merge, left);
@@ -109,12 +121,12 @@ Node base_of(const Node& trainer, const char* key, const std::string& kept) {
   return base;
 }
 
-/// primus/configs/modules/megatron/pre_trainer.yaml and models/megatron/language_model.yaml, where they are nowhere: what they take that
-/// Megatron-LM itself does not.
-void add_usual(Node& arguments) {
-  for (const auto& [key, value] : {std::pair{"micro_batch_size", "2"},
-                                   {"global_batch_size", "16"},
-                                   {"seq_length", "1024"},
+/// primus/configs/modules/megatron/pre_trainer.yaml, or sft_trainer.yaml, and models/megatron/language_model.yaml, where they are nowhere: what
+/// they take that Megatron-LM itself does not.
+void add_usual(Node& arguments, bool tunes) {
+  for (const auto& [key, value] : {std::pair{"micro_batch_size", tunes ? "1" : "2"},
+                                   {"global_batch_size", tunes ? "128" : "16"},
+                                   {"seq_length", tunes ? "2048" : "1024"},
                                    {"bf16", "true"},
                                    {"use_distributed_optimizer", "true"},
                                    {"sequence_parallel", "true"},
@@ -122,14 +134,30 @@ void add_usual(Node& arguments) {
     if (!arguments.find(key)) arguments.set(key, Node::scalar(value, kPrimus));
 }
 
-void read_primus_bases(Reading& reading, const Node& trainer, Node& arguments) {
+/// The stage that chooses the trainer (BackendRegistry): sft, which modules/megatron/sft_trainer.yaml says, or pretraining.
+bool tunes(const Node& trainer, const Node& arguments) {
+  if (const Node* other = stated(arguments, "trainer_class"); other && other->word() != "MegatronPretrainTrainer" && other->word() != "MegatronSFTTrainer")
+    refuse("not modelled: another trainer, found trainer_class: " + other->word().substr(0, 40), other->where, kRehearsal);
+  if (const Node* stage = stated(arguments, "stage")) {
+    if (stage->word() != "sft" && stage->word() != "pretrain" && stage->word() != "mlperf_pretrain")
+      refuse("not modelled: another stage, found stage: " + stage->word().substr(0, 40), stage->where, "pretrain or sft");
+    return stage->word() == "sft";
+  }
+  const Node* module = trainer.find("config");
+  return module && module->word() == "sft_trainer.yaml";
+}
+
+/// Whether the trainer tunes what is there.
+bool read_primus_bases(Reading& reading, const Node& trainer, Node& arguments) {
   const Node* named = trainer.find("model");
   const Node model = base_of(trainer, "model", "models/megatron");
   if (named && !named->is_null() && model.members.empty())
     reading.say("model", shipped_name(named->word()), "modules.pre_trainer.model", named->where);
   add_missing(arguments, model);
   add_missing(arguments, base_of(trainer, "config", "modules/megatron"));
-  add_usual(arguments);
+  const bool tuned = tunes(trainer, arguments);
+  add_usual(arguments, tuned);
+  return tuned;
 }
 
 // ---- over torchtitan ----------------------------------------------------------------------------------------------------
@@ -219,6 +247,29 @@ void expand_sync_free_stage(Node& arguments) {
   arguments.set("moe_router_padding_for_quantization", Node::scalar(quantized ? "true" : "false", where));
 }
 
+/// PrimusTurboAttention has the sinks, not Transformer Engine's attention; beside them it keeps to a window, which is not played.
+void tell_sinks(Reading& reading, const Node& arguments) {
+  const Node *sinks = arguments.find("use_sink_attention"), *window = stated(arguments, "sink_sliding_window");
+  if (!is_on(sinks) || !is_on(arguments.find("use_turbo_attention"))) return;
+  if (window && window->word() != "0")
+    refuse("not modelled: attention within windows, found sink_sliding_window: " + window->word().substr(0, 20), window->where, "set it to 0");
+  reading.leave_unknown("use_sink_attention: true (a learned number per head beside the scores, not modelled)", sinks->where);
+}
+
+/// DeprecatedGroupedMLP: two weights for all experts of a rank, whose products, activation and gradients have the sizes of Transformer Engine's.
+/// It multiplies in 16 bits whatever fp8 says, and has no linears that adapters could be of.
+void tell_legacy_experts(Reading& reading, const Node& arguments) {
+  const Node* legacy = arguments.find("moe_use_legacy_grouped_gemm");
+  if (!is_on(legacy)) return;
+  const Node* low = stated(arguments, "fp8");
+  if (low && low->word() != "false")
+    refuse("not modelled: experts in 16 bits beside 8-bit products, found moe_use_legacy_grouped_gemm: true", legacy->where, "set it to false");
+  if (reading.has("lora.r"))
+    refuse("not modelled: adapters beside experts of the grouped_gemm library, found moe_use_legacy_grouped_gemm: true", legacy->where, "set it to false");
+  reading.leave_unknown("moe_use_legacy_grouped_gemm: true (experts' products by the grouped_gemm library, played as Transformer Engine's)",
+                        legacy->where);
+}
+
 /// Primus' own keys, taken out of `arguments`. Its turbo kernels are there where enable_primus_turbo is on
 /// (primus/backends/megatron/patches/turbo/te_spec_provider_patches.py), and PrimusTurboSpecProvider.core_attention asks for no backend.
 void read_primus_keys(Reading& reading, Node& arguments) {
@@ -233,7 +284,11 @@ void read_primus_keys(Reading& reading, Node& arguments) {
       own.members.emplace_back(name, value);
     }
   }
+  if (const Node* kind = stated(arguments, "model_type"); kind && kind->word() != "gpt")
+    refuse("not modelled: a model that is no GPT, found model_type: " + kind->word().substr(0, 40), kind->where, kRehearsal);
   read_rows(reading, primus_rows(), *Schema::of("primus"), own);
+  tell_legacy_experts(reading, arguments);
+  if (turbo) tell_sinks(reading, arguments);
   const Node* attention = arguments.find("use_turbo_attention");
   const bool flash = turbo && is_on(attention);
   if (flash) reading.say("attention", "flash", "use_turbo_attention", attention->where);
@@ -244,23 +299,51 @@ void read_primus_keys(Reading& reading, Node& arguments) {
   });
 }
 
+/// Adapters of the stage sft: Megatron-Bridge's LoRA, of which Primus has a copy (primus/backends/megatron/peft/lora.py).
+void read_lora(Reading& reading, const Node* lora, bool tuned) {
+  if (!lora || !lora->is_table() || !is_on(lora->find("enabled"))) return;
+  if (!tuned) fail("lora.enabled: true, which Primus' pretraining passes over", lora->where, "config: sft_trainer.yaml, or set it to false");
+  static const Rows table = {{"enabled", kCode},
+                             {"dim", "lora.r", "", "32"},
+                             {"alpha", "lora.alpha", "", "32"},
+                             {"dropout", "lora.dropout", "", "0.0"},
+                             {"dropout_position", kRefused, "pre", nullptr, "dropout behind an adapter"},
+                             {"target_modules", "lora.target_modules", "", "linear_qkv,linear_proj,linear_fc1,linear_fc2"},
+                             {"lora_A_init_method", kNothing},
+                             {"lora_B_init_method", kNothing}};
+  read_rows(reading, table, *lora, "lora.", Unknown::refused);
+  take_defaults(reading, table, kPrimus, "lora.");
+  reading.say("task", "lora", "lora.enabled", lora->where);
+}
+
+/// MegatronPretrainTrainer's section, or MegatronSFTTrainer's, which runs the same step over samples that are padded, or packed, to the
+/// length. Throws Error: there is neither.
+const Node& trainer_of(const Node& tree) {
+  const Node *first = tree.find("modules.pre_trainer"), *second = tree.find("modules.post_trainer"), *modules = tree.find("modules");
+  const Node* trainer = first ? first : second;
+  if (!trainer && modules && modules->is_table() && !modules->members.empty())
+    refuse("not modelled: Primus' " + modules->members.front().first.substr(0, 40), modules->members.front().second.where,
+           "modules.pre_trainer and modules.post_trainer are read");
+  if (!trainer || !trainer->is_table()) fail("there is no modules.pre_trainer", tree.where);
+  return *trainer;
+}
+
 void read_primus(Reading& reading, const Node& said) {
   Node tree = said;
   add_bases(tree, add_missing_below);
   resolve_references(tree);
-  const Node* trainer = tree.find("modules.pre_trainer");
-  const Node* modules = tree.find("modules");
-  if (!trainer && modules && modules->is_table() && !modules->members.empty())
-    refuse("not modelled: Primus' " + modules->members.front().first.substr(0, 40), modules->members.front().second.where,
-           "modules.pre_trainer is read");
-  if (!trainer || !trainer->is_table()) fail("there is no modules.pre_trainer", tree.where);
+  const Node* trainer = &trainer_of(tree);
+  const bool post = tree.find("modules.pre_trainer") == nullptr;
   const Node* framework = trainer->find("framework");
-  if (framework && framework->word() == "torchtitan") return read_primus_titan(reading, *trainer);
-  if (framework && framework->word() != "megatron")
-    refuse("Primus over " + framework->word().substr(0, 40) + " is not read from its files", framework->where, "megatron or torchtitan");
-  reading.say("framework", "primus", "modules.pre_trainer", trainer->where);
+  const std::string backend = framework ? framework->word() : "megatron";
+  if (backend == "torchtitan" && !post) return read_primus_titan(reading, *trainer);
+  if (backend != "megatron")
+    refuse("Primus' " + std::string(post ? "fine-tuning" : "training") + " over " + backend.substr(0, 40) + " is not read from its files",
+           framework->where, post ? "megatron" : "megatron or torchtitan");
+  reading.say("framework", "primus", post ? "modules.post_trainer" : "modules.pre_trainer", trainer->where);
   Node arguments = trainer->find("overrides") ? *trainer->find("overrides") : Node::table(trainer->where);
-  read_primus_bases(reading, *trainer, arguments);
+  const bool tuned = read_primus_bases(reading, *trainer, arguments);
+  read_lora(reading, arguments.find("lora"), tuned);
   read_primus_keys(reading, arguments);
   if (reading.has("model")) {  // the shipped model has these
     for (const auto& [key, value] :
