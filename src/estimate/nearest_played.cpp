@@ -32,6 +32,14 @@ void add_named(const std::string& where, std::vector<Variation>& variations) {
       for (const std::string& value : values_of(option)) variations.push_back({key, value});
 }
 
+/// Ways of data parallelism, those that shard as what was said does before those that do not.
+std::vector<DataParallel> kinds_of(const FrameworkProfile& profile, DataParallel said) {
+  std::vector<DataParallel> kinds = profile.kinds;
+  const auto shards = [](DataParallel kind) { return kind != DataParallel::none && kind != DataParallel::ddp; };
+  if (shards(said)) std::stable_partition(kinds.begin(), kinds.end(), shards);
+  return kinds;
+}
+
 std::vector<Variation> variations_of(const Error& refusal, const Strategy& said, const Model& model) {
   std::vector<Variation> variations;
   add_named(refusal.where(), variations);
@@ -52,14 +60,14 @@ std::vector<Variation> variations_of(const Error& refusal, const Strategy& said,
   add("compile", {"false"});
   add("sequence_parallel", {"true", "false"});
   if (profile != nullptr)
-    for (const DataParallel kind : profile->kinds) variations.push_back({"data_parallel", std::string(name_of(kind))});
+    for (const DataParallel kind : kinds_of(*profile, said.data_parallel)) variations.push_back({"data_parallel", std::string(name_of(kind))});
   add("cp", {"1"});
   add("vp", {"1"});
   add("pp", {"1"});
   add("ep", {"1"});
   add("tp", {"1"});
   add("task", {"clm"});
-  if (model.task == Model::Task::causal_lm) add("framework", {"transformers", "torchtitan", "megatron-bridge"});
+  if (profile == nullptr && model.task == Model::Task::causal_lm) add("framework", {"transformers", "torchtitan", "megatron-bridge"});
   return variations;
 }
 
