@@ -39,6 +39,7 @@ Fsdp2Options fsdp2_options(const Strategy& strategy) {
   if (strategy.fsdp.mixed_precision.value_or(true)) {
     options.param_dtype = strategy.compute_dtype;
     options.reduce_dtype = strategy.reduce_dtype;
+    if (is_prepared_by_accelerate(strategy)) options.output_dtype = strategy.compute_dtype;
   }
   options.reshard_after_forward = strategy.fsdp.reshard != FsdpOptions::Reshard::never;
   options.reshard_root = strategy.fsdp.reshard == FsdpOptions::Reshard::always;

@@ -137,12 +137,18 @@ RunOptions hf_run_options(const Strategy& strategy) {
 
 bool is_prepared_by_accelerate(const Strategy& strategy) { return strategy.framework == "accelerate"; }
 
+/// _prepare_fsdp2 of Accelerate since 1.8 leaves the network's forward as it is: neither autocast nor outputs in fp32 (prepare_model).
+static bool prepares_fsdp2_apart(const Strategy& strategy) {
+  return strategy.data_parallel == DataParallel::fsdp2 && strategy.releases.of(Package::accelerate).since(1, 8);
+}
+
 std::optional<DType> hf_autocast(const Strategy& strategy) {
   const bool accelerate = is_msamp(strategy.precision) && engine_of(strategy) != Engine::deepspeed;
   if (strategy.precision == Precision::amp_bf16 || accelerate) return DType::bf16;
   if (strategy.precision == Precision::amp_fp16) return DType::fp16;
-  if (is_prepared_by_accelerate(strategy) && strategy.precision == Precision::fsdp_mixed_bf16) return DType::bf16;
-  if (is_prepared_by_accelerate(strategy) && strategy.precision == Precision::fsdp_mixed_fp16) return DType::fp16;
+  if (!is_prepared_by_accelerate(strategy) || prepares_fsdp2_apart(strategy)) return std::nullopt;
+  if (strategy.precision == Precision::fsdp_mixed_bf16) return DType::bf16;
+  if (strategy.precision == Precision::fsdp_mixed_fp16) return DType::fp16;
   return std::nullopt;
 }
 
@@ -292,11 +298,9 @@ class OutputsInFp32 : public Network {
 
 namespace {
 
-/// The network as Accelerate, if it prepares it, wraps its forward: but for FSDP2's, which since 1.8 hands out what the network says
-/// (_prepare_fsdp2).
+/// The network as Accelerate, if it prepares it, wraps its forward.
 std::unique_ptr<Network> prepared(const Model& model, const Strategy& strategy, RunOptions options, Module& root, Tape& tape) {
-  const bool apart = strategy.data_parallel == DataParallel::fsdp2 && strategy.releases.of(Package::accelerate).since(1, 8);
-  const bool widened = is_prepared_by_accelerate(strategy) && !apart;
+  const bool widened = is_prepared_by_accelerate(strategy) && !prepares_fsdp2_apart(strategy);
   if (!widened || !hf_autocast(strategy)) return make_network(model, options, root, tape);
   const auto held = options.held = std::make_shared<std::vector<Tensor>>();
   return std::make_unique<OutputsInFp32>(make_network(model, options, root, tape), held);

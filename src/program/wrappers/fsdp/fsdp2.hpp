@@ -44,6 +44,7 @@ struct Fsdp2Options {
   Fsdp2Mesh mesh;                     ///< of every parameter that `placement` does not put elsewhere
   std::optional<DType> param_dtype;   ///< of the gathered parameters; none: the parameters' own
   std::optional<DType> reduce_dtype;  ///< of the gradient reduction; none: that of the gradients
+  std::optional<DType> output_dtype;  ///< of what floats among a unit's outputs; none: as they are
   bool cast_forward_inputs = true;
   bool reshard_after_forward = true;  ///< of all units but the root, which is never resharded after forward by default
   bool reshard_root = false;          ///< reshard_after_forward=True said for the root explicitly

@@ -38,13 +38,25 @@ void Fsdp2Unit::ran(Module& module, std::vector<Tensor*>& outputs) {
   if (modules_to_run_.empty()) post_forward(outputs);
 }
 
-void Fsdp2Unit::cast_inputs(std::vector<Tensor*>& tensors) {
-  if (!owner_.options_.cast_forward_inputs || !owner_.options_.param_dtype) return;
+namespace {
+
+/// _cast_fp_tensor.
+void cast_floating(std::vector<Tensor*>& tensors, DType type) {
   for (Tensor* tensor : tensors) {
     const bool floating =
         tensor->defined() && (tensor->dtype() == DType::fp32 || tensor->dtype() == DType::bf16 || tensor->dtype() == DType::fp16);
-    if (floating) *tensor = to(*tensor, *owner_.options_.param_dtype);
+    if (floating) *tensor = to(*tensor, type);
   }
+}
+
+}  // namespace
+
+void Fsdp2Unit::cast_inputs(std::vector<Tensor*>& tensors) {
+  if (owner_.options_.cast_forward_inputs && owner_.options_.param_dtype) cast_floating(tensors, *owner_.options_.param_dtype);
+}
+
+void Fsdp2Unit::cast_outputs(std::vector<Tensor*>& tensors) {
+  if (owner_.options_.output_dtype) cast_floating(tensors, *owner_.options_.output_dtype);
 }
 
 void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
@@ -73,9 +85,14 @@ void Fsdp2Unit::pre_forward(std::vector<Tensor*>& tensors) {
 }
 
 void Fsdp2Unit::post_forward(std::vector<Tensor*>& outputs) {
-  if (state_ == TrainingState::pre_backward) return;
+  if (state_ == TrainingState::pre_backward) return cast_outputs(outputs);
   complete_forward(outputs);
-  if (owner_.forward_root_ != this) return;
+  if (owner_.forward_root_ == this) complete_others(outputs);
+  cast_outputs(outputs);
+}
+
+/// Behind the forward of the outermost unit.
+void Fsdp2Unit::complete_others(std::vector<Tensor*>& outputs) {
   // Units that did not run to their end are ended with the forward of the outermost one.
   const auto& all = owner_.states_in_module_order_;
   for (auto unit = all.rbegin(); unit != all.rend(); ++unit) {

@@ -18,6 +18,7 @@ class Fsdp2Unit {
   void install_hooks();
   /// Ends the forward of a unit of which some modules did not run (_force_complete_incomplete_states).
   void complete_forward(std::vector<Tensor*>& outputs);
+  void complete_others(std::vector<Tensor*>& outputs);
   void end_backward(bool manual);
   const std::vector<Module*>& modules() const { return modules_; }
   bool holds(const Module& module) const { return std::find(modules_.begin(), modules_.end(), &module) != modules_.end(); }
@@ -31,6 +32,7 @@ class Fsdp2Unit {
   void hook_outputs(std::vector<Tensor*>& outputs);
   void pre_backward();
   void cast_inputs(std::vector<Tensor*>& tensors);
+  void cast_outputs(std::vector<Tensor*>& tensors);
   void ran(Module& module, std::vector<Tensor*>& outputs);
   Fsdp2Group& group_on(const Fsdp2Mesh& mesh, bool is_root);
   Tape& tape() const { return owner_.tape_; }
