@@ -123,8 +123,8 @@ const Module* add_ends(const Ends& ends, std::vector<std::vector<Module*>>& unit
   return tail.front();
 }
 
-/// A parameter that modules of several units hold, of which torch 2.13 and later raise.
-void refuse_shared_parameters(Module& root, const std::vector<std::vector<Module*>>& units) {
+/// _validate_no_duplicate_params: of a parameter that modules of several units hold torch 2.13 and later raise.
+void refuse_shared_parameters(Module& root, const std::vector<std::vector<Module*>>& units, const Release& torch) {
   std::unordered_map<const Module*, const std::vector<Module*>*> homes;  // inner units come first
   for (const auto& unit : units)
     for (Module* module : unit)
@@ -133,9 +133,12 @@ void refuse_shared_parameters(Module& root, const std::vector<std::vector<Module
   for (const Module* module : root.all_modules()) {
     const auto home = homes.find(module);
     for (const auto& parameter : module->parameters)
-      if (const auto* unit = home == homes.end() ? nullptr : home->second; known.emplace(parameter.get(), unit).first->second != unit)
-        refuse("a parameter that modules of several units share (" + module->path + "." + parameter->name + ") is not modelled", "fsdp.units",
-               "units that hold them together");
+      if (const auto* unit = home == homes.end() ? nullptr : home->second; known.emplace(parameter.get(), unit).first->second != unit) {
+        const std::string name = module->path + "." + parameter->name;
+        const char* const instead = "units that hold them together";
+        if (torch.since(2, 13)) fail("fully_shard raises: " + name + " is shared with a parameter that another unit has", "fsdp.units", instead);
+        refuse("a parameter that modules of several units share (" + name + ") is not modelled", "fsdp.units", instead);
+      }
   }
 }
 
@@ -180,7 +183,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
     refuse("the units that Accelerate makes of an encoder's and a decoder's shared embedding are not modelled", "releases.accelerate",
            "1.13, which leaves it to the root");
   const Module* tail = cuts_ends(strategy) ? add_ends(ends_of(model, *root, strategy.lora.has_value()), units) : nullptr;
-  if (model.source) refuse_shared_parameters(*root, units);
+  if (model.source) refuse_shared_parameters(*root, units, strategy.releases.of(Package::torch));
   Fsdp2Options options = fsdp2_options(strategy);
   if (tail || (cuts_ends(strategy) && model.source)) options.reshard_root = false;  // its reshard_after_forward is left to PyTorch
   tape.phase(Phase::init);

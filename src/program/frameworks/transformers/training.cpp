@@ -253,7 +253,7 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
   }
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
   if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
-  if (strategy.lora) patch_adapters(layer_modules(model, *root), model, strategy, tape);
+  if (strategy.lora && strategy.lora->has_kernels()) patch_adapters(layer_modules(model, *root), model, strategy, tape);
   if (strategy.optimizer == OptimizerKind::lora_fa) freeze_lora_a(*root);
   if (strategy.low_precision == LowPrecision::fp8) put_8_bit_linears(*root, model, strategy, tape);
   if (strategy.neighbours.any()) cast_buffers(*root, hf_parameter_type(strategy));

@@ -314,7 +314,6 @@ void patch_attention(Module& attention, const Lora& lora, const AxolotlKernels& 
 
 void patch_adapters(const std::vector<Module*>& layers, const Model& model, const Strategy& strategy, Tape& tape) {
   const Lora& lora = *strategy.lora;
-  if (!lora.has_kernels()) return;
   const char* const key = "lora.qkv_kernel";
   const char* const without = "lora.mlp_kernel, lora.qkv_kernel and lora.o_kernel false";
   if (lora.dora) refuse("axolotl's kernels for adapters with DoRA are not modelled", key, without);
