@@ -45,6 +45,7 @@ enum class Package : std::uint8_t {
   maxtext,
   jax,
   rocm,
+  verl,
 };
 
 /// The package's name: "megatron-core".

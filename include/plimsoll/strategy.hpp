@@ -347,8 +347,8 @@ struct PostTraining {
     grpo,    ///< answers that the model wrote itself, with rewards: a sample is one answer behind its prompt (GRPOTrainer)
     rloo     ///< the same, learnt of by whole answers (RLOOTrainer since 0.22)
   } kind = Kind::automatic;
-  /// Whose trainer it is: TRL's, or a subclass of it with a forward of its own.
-  enum class Program : std::uint8_t { trl, llamafactory, ms_swift } program = Program::trl;
+  /// Whose trainer it is: TRL's, a subclass of it with a forward of its own, or verl's workers (grpo alone).
+  enum class Program : std::uint8_t { trl, llamafactory, ms_swift, verl } program = Program::trl;
   /// Who says how likely the answers were before: a frozen copy of the model, the model with its adapters switched off, a pass over the
   /// data before training (dpo, kto), nobody (reward, orpo, cpo; grpo and rloo without a KL term).
   enum class Reference : std::uint8_t { automatic, model, adapter_off, precomputed, none } reference = Reference::automatic;  ///< resolved
@@ -361,11 +361,26 @@ struct PostTraining {
   std::optional<bool> old_log_probs;  ///< the answers are scored once more before they are learnt of; resolved
   double engine_share = 0;            ///< of the device's memory, that the colocated engine takes (vllm_gpu_memory_utilization); resolved
   bool engine_sleeps = false;         ///< it gives its weights and cache back while the trainer trains (vllm_enable_sleep_mode)
+  /// verl's alone.
+  struct Workers {
+    std::int64_t answers = 0;        ///< that a device learns of in an update; resolved: micro_batch · grad_accum
+    std::int64_t row_tokens = 0;     ///< of a packed micro-batch that is learnt of; resolved: micro_batch · seq_len
+    std::int64_t score_tokens = 0;   ///< of a packed micro-batch that the actor scores; resolved: as row_tokens
+    std::int64_t reference_tokens = 0;  ///< the same of the reference; resolved: as score_tokens
+    bool params_rest = false;        ///< between its passes the actor's parameters lie on the host (param_offload)
+    bool states_rest = false;        ///< and the optimizer's states (optimizer_offload)
+    bool scales_logits = false;      ///< logits are divided by a temperature that is not 1
+    bool learns_entropy = false;     ///< the loss has a term of entropy (entropy_coeff)
+    std::int64_t engine_tp = 1;      ///< devices of one engine (tensor_model_parallel_size)
+    std::int64_t updates = 1;        ///< of one rollout (train_batch_size / ppo_mini_batch_size)
+  } workers;
 
   /// A sample is two texts.
   bool takes_pairs() const { return kind == Kind::dpo || kind == Kind::reward || kind == Kind::orpo || kind == Kind::cpo; }
   /// The model writes what it learns of.
   bool writes_answers() const { return kind == Kind::grpo || kind == Kind::rloo; }
+  /// verl's workers, not TRL's trainer or one of its kind.
+  bool by_verl() const { return program == Program::verl; }
   /// The loss compares with what the model was.
   bool compares() const { return kind == Kind::dpo || kind == Kind::kto || writes_answers(); }
 };

@@ -64,7 +64,7 @@ PlayableRank playable_rank(const Model& model, const Cluster& cluster, const Str
   if (stage < 0 || stage >= resolved.pp)
     fail(fmt::format("there is no pipeline stage {}", stage), {}, fmt::format("stages are 0 to {}", resolved.pp - 1));
   StepProgram program = RankPrograms(model, resolved, cluster).of_stage(static_cast<int>(stage));
-  const PlayMemoryOptions options = play_options(program, cluster, resolved);
+  const PlayMemoryOptions options = play_options(program, model, cluster, resolved);
   return {std::move(program), options, rank_groups(resolved)};
 }
 

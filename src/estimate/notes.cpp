@@ -32,8 +32,20 @@ void note_offload(const Report& report, const Strategy& s, std::vector<std::stri
     notes.push_back("offload: what NVMe drives take to read and write is not in the step time");
 }
 
+/// verl's step is a rollout and the updates behind it; the way of the weights to the engine lies between.
+void note_workers(const Strategy& s, std::vector<std::string>& notes) {
+  const PostTraining::Workers& w = s.post_training->workers;
+  if (w.updates > 1)
+    notes.push_back(fmt::format("step: one of the {} updates behind a rollout of verl's, with its part of the scoring; verl's own step is all of them "
+                                "and the rollout",
+                                w.updates));
+  notes.push_back("rollout: bringing the weights to the engine, which gathers them and fills buckets before the cache of keys wakes, is neither in the "
+                  "memory nor in the step time");
+}
+
 void note_rollout(const Strategy& s, std::vector<std::string>& notes) {
   if (!s.post_training || !s.post_training->writes_answers()) return;
+  if (s.post_training->by_verl()) note_workers(s, notes);
   const bool beside = s.post_training->rollout == PostTraining::Rollout::colocated;
   notes.push_back(beside ? "rollout: what rewards take is not in the step time"
                          : "rollout: what the engine takes to write the answers elsewhere, and what rewards take, is not in the step time");

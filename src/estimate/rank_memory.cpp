@@ -9,6 +9,7 @@
 #include "estimate/host_pace.hpp"
 #include "estimate/process_groups.hpp"
 #include "estimate/residuals.hpp"
+#include "estimate/rollout.hpp"
 #include "memory/outside.hpp"
 #include "memory/player.hpp"
 #include "plimsoll/error.hpp"
@@ -90,18 +91,6 @@ std::vector<MemoryPart> parts_of(const MemoryTrace& trace, const OutsideAllocato
   return parts;
 }
 
-/// What a rollout engine on the trainer's device takes: a share of the whole, while it is awake (vLLM's gpu_memory_utilization).
-Bytes awake_engine(const Cluster& cluster, const Strategy& resolved) {
-  if (!resolved.post_training || resolved.post_training->rollout != PostTraining::Rollout::colocated) return {};
-  return Bytes(static_cast<std::int64_t>(resolved.post_training->engine_share * static_cast<double>(cluster.accelerator.memory_usable.value.count)));
-}
-
-/// What of that stays while the trainer trains.
-Bytes resting_engine(const Cluster& cluster, const Strategy& resolved) {
-  const Bytes awake = awake_engine(cluster, resolved);
-  return awake > Bytes(0) && resolved.post_training->engine_sleeps ? Bytes() : awake;
-}
-
 /// Phases as a step goes through them.
 int place_of(Phase phase) {
   constexpr Phase kOrder[] = {Phase::init, Phase::rollout, Phase::scoring, Phase::encoding, Phase::forward, Phase::backward, Phase::optimizer};
@@ -120,7 +109,7 @@ bool has_more_phases(const Strategy& resolved) {
 }
 
 /// The phases of the last step that was played, and what was before the first one, where that is told.
-std::vector<PhaseMemory> phases_of(const StepProgram& program, const PlayMemoryOptions& options, const Cluster& cluster, const Strategy& resolved,
+std::vector<PhaseMemory> phases_of(const StepProgram& program, const PlayMemoryOptions& options, const EngineBytes& engine, const Strategy& resolved,
                                    Bytes outside) {
   std::vector<PhaseMemory> phases;
   const std::vector<MemorySample> samples = memory_timeline(program, options);
@@ -137,7 +126,7 @@ std::vector<PhaseMemory> phases_of(const StepProgram& program, const PlayMemoryO
   }
   std::sort(phases.begin(), phases.end(), [](const PhaseMemory& a, const PhaseMemory& b) { return place_of(a.phase) < place_of(b.phase); });
   for (PhaseMemory& each : phases) {
-    each.engine = each.phase == Phase::rollout ? awake_engine(cluster, resolved) : resting_engine(cluster, resolved);
+    each.engine = each.phase == Phase::rollout ? engine.awake : engine.resting;
     each.device = each.reserved + each.engine + outside;
   }
   return phases;
@@ -183,7 +172,7 @@ StepProgram RankPrograms::of_stage(int stage) {
   return program;
 }
 
-PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved) {
+PlayMemoryOptions play_options(const StepProgram& program, const Model& model, const Cluster& cluster, const Strategy& resolved) {
   PlayMemoryOptions options;
   options.allocator = resolved.allocator;
   if (!resolved.launch_blocking) {  // a host that waits for each launch is never ahead of its device
@@ -193,7 +182,7 @@ PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluste
   const bool takes_oldest = resolved.releases.of(Package::torch).since(2, 12);
   if (!takes_oldest && !cluster.accelerator.is_amd()) options.segments = SegmentOrder::by_address;
   options.total = cluster.accelerator.memory_usable.value;
-  options.capacity = *options.total - outside_of(cluster, resolved).total().expected - resting_engine(cluster, resolved);
+  options.capacity = *options.total - outside_of(cluster, resolved).total().expected - engine_beside(model, cluster, resolved).resting;
   return options;
 }
 
@@ -207,10 +196,10 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, co
   work = work_of(program);
   time.add(program);
   memory.host = program.host_pinned + program.host_pageable;
-  const PlayMemoryOptions options = play_options(program, cluster, resolved);
+  const PlayMemoryOptions options = play_options(program, model, cluster, resolved);
   MemoryTrace trace = played(program, options, memory.out_of_memory, memory.out_of_memory_at);
   if (has_more_phases(resolved) && !memory.out_of_memory)
-    memory.phases = phases_of(program, options, cluster, resolved, outside.total().expected);
+    memory.phases = phases_of(program, options, engine_beside(model, cluster, resolved), resolved, outside.total().expected);
   // XLA's buffers lie where the compiler planned them: no allocator keeps any between them.
   if (profile_of(resolved).code == ModelCode::maxtext) trace.peak_reserved = trace.optimizer_reserved = trace.peak_allocated;
   programs.give_back(std::move(program));

@@ -38,7 +38,7 @@ class RankPrograms {
 RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, const Cluster& cluster, const Strategy& resolved,
                        Basis basis, std::optional<StepWork>& work, PlayedTime& time);
 
-/// What plays a rank's program on that device: what lies outside the allocator is not the allocator's to take.
-PlayMemoryOptions play_options(const StepProgram& program, const Cluster& cluster, const Strategy& resolved);
+/// What plays a rank's program on that device: what lies outside the allocator, a rollout engine too, is not the allocator's to take.
+PlayMemoryOptions play_options(const StepProgram& program, const Model& model, const Cluster& cluster, const Strategy& resolved);
 
 }  // namespace plimsoll::estimation

@@ -44,7 +44,7 @@ std::vector<RankTimeline> rank_timelines(const Model& model, const Cluster& clus
     rank.stage = stage;
     rank.count = strategy.gpus / strategy.pp;
     rank.rank = {std::move(program), {}, rank_groups(strategy)};
-    rank.rank.options = play_options(rank.rank.program, cluster, strategy);
+    rank.rank.options = play_options(rank.rank.program, model, cluster, strategy);
     ranks.push_back(std::move(rank));
   }
   std::vector<Timeline> timelines = time.timelines();

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "framework/verl.hpp"
 #include "plimsoll/error.hpp"
 #include "strategy/names.hpp"
 
@@ -183,6 +184,7 @@ void refuse_routers_loss(const Resolver& r) {
 
 void complete_adapters_of_trl(Resolver& r) {
   Strategy& s = r.s;
+  if (is_run_by_verl(s)) return complete_adapters_of_verl(r);
   if (!s.lora || s.lora->adapter_dtype || !s.post_training || s.post_training->program != PostTraining::Program::trl) return;
   const std::optional<Release> since = casts_adapters_since(s.post_training->kind);
   if (!since) return;
@@ -204,6 +206,7 @@ void complete_post_training(Resolver& r) {
   if (!s.post_training) return;
   if (s.post_training->kind == Kind::automatic)
     fail("reference, prompt_len, rollout and the engine's keys are of TRL's trainers, and no such task is said", "task", "dpo, kto, grpo …");
+  if (is_run_by_verl(s)) return complete_verl(r);
   if (s.framework != "accelerate" && s.framework != "deepspeed")
     refuse(fmt::format("{} is modelled as TRL does it, which {} does not run", word_of(s.post_training->kind), s.framework), "task",
            "framework accelerate or deepspeed");

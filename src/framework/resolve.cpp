@@ -9,6 +9,7 @@
 #include "framework/resolver.hpp"
 #include "framework/torchtitan.hpp"
 #include "framework/transformers.hpp"
+#include "framework/verl.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/schedule.hpp"
 
@@ -195,6 +196,7 @@ static bool prefers_cudnn_attention(const Accelerator& device, const Release& to
 Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluster) {
   using namespace framework;
   Resolver r{said, model, cluster.gpus(), cluster.gpus_per_node, cluster.accelerator, {}};
+  begin_verl(r);
   resolve_framework(r);
   resolve_ranks(r);
   resolve_data_parallel(r);

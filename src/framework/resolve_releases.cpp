@@ -54,7 +54,7 @@ void clamp(Resolver& r) {
 void take_held(Resolver& r) {
   std::vector<Package> holders;
   for (const Releases::Entry& entry : r.s.releases.all())
-    if (entry.origin == Releases::Origin::said) holders.push_back(entry.package);
+    if (entry.origin == Releases::Origin::said || entry.package == Package::verl) holders.push_back(entry.package);
   for (const Package own : packages_of(r.s.framework)) holders.push_back(own);
   for (const Package holder : holders) {
     const PackageFacts& facts = facts_of(holder);

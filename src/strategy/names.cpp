@@ -240,7 +240,7 @@ const Names<PostTraining::Kind>& post_training_names() {
 
 const Names<PostTraining::Program>& trainer_program_names() {
   using Program = PostTraining::Program;
-  static const Names<Program> names = {{"trl", Program::trl}, {"llama-factory", Program::llamafactory}, {"ms-swift", Program::ms_swift}};
+  static const Names<Program> names = {{"trl", Program::trl}, {"llama-factory", Program::llamafactory}, {"ms-swift", Program::ms_swift}, {"verl", Program::verl}};
   return names;
 }
 

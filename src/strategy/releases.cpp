@@ -19,7 +19,7 @@ constexpr std::string_view kNames[] = {
     "megatron-lm",   "transformer-engine", "torchtitan",  "torchao",        "torchtune",
     "axolotl",       "llama-factory",      "llm-foundry", "nanotron",       "nemo",
     "nemo-container", "pytorch-container", "megatron-bridge", "primus",     "diffusers",
-    "maxtext",       "jax",                "rocm"};
+    "maxtext",       "jax",                "rocm",        "verl"};
 
 // ---- the table ----------------------------------------------------------------------------------------------------------
 

@@ -147,5 +147,58 @@ TEST(PostTraining, AMixturesRoutersLossIsRefusedByName) {
   EXPECT_NO_THROW(resolve(strategy, mixture, parse_cluster("8xh100-sxm")));
 }
 
+Strategy by_verl(const Options& options) {
+  Strategy strategy;
+  set_options(strategy, {{"task", "grpo"}, {"trainer", "verl"}});
+  set_options(strategy, options);
+  return resolve(strategy, load_model("llama-3.2-1b"), parse_cluster("1xh100-sxm"));
+}
+
+// An update of 40 answers of 2,048 tokens in rows of at most 24,000: 81,920 tokens need 4 rows, in which 10 answers are 20,480 tokens; shorter
+// ones fill 24,000. Of 8 answers of 12,288 in rows of 16,384, 6 rows are needed, and the largest has two: 24,576.
+TEST(PostTraining, VerlFillsRowsOfTokens) {
+  const Strategy many = by_verl({{"seq_len", "2048"}, {"answers", "40"}, {"row_tokens", "24000"}});
+  EXPECT_EQ(many.post_training->workers.row_tokens, 24000);
+  EXPECT_EQ(many.micro_batch, 12);
+  EXPECT_EQ(many.grad_accum, 3);
+  const Strategy few = by_verl({{"seq_len", "12288"}, {"answers", "8"}, {"row_tokens", "16384"}});
+  EXPECT_EQ(few.post_training->workers.row_tokens, 24576);
+  EXPECT_EQ(few.grad_accum, 4);
+}
+
+// What verl's FSDPEngine takes by itself: fp32 weights that are gathered in bf16 and reduced in fp32, flash attention, checkpoints, flat parameters.
+TEST(PostTraining, VerlTakesItsOwnDefaults) {
+  const Strategy s = by_verl({{"lora.r", "8"}});
+  EXPECT_EQ(s.framework, "transformers");
+  EXPECT_EQ(s.data_parallel, DataParallel::fsdp1);
+  EXPECT_EQ(s.param_dtype, DType::fp32);
+  EXPECT_EQ(s.reduce_dtype, DType::fp32);
+  EXPECT_EQ(s.lora->adapter_dtype, DType::fp32);
+  EXPECT_EQ(s.attention, AttentionKernel::flash);
+  EXPECT_EQ(s.recompute.kind, Recompute::Kind::full);
+  EXPECT_EQ(s.fsdp.use_orig_params, false);
+  EXPECT_DOUBLE_EQ(s.post_training->engine_share, 0.5);
+  EXPECT_EQ(s.post_training->workers.score_tokens, s.micro_batch * s.seq_len);
+  EXPECT_TRUE(assumes(s, "verl: 0.9.1"));
+}
+
+TEST(PostTraining, WhatVerlHasNotIsNamed) {
+  const auto said = [](const Options& options) {
+    try {
+      by_verl(options);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string();
+  };
+  EXPECT_NE(said({{"task", "rloo"}}).find("without a critic"), std::string::npos);
+  EXPECT_NE(said({{"framework", "deepspeed"}}).find("run transformers' modules"), std::string::npos);
+  EXPECT_NE(said({{"data_parallel", "ddp"}}).find("under FSDP"), std::string::npos);
+  EXPECT_NE(said({{"releases.verl", "0.5"}}).find("verl 0.5 is not modelled"), std::string::npos);
+  EXPECT_NE(said({{"row_tokens", "16384"}}).find("how many an update has"), std::string::npos);
+  EXPECT_NE(said({{"precision", "fp32"}}).find("computes in bf16"), std::string::npos);
+  EXPECT_NE(said({{"seq_len", "4096"}, {"answers", "8"}, {"row_tokens", "2048"}}).find("does not hold a sequence"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <type_traits>
 #include <utility>
 
 #include "plimsoll/formats.hpp"
@@ -18,6 +19,16 @@ using Value = std::optional<std::string>;
 Value number(std::int64_t value) { return value == 0 ? Value() : Value(std::to_string(value)); }
 Value flag(bool value) { return value ? "true" : "false"; }
 Value flag(const std::optional<bool>& value) { return value ? flag(*value) : Value(); }
+/// What verl's workers have, where they run.
+template <auto Member>
+Value of_workers(const Strategy& s) {
+  if (!s.post_training || !s.post_training->by_verl()) return {};
+  const auto value = s.post_training->workers.*Member;
+  if constexpr (std::is_same_v<decltype(value), const bool>)
+    return flag(value);
+  else
+    return number(value);
+}
 Value text(std::string_view value) { return value.empty() ? Value() : Value(std::string(value)); }
 Value type(const std::optional<DType>& value) { return value ? Value(std::string(name_of(*value))) : Value(); }
 Value list(const std::vector<std::string>& values) {
@@ -381,6 +392,16 @@ const Getter kReported[] = {
     {"engine_share",
      [](const Strategy& s) { return s.post_training && s.post_training->engine_share > 0 ? Value(fmt::format("{}", s.post_training->engine_share)) : Value(); }},
     {"engine_sleeps", [](const Strategy& s) { return s.post_training && s.post_training->engine_sleeps ? Value("true") : Value(); }},
+    {"engine_tp", of_workers<&PostTraining::Workers::engine_tp>},
+    {"answers", of_workers<&PostTraining::Workers::answers>},
+    {"updates", of_workers<&PostTraining::Workers::updates>},
+    {"row_tokens", of_workers<&PostTraining::Workers::row_tokens>},
+    {"score_tokens", of_workers<&PostTraining::Workers::score_tokens>},
+    {"reference_tokens", of_workers<&PostTraining::Workers::reference_tokens>},
+    {"params_rest", of_workers<&PostTraining::Workers::params_rest>},
+    {"states_rest", of_workers<&PostTraining::Workers::states_rest>},
+    {"scales_logits", of_workers<&PostTraining::Workers::scales_logits>},
+    {"learns_entropy", of_workers<&PostTraining::Workers::learns_entropy>},
     {"text_encoders", [](const Strategy& s) { return neighbour_place(s.neighbours.text_encoders); }},
     {"vae", [](const Strategy& s) { return neighbour_place(s.neighbours.vae); }},
     {"host_memory", [](const Strategy& s) { return s.host_memory ? Value(std::to_string(s.host_memory->count)) : Value(); }},

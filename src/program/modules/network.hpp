@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -35,6 +36,7 @@ struct RunOptions {
   std::int64_t scored_tokens = 0;  ///< token_scores: labels of a batch that count
   TokenMetrics metrics;          ///< token_scores: beside the log-probabilities
   std::int64_t logits_kept = 0;  ///< logits: of a sequence, the last so many; 0: all (logits_to_keep)
+  std::int64_t packed_length = 0;  ///< the one row is sequences of so many tokens end to end, told apart by position ids; 0: rows are sequences
   HfRelease release;                                 ///< of transformers
   std::shared_ptr<std::vector<Tensor>> held = {};    ///< gets what the output object holds, for a caller that works on it; none: it is gone
   bool hidden_requires_grad = false;                 ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
@@ -69,6 +71,13 @@ class Network {
   virtual Batch fed(const Batch& batch) { return batch; }
   /// What the training loop does before a step's micro-batches: passes over what they learn of.
   virtual void before_step(const Batch&) {}
+  /// What the training loop leaves on the host between the passes that need it, and how it goes there and comes.
+  struct Resting {
+    std::function<void()> fetch, rest;
+  };
+  virtual void rests(Resting /*parameters*/, Resting /*states*/) {}
+  /// What the training loop does behind the optimizer's step, gradients gone.
+  virtual void after_update() {}
   /// What the training loop computes behind each backward pass, outside of autocast: metrics of what the network said.
   virtual void after_backward(const Batch&) {}
 };

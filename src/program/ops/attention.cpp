@@ -18,6 +18,10 @@ struct Shape {
   std::int64_t batch, heads, kv_heads, queries, keys, head_dim, value_dim;
   bool causal, dropout = false, masked = false;
   std::int64_t window = 0;
+  std::int64_t packed = 0;  ///< sequences of equal length that lie end to end in the one row; 0: every row is one
+
+  /// Rows of backward's accumulators: those of every row fill its last block, packed sequences have a block each beside their tokens.
+  std::int64_t accumulated() const { return packed > 0 ? queries + 128 * packed : round_up(queries, 128); }
 
   Attention attention(Attention::Part part, DType type) const {
     Attention attention;
@@ -27,11 +31,11 @@ struct Shape {
     attention.causal = causal;
     attention.dropout = dropout;
     attention.masked = masked;
-    attention.batch = batch;
+    attention.batch = packed > 0 ? packed : batch;
     attention.heads = heads;
     attention.kv_heads = kv_heads;
-    attention.queries = queries;
-    attention.keys = keys;
+    attention.queries = packed > 0 ? queries / packed : queries;
+    attention.keys = packed > 0 ? keys / packed : keys;
     attention.head_dim = head_dim;
     attention.value_dim = value_dim;
     attention.window = window;
@@ -127,7 +131,7 @@ InputGradients flash_gradients(const Tensor& query, const Tensor& key, const Ten
     run_aotriton_backward(tape, s, type);
     return gradients;
   }
-  const std::int64_t rounded = round_up(s.queries, 128);
+  const std::int64_t rounded = s.accumulated();
   const Tensor softmax_d = tape.empty({s.batch, s.heads, rounded}, DType::fp32, Category::workspace);
   const Tensor dq_accumulator = tape.empty({s.batch, rounded, s.heads, rounded_head_dim(s.head_dim)}, DType::fp32, Category::workspace);
   const ExpandedGradients expanded(tape, s, type);
@@ -150,7 +154,7 @@ struct FlashResults {
   FlashResults(Tape& tape_in, const Tensor& query, const Shape& shape)
       : tape(tape_in),
         s(shape),
-        splits(s.dropout || tape.device.amd() ? 1 : key_splits(tape, s)),
+        splits(s.dropout || s.packed > 0 || tape.device.amd() ? 1 : key_splits(tape, s)),
         out(empty_like(query)),
         lse(tape.empty({s.batch, s.heads, s.queries}, DType::fp32)) {
     if (splits == 1) return;
@@ -199,7 +203,7 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const 
 /// Shape of [batch, length, heads, dim] tensors.
 Shape shape_of_rows(const Tensor& query, const Tensor& key, const FlashAttnArguments& arguments) {
   return {arguments.library, query.size(0), query.size(2),    key.size(2),           query.size(1),    key.size(1),
-          query.size(3),     key.size(3),   arguments.causal, arguments.dropout > 0, /*masked=*/false, arguments.window};
+          query.size(3),     key.size(3),   arguments.causal, arguments.dropout > 0, /*masked=*/false, arguments.window, arguments.sequences};
 }
 
 /// Zero padding of the last dimension to a multiple of eight, which flash wants.

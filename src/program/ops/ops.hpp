@@ -145,6 +145,7 @@ struct FlashAttnArguments {
   double dropout = 0;
   std::int64_t window = 0;  ///< keys that a query sees at most; 0: all
   AttentionLibrary library = AttentionLibrary::flash2;
+  std::int64_t sequences = 0;  ///< packed in the one row: flash_attn_varlen_func of generation 2; 0: every row is one
 };
 /// flash_attn_func of flash-attention 2 (flash_attn/flash_attn_interface.py, FlashAttnFunc), 3 (hopper/flash_attn_interface.py) or 4
 /// (flash_attn/cute/interface.py), or Composable Kernel's for the first, on [batch, length, heads, head_dim] in 16 bits; keys may have

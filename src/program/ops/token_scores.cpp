@@ -187,6 +187,41 @@ Tensor kernel_log_probs(const Tensor& logits, const Tensor& labels) {
   return log_probs;
 }
 
+Tensor flash_log_probs(const Tensor& logits, const Tensor& labels, bool in_place) {
+  PythonFunction op("CrossEntropyLoss", {&logits});
+  const auto numbers = [&] { return op.tape().empty(labels.sizes(), DType::fp32); };
+  Tensor losses = numbers();
+  const Tensor log_sums = numbers();
+  const std::int64_t rows = labels.elements();
+  {
+    const Tensor z_losses = numbers();
+    row_wise(RowWise::Function::cross_entropy, rows, logits.size(-1), {&logits, &labels}, {&losses, &log_sums, &z_losses});
+  }
+  for (const Tensor* kept : {&logits, &log_sums, &labels}) op.save(*kept);
+  losses = op.done(losses, [rows, in_place](BackwardCall& b) {
+    const Tensor whole = b.saved(0), sums = b.saved(1), targets = b.saved(2);
+    Tensor gradient = in_place ? whole : b.tape.empty(whole.sizes(), whole.dtype());
+    row_wise(RowWise::Function::cross_entropy, rows, whole.size(-1), {&whole, &targets, &sums, &b.grad()}, {&gradient});
+    b.give(0, std::move(gradient));
+  });
+  return negate(losses);
+}
+
+Tensor compiled_entropy(const Tensor& logits) {
+  Op op("entropy", {&logits});
+  const Dims rows{logits.size(0)};
+  Tensor entropy = op.tape().empty(rows, DType::fp32);
+  const Tensor largest = op.tape().empty({rows[0], 1}, DType::fp32), sums = op.tape().empty({rows[0], 1}, DType::fp32);
+  row_wise(RowWise::Function::softmax, rows[0], logits.size(-1), {&logits}, {&entropy, &largest, &sums});
+  for (const Tensor* kept : {&logits, &largest, &sums}) op.save(*kept);
+  return op.done(entropy, [](BackwardCall& b) {
+    const Tensor whole = b.saved(0), most = b.saved(1), total = b.saved(2);
+    Tensor gradient = b.tape.empty(whole.sizes(), whole.dtype());
+    row_wise(RowWise::Function::softmax, whole.size(0), whole.size(1), {&whole, &most, &total, &b.grad()}, {&gradient});
+    b.give(0, std::move(gradient));
+  });
+}
+
 Tensor scale_part(const Tensor& base, const Tensor& part) {
   Op op("copy_slices", {&base});
   in_place(part.detach(), {&part});

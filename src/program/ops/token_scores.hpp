@@ -28,6 +28,14 @@ Tensor selective_log_softmax(const Tensor& logits, const Tensor& labels);
 /// the gradient of whole logits.
 Tensor kernel_log_probs(const Tensor& logits, const Tensor& labels);
 
+/// cross_entropy_loss of flash-attention's Triton kernel (flash_attn/ops/triton/cross_entropy.py), negated, of logits [tokens, classes]:
+/// log-probabilities [tokens] fp32. Backward makes the gradient of whole logits, in their place where `in_place`.
+Tensor flash_log_probs(const Tensor& logits, const Tensor& labels, bool in_place);
+
+/// entropy_from_logits of logits [tokens, classes] by one function of torch.compile's: entropies [tokens] fp32; its backward makes the
+/// gradient of whole logits.
+Tensor compiled_entropy(const Tensor& logits);
+
 /// part /= number, `part` a view of base: by CopySlices, whose result, with base's storage, takes base's place.
 Tensor scale_part(const Tensor& base, const Tensor& part);
 

@@ -10,6 +10,7 @@
 #include "program/optimizers/optimizer_kinds.hpp"
 #include "program/optimizers/optimizer_torch.hpp"
 #include "program/reduction.hpp"
+#include "program/resting.hpp"
 
 namespace plimsoll::program {
 
@@ -99,6 +100,13 @@ class Adam : public Optimizer {
       in_place(denominator, {&denominator});
       in_place(parameter, {&parameter, &denominator});
     }
+  }
+
+  std::vector<Tensor> states() override {
+    std::vector<Tensor> all;
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      if (first_[i]) all.insert(all.end(), {first_[i], second_[i]});
+    return all;
   }
 
   OptimizerImpl implementation_;
@@ -272,6 +280,16 @@ void Optimizer::step() {
 void Optimizer::zero_grad() {
   tape_.host(HostWork::optimizer);
   for (const Tensor& parameter : parameters_) parameter.grad().reset();
+}
+
+std::vector<Tensor> Optimizer::states() { refuse("states of this optimizer that rest on the host between steps are not modelled", "optimizer", "adamw"); }
+
+void Optimizer::rest_states() {
+  for (const Tensor& state : states()) rest_storage(state);
+}
+
+void Optimizer::fetch_states() {
+  for (const Tensor& state : states()) fetch_storage(state, Category::optimizer_state);
 }
 
 std::vector<Tensor> Optimizer::with_gradients() const {

@@ -21,11 +21,16 @@ class Optimizer {
   void zero_grad();
   /// Bytes of its states that lie in managed memory (bitsandbytes' paged optimizers).
   virtual std::int64_t managed_bytes() const { return 0; }
+  /// Its states go to the host until fetch_states(). Throws Error (refused): of this optimizer they are not told.
+  void rest_states();
+  void fetch_states();
   /// Says that those find no room on the device beside all else: each step fetches them from the host anew.
   virtual void fetch_managed() {}
 
  protected:
   virtual void do_step() = 0;
+  /// The tensors of its states; none yet before the first step.
+  virtual std::vector<Tensor> states();
   Optimizer(Tape& tape, std::vector<Tensor> parameters) : tape_(tape), parameters_(std::move(parameters)) {}
   /// Parameters that have a gradient.
   std::vector<Tensor> with_gradients() const;

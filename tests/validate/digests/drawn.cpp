@@ -263,6 +263,9 @@ class Saying {
     if (key == "trainer") return says_one_of("task", {"reward", "dpo", "kto", "orpo", "cpo"});
     if (key == "supervised_term") return said("task", "cpo");
     if (key == "kl_batch") return said("task", "kto");
+    for (const char* one : {"engine_tp", "answers", "updates", "row_tokens", "score_tokens", "reference_tokens", "params_rest", "states_rest", "scales_logits",
+                            "learns_entropy"})
+      if (key == one) return said("trainer", "verl");
     if (key == "rollout" || key == "old_log_probs" || in_group(key, "engine_")) return says_one_of("task", {"grpo", "rloo"});
     if (key == "text_encoders" || key == "vae") return framework_.code == ModelCode::diffusers;
     if (in_group(key, "recompute_")) return said("recompute") && !said("recompute", "none");

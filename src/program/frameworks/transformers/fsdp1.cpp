@@ -27,7 +27,7 @@ void refuse_impossible(const Strategy& strategy) {
 /// flattens frozen and trained parameters apart.
 bool wraps_adapters(const Strategy& strategy) {
   if (!strategy.lora) return false;
-  if (is_prepared_by_accelerate(strategy)) return true;
+  if (is_prepared_by_accelerate(strategy) || is_run_by_verl(strategy)) return true;
   if (strategy.fsdp.min_num_params > 0 || !strategy.fsdp.units.empty()) return false;
   return hf_parameter_type(strategy) != hf_adapter_type(strategy) || strategy.base_weights != BaseWeights::as_trained ||
          !strategy.fsdp.use_orig_params.value_or(true);
@@ -77,7 +77,9 @@ Fsdp1Settings fsdp1_settings(const Strategy& strategy) {
   settings.use_orig_params = strategy.fsdp.use_orig_params.value_or(true);
   settings.forward_prefetch = strategy.fsdp.forward_prefetch.value_or(false);
   settings.backward_prefetch = strategy.fsdp.backward_prefetch;
-  settings.sync_module_states = is_prepared_by_accelerate(strategy);  // --fsdp_sync_module_states of `accelerate launch` since 0.22
+  // --fsdp_sync_module_states of `accelerate launch` since 0.22; verl's own
+  settings.sync_module_states = is_prepared_by_accelerate(strategy) || is_run_by_verl(strategy);
+  settings.casts_buffers = !is_run_by_verl(strategy);  // MixedPrecision(buffer_dtype=torch.float32)
   settings.offload_to_host = strategy.offload.params;
   settings.loaded_on_device = is_quantised_on_device(strategy);
   settings.rank = strategy.rank.value_or(0);
@@ -112,6 +114,22 @@ void refuse_tied_units(Module& root, const std::vector<Module*>& units) {
   }
 }
 
+/// verl's frozen copy: units like the policy's, their shards on the host (CPUOffload).
+ReferenceModel reference_units(const Model& model, const Strategy& strategy, Tape& tape) {
+  ReferenceModel reference;
+  if (!keeps_reference_model(strategy)) return reference;
+  if (!is_run_by_verl(strategy)) refuse("a model of reference under FSDP1 is not modelled", "data_parallel", "fsdp2, or reference precomputed");
+  reference.root = reference_modules(model, strategy, tape);
+  Fsdp1Settings settings = fsdp1_settings(strategy);
+  settings.offload_to_host = true;
+  std::vector<Module*> units;
+  for (const std::vector<Module*>& unit : wrap_units(model, *reference.root, strategy.fsdp.units)) units.insert(units.end(), unit.begin(), unit.end());
+  const auto sharded = std::make_shared<Fsdp1>(tape, *reference.root, units, settings);
+  sharded->materialize();
+  reference.wrapper = sharded;
+  return reference;
+}
+
 }  // namespace
 
 StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
@@ -135,9 +153,14 @@ StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& 
   const bool on_host = strategy.offload.params;
   const std::unique_ptr<Optimizer> optimizer =
       on_host ? make_host_optimizer(strategy, tape, shards) : hf_grouped_optimizer(strategy, root, tape, shards);
+  network.rests({[&] { sharded.fetch(); }, [&] { sharded.rest(); }}, {[&] { optimizer->fetch_states(); }, [&] { optimizer->rest_states(); }});
   record_hf_steps(tape,
                   {network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
-                   [&] { sharded.after_step(); }, false,
+                   [&] {
+                     sharded.after_step();
+                     network.after_update();
+                   },
+                   false,
                    [&] {
                      sharded.clip_grad_norm(shards);
                      if (on_host) clip_grad_norm_on_host(tape, shards);
@@ -151,14 +174,15 @@ StepProgram lower_hf_fsdp1(const Lowering& run, const Rank& rank) {
   const Strategy& strategy = run.strategy;
   refuse_impossible(strategy);
   refuse_resting_tower(model, "FSDP1");
-  if (keeps_reference_model(strategy))
-    refuse("a model of reference under FSDP1 is not modelled", "data_parallel", "fsdp2, or reference precomputed");
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   upcast_trained_weights(*root, strategy);
-  if (!is_prepared_by_accelerate(strategy)) untie(*root);  // Trainer hands over a model that is built
+  if (!is_prepared_by_accelerate(strategy) && !is_run_by_verl(strategy)) untie(*root);  // these hand over a model that is built
   std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
-  if (strategy.post_training) network = post_training_network(model, strategy, *root, std::move(network), {}, tape);
+  if (strategy.post_training) {
+    tape.phase(Phase::init);
+    network = post_training_network(model, strategy, *root, std::move(network), reference_units(model, strategy, tape), tape);
+  }
   network = beside_neighbours(model, strategy, std::move(network), tape);
   return record_fsdp1(tape, model, *root, *network, strategy, rank.every_micro_batch);
 }

@@ -14,6 +14,7 @@
 #include "program/lower.hpp"
 #include "program/modules/network_source.hpp"
 #include "program/optimizers/host_optimizer.hpp"
+#include "program/resting.hpp"
 
 namespace plimsoll::program {
 
@@ -157,10 +158,44 @@ void refuse_without_dtensors(OptimizerKind optimizer) {
   }
 }
 
+/// verl's apply_fsdp2: beside the layers the embedding and the head are units of their own, unless they are tied.
+std::vector<std::vector<Module*>> verl_units(const Model& model, Module& root, const Strategy& strategy) {
+  std::vector<std::vector<Module*>> units = wrap_units(model, root, strategy.fsdp.units);
+  if (model.tied_embeddings) return units;
+  for (const Block& block : model.blocks)
+    if (block.role == Block::Role::embedding)
+      if (Module* input = root.find(block.name)) units.insert(units.begin(), {input});
+  if (Module* head = root.find_child("lm_head")) units.push_back({head});
+  return units;
+}
+
+std::vector<std::vector<Module*>> units_of(const Model& model, Module& root, const Strategy& strategy) {
+  return is_run_by_verl(strategy) ? verl_units(model, root, strategy) : wrap_units(model, root, strategy.fsdp.units);
+}
+
+/// verl's fsdp2_load_full_state_dict: shards that are there already take their parts of whole parameters, which come one after the other.
+void load_sharded(Fsdp2& sharded, Module& root, Tape& tape) {
+  sharded.materialize();
+  for (const auto& slot : root.all_parameters()) tape.empty(slot->sizes, slot->type);
+}
+
+/// verl's: units like the policy's, their shards on the host (CPUOffloadPolicy).
+ReferenceModel reference_on_host(const Model& model, const Strategy& strategy, Tape& tape) {
+  ReferenceModel reference;
+  reference.root = reference_modules(model, strategy, tape);
+  Fsdp2Options options = fsdp2_options(strategy);
+  options.offload_to_host = true;
+  const auto sharded = std::make_shared<Fsdp2>(tape, *reference.root, verl_units(model, *reference.root, strategy), options);
+  load_sharded(*sharded, *reference.root, tape);
+  reference.wrapper = sharded;
+  return reference;
+}
+
 /// TRL's prepare_fsdp: fully_shard of a model of reference, which lies on the device whole, takes it as one unit.
 ReferenceModel reference_unit(const Model& model, const Strategy& strategy, Tape& tape) {
   ReferenceModel reference;
   if (!keeps_reference_model(strategy)) return reference;
+  if (is_run_by_verl(strategy)) return reference_on_host(model, strategy, tape);
   reference.root = reference_modules(model, strategy, tape);
   const auto sharded = std::make_shared<Fsdp2>(tape, *reference.root, std::vector<std::vector<Module*>>{}, reference_options(strategy));
   sharded->shard_loaded();
@@ -195,6 +230,8 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
     sharded.shard_loaded();
   } else if (is_prepared_by_accelerate(strategy)) {
     sharded.load_full_state_dict();
+  } else if (is_run_by_verl(strategy)) {
+    load_sharded(sharded, *root, tape);
   } else {
     sharded.materialize();
   }
@@ -209,6 +246,14 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
     clip_grad_norm(tape, shards, Group::data_shard);
     if (on_host) clip_grad_norm_on_host(tape, shards);
   };
+  network->rests({[&] {
+                    for (const Tensor& shard : shards) fetch_storage(shard, Category::parameter);
+                  },
+                  [&] {
+                    for (const Tensor& shard : shards) rest_storage(shard);
+                  }},
+                 {[&] { optimizer->fetch_states(); }, [&] { optimizer->rest_states(); }});
+  loop.after_step = [&] { network->after_update(); };
   loop.passes_recur = hf_passes_recur(strategy) && !on_host && !model.source;  // code may keep what it made in a first pass
   std::unique_ptr<EqualLayers> equal;
   if (some && loop.passes_recur) equal = hf_equal_layers(model, strategy, *root, tape, shards.size());

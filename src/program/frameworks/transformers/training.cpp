@@ -146,16 +146,16 @@ std::optional<DType> hf_autocast(const Strategy& strategy) {
   const bool accelerate = is_msamp(strategy.precision) && engine_of(strategy) != Engine::deepspeed;
   if (strategy.precision == Precision::amp_bf16 || accelerate) return DType::bf16;
   if (strategy.precision == Precision::amp_fp16) return DType::fp16;
-  if (!is_prepared_by_accelerate(strategy) || prepares_fsdp2_apart(strategy)) return std::nullopt;
-  if (strategy.precision == Precision::fsdp_mixed_bf16) return DType::bf16;
-  if (strategy.precision == Precision::fsdp_mixed_fp16) return DType::fp16;
+  const bool autocasts = (is_prepared_by_accelerate(strategy) && !prepares_fsdp2_apart(strategy)) || is_run_by_verl(strategy);
+  if (autocasts && strategy.precision == Precision::fsdp_mixed_bf16) return DType::bf16;
+  if (autocasts && strategy.precision == Precision::fsdp_mixed_fp16) return DType::fp16;
   return std::nullopt;
 }
 
 DType hf_adapter_type(const Strategy& strategy) {
   // PEFT's model around 16-bit weights casts its adapters whatever was said; diffusers injects them into its network, and beside quantised
   // weights loops cast them once more (fsdp_qlora): there they stay as they were said.
-  const bool told = strategy.framework == "diffusers" || strategy.base_weights != BaseWeights::as_trained;
+  const bool told = strategy.framework == "diffusers" || is_run_by_verl(strategy) || strategy.base_weights != BaseWeights::as_trained;
   return told ? strategy.lora->adapter_dtype.value_or(DType::fp32) : DType::fp32;
 }
 

@@ -65,6 +65,9 @@ DType hf_parameter_type(const Strategy& strategy);
 /// outputs out in fp32, and cuts FSDP2's units (accelerate/accelerator.py, prepare_model; utils/fsdp_utils.py).
 bool is_prepared_by_accelerate(const Strategy& strategy);
 
+/// Whether verl's workers run them: a model that is built before FSDP wraps it, autocast around it.
+inline bool is_run_by_verl(const Strategy& strategy) { return strategy.post_training && strategy.post_training->by_verl(); }
+
 /// The strategy's optimizer over `parameters`, which stand for the trainable ones below `root` in registration order; of the Trainer in two
 /// groups, with weight decay and without (Trainer.create_optimizer).
 std::unique_ptr<Optimizer> hf_grouped_optimizer(const Strategy& strategy, Module& root, Tape& tape, const std::vector<Tensor>& parameters);

@@ -198,6 +198,27 @@ void look_for_packed_sequences(const Tensor& positions) {
   tape.synchronize();
 }
 
+/// prepare_fa_kwargs_from_position_ids, by each layer anew: where sequences start, whose number and greatest length the host waits for.
+Tensor sequence_starts(const Tensor& positions, std::int64_t sequences) {
+  Tape& tape = positions.tape();
+  const auto integers = [&](std::int64_t n, DType type) { return tape.empty({n}, type); };
+  const Tensor is_start = compare(positions, {}, DType::boolean);
+  tape.copy({Copy::Direction::device_to_host, size_of(DType::int64)}, tape.stream);
+  tape.synchronize();
+  Tensor starts;
+  {
+    const Tensor places = integers(sequences, DType::int64);
+    const Tensor narrow = elementwise(tape, {&places}, DType::int32), end = integers(1, DType::int32);
+    tape.copy({Copy::Direction::host_to_device, size_of(DType::int32)}, tape.stream);
+    starts = cat({narrow, end}, 0);
+  }
+  const Tensor lengths = elementwise(tape, {&starts}, DType::int32), longest = tape.empty({}, DType::int32);
+  reduce(longest, lengths, Reduction::Axis::all);
+  tape.copy({Copy::Direction::device_to_host, size_of(DType::int32)}, tape.stream);
+  tape.synchronize();
+  return starts;
+}
+
 /// Whose kernels attn_implementation names: flash_attention_2, _3 and _4, or the hub's kernels of the same.
 AttentionLibrary flash_library(const Tape& tape, const AttentionCall& call) {
   switch (call.kind) {
@@ -224,9 +245,20 @@ Tensor attend_by_flash(const Tensor& query, const Tensor& key, const Tensor& val
   }
   if (call.positions && *call.positions && call.positions->size(-1) > 1 && call.release.looks_for_packed_sequences(q.size(0)))
     look_for_packed_sequences(*call.positions);
-  const std::int64_t window = call.window < k.size(1) ? call.window : 0;
-  const Tensor output =
-      flash_attn(q, k, v, {.causal = call.causal, .dropout = call.dropout, .window = window, .library = flash_library(tape, call)});
+  const std::int64_t length = call.packed_length > 0 ? std::min(call.packed_length, k.size(1)) : k.size(1);
+  const std::int64_t window = call.window < length ? call.window : 0, sequences = length < k.size(1) ? ceil_div(k.size(1), length) : 0;
+  Tensor starts;
+  if (sequences > 0) {
+    if (call.kind != RunOptions::Attention::flash || !call.positions || !*call.positions)
+      refuse("packed sequences are modelled for flash-attention 2 and layers that are given their positions alone", "attention", "flash");
+    starts = sequence_starts(*call.positions, sequences);
+    for (Tensor* x : {&q, &k, &v}) *x = contiguous(*x);
+  }
+  const Tensor output = flash_attn(q, k, v, {.causal = call.causal,
+                                             .dropout = call.dropout,
+                                             .window = window,
+                                             .library = flash_library(tape, call),
+                                             .sequences = sequences});
   return value_width == width ? output : slice(output, -1, 0, value_width);
 }
 
@@ -237,6 +269,7 @@ AttentionCall causal_call(const RunOptions& options, const AttentionSpec& spec, 
           .causal = true,
           .dropout = spec.dropout,
           .positions = &positions,
+          .packed_length = options.packed_length,
           .release = options.release,
           .weights = weights};
 }

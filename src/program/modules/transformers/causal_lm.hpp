@@ -43,6 +43,7 @@ struct AttentionCall {
   bool softcap = false;
   std::int64_t window = 0;            ///< flash: keys that a query sees at most; 0: all. The others read it off the mask
   const Tensor* positions = nullptr;  ///< flash: the position ids that the layer was given
+  std::int64_t packed_length = 0;     ///< flash: RunOptions'
   HfRelease release = {};
   Tensor* weights = nullptr;    ///< eager: gets the probabilities, which the caller's tuple keeps until its layer returns
   bool softmax_in_fp32 = true;  ///< eager: softmax(…, dtype=torch.float32).to(query.dtype), as llama; bert: in the scores' type

@@ -116,6 +116,7 @@ Tensor Attention::attend_masked(const Tensor& query, const Tensor& key, const Te
                            .softcap = spec_.softcap > 0,
                            .window = spec_.sliding_window.value_or(0),
                            .positions = &inputs.positions,
+                           .packed_length = options_.packed_length,
                            .release = options_.release,
                            .weights = &probabilities,
                            .softmax_in_fp32 = !style_.complex_heads};

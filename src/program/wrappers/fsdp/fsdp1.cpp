@@ -53,7 +53,7 @@ void Fsdp1::initialize() {
     const LabelScope label(tape_, module->label);
     for (ModuleBuffer& buffer : module->buffers) {
       const DType type = buffer.tensor.dtype();
-      if (!is_floating(type) || settings_.param_dtype.value_or(type) == type) continue;
+      if (!settings_.casts_buffers || !is_floating(type) || settings_.param_dtype.value_or(type) == type) continue;
       buffer.tensor = elementwise(tape_, {&buffer.tensor}, *settings_.param_dtype);
       Tape::categorize(buffer.tensor, Category::parameter);
     }
@@ -79,6 +79,14 @@ std::vector<Tensor> Fsdp1::shards() const {
 void Fsdp1::after_step() {
   units_.back()->forget_gradient();  // zero_grad() or _root_pre_forward, the root's handle first
   for (auto unit = units_.begin(); unit + 1 != units_.end(); ++unit) (*unit)->forget_gradient();
+}
+
+void Fsdp1::rest() {
+  for (auto& unit : units_) unit->rest();
+}
+
+void Fsdp1::fetch() {
+  for (auto& unit : units_) unit->fetch();
 }
 
 void Fsdp1::clip_grad_norm(const std::vector<Tensor>& parameters) {

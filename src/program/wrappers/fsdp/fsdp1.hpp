@@ -22,6 +22,7 @@ struct Fsdp1Settings {
   std::int64_t rank = 0;              ///< whose pieces of the original parameters
   bool sharded = true;                ///< false: NO_SHARD, every rank holds all parameters and all-reduces
   std::optional<DType> param_dtype;   ///< of the gathered parameters, inputs and buffers; none: their own
+  bool casts_buffers = true;          ///< buffers take param_dtype too; else they stay as they are
   std::optional<DType> reduce_dtype;  ///< of the gradient reduction; none: that of the gathered parameters
   bool reshard_after_forward = true;  ///< FULL_SHARD, HYBRID_SHARD; false: SHARD_GRAD_OP, _HYBRID_SHARD_ZERO2
   bool use_orig_params = true;        ///< the optimizer sees the rank's pieces of the original parameters
@@ -50,6 +51,9 @@ class Fsdp1 {
   void set_requires_gradient_sync(bool yes) { synchronize_ = yes; }
   /// FullyShardedDataParallel.clip_grad_norm_: of shards the norms one by one, in fp32, and their sum of squares over the ranks.
   void clip_grad_norm(const std::vector<Tensor>& parameters);
+  /// The shards go to the host, or come back: flat_param_to() of every unit, without gradients.
+  void rest();
+  void fetch();
   /// After zero_grad(): flat gradients whose pieces the optimizer saw die at the start of the next forward; nothing lies between.
   void after_step();
 

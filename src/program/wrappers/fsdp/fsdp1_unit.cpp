@@ -8,6 +8,7 @@
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/resting.hpp"
 #include "program/streamed_node.hpp"
 #include "program/wrappers/broadcast.hpp"
 #include "program/wrappers/leaf.hpp"
@@ -425,6 +426,14 @@ void Fsdp1Unit::end_backward() {
   unshards_in_backward_ = false;
   post_forward_index_.reset();
   if (owner_.synchronize_) show_gradient();
+}
+
+void Fsdp1Unit::rest() {
+  if (!pieces_.empty()) rest_storage(shard_);
+}
+
+void Fsdp1Unit::fetch() {
+  if (!pieces_.empty()) fetch_storage(shard_, Category::parameter);
 }
 
 void Fsdp1Unit::collect_originals(std::unordered_map<const Parameter*, Tensor>& into) const {

@@ -38,6 +38,8 @@ class Fsdp1Unit {
   void unshard();
   void reshard(bool free_gathered);
   void end_backward();
+  void rest();
+  void fetch();
   /// The flat shard that is trained, without use_orig_params.
   void collect_shard(std::vector<Tensor>& into) const {
     if (shard_ && trainable_) into.push_back(shard_);

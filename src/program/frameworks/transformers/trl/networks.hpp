@@ -30,6 +30,8 @@ std::unique_ptr<Network> make_kto(const Strategy& strategy, TrlNetworks networks
 std::unique_ptr<Network> make_pairs(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 /// LLaMA-Factory's and ms-swift's, which have a forward of their own.
 std::unique_ptr<Network> make_own_forward(const Strategy& strategy, TrlNetworks networks, Tape& tape);
+/// verl's workers.
+std::unique_ptr<Network> make_verl(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 /// GRPOTrainer and RLOOTrainer.
 std::unique_ptr<Network> make_grpo(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 

@@ -54,7 +54,20 @@ void refuse_what_was_not_read(const Strategy& strategy, const TrlRelease& releas
 
 }  // namespace
 
+/// verl's workers: whole logits of rows without padding.
+static RunOptions verl_options(const Strategy& strategy, RunOptions options) {
+  if (options.loss != RunOptions::Loss::cross_entropy) refuse("fused losses under verl are not modelled", "loss", "leave it out: the loss is verl's own");
+  if (strategy.compile != Strategy::Compile::no) refuse("torch.compile of the model under verl is not modelled", "compile", "no");
+  if (strategy.offload.activations) refuse("activation offload under verl is not modelled", "offload");
+  if (strategy.offload.params || strategy.offload.optimizer)
+    refuse("an actor under FSDP's CPU offload is not modelled (offload_policy)", "offload", "params_rest and states_rest, which bring both back for the update");
+  options.loss = RunOptions::Loss::logits;
+  options.packed_length = strategy.seq_len;
+  return options;
+}
+
 RunOptions post_training_options(const Strategy& strategy, RunOptions options) {
+  if (strategy.post_training->by_verl()) return verl_options(strategy, std::move(options));
   const TrlRelease release = release_of(strategy);
   const Kind kind = strategy.post_training->kind;
   refuse_what_was_not_read(strategy, release);
@@ -71,6 +84,7 @@ RunOptions post_training_options(const Strategy& strategy, RunOptions options) {
 }
 
 Batch post_training_batch(const Strategy& strategy, Tape& tape) {
+  if (strategy.post_training->by_verl()) return {};  // every micro-batch comes onto the device when it is its turn
   const auto numbers = [&](std::int64_t rows, std::int64_t columns) { return tape.empty({rows, columns}, DType::int64, Category::input); };
   Batch batch;
   if (!strategy.post_training->writes_answers()) {
@@ -106,11 +120,13 @@ std::unique_ptr<Network> post_training_network(const Model& model, const Strateg
                                                ReferenceModel reference, Tape& tape) {
   TrlNetworks networks{std::move(policy), nullptr, std::move(reference)};
   const Reference says = strategy.post_training->reference;
-  if (says == Reference::model || says == Reference::adapter_off) {
+  const bool by_itself = strategy.post_training->by_verl() && says == Reference::adapter_off;  // the policy's own network, scored as it is
+  if (!by_itself && (says == Reference::model || says == Reference::adapter_off)) {
     Strategy forward_only = strategy;
     forward_only.recompute.kind = Recompute::Kind::none;  // disable_gradient_checkpointing
     networks.reference = hf_reference_network(model, forward_only, networks.model.root ? *networks.model.root : root, tape);
   }
+  if (strategy.post_training->by_verl()) return make_verl(strategy, std::move(networks), tape);
   if (has_own_forward(*strategy.post_training)) return make_own_forward(strategy, std::move(networks), tape);
   switch (strategy.post_training->kind) {
     case Kind::dpo:
