@@ -40,6 +40,7 @@ FORMATS = {
                   "classes": [], "reads": "cfg"},
     "primus": {"where": [], "classes": [], "beside": "megatron",
                "files": ["primus/configs/modules/*.yaml", "primus/configs/modules/megatron/*.yaml", "primus/configs/models/megatron/*.yaml"]},
+    "verl": {"where": [], "classes": [], "trees": ["verl/trainer/config/_generated_ppo_trainer.yaml"]},
     "megatron": {"where": ["megatron/training", "megatron/core", "megatron/post_training", "megatron"], "classes": [], "arguments": True},
 }
 
@@ -203,8 +204,24 @@ def keys_of_files(root, patterns):
     return keys
 
 
+def keys_of_trees(root, patterns):
+    """Keys of files that hold every key with its default as a tree, two spaces a level; a list has no default, a reference to another key none
+    of its own."""
+    keys = {}
+    for pattern in patterns:
+        for file in sorted(root.glob(pattern)):
+            path = []
+            for indent, key, value in re.findall(r"^( *)'?([a-z_]\w*)'?:[ \t]*([^#\n]*)", file.read_text(encoding="utf-8"), re.M | re.I):
+                path = [*path[: len(indent) // 2], key]
+                if value.strip() or key != "_target_":
+                    keys.setdefault(".".join(path), None if "${" in value or value.strip() in ("", "{}", "[]", "???") else value.strip().strip("'\""))
+    return {k: v for k, v in keys.items() if not k.endswith("_target_") and not any(o.startswith(k + ".") for o in keys)}
+
+
 def read_keys(format_name, root):
     spec = FORMATS[format_name]
+    if spec.get("trees"):
+        return keys_of_trees(root, spec["trees"])
     if spec.get("files"):
         return keys_of_files(root, spec["files"])
     if spec.get("reads"):

@@ -153,7 +153,7 @@ TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
       {"accelerate launch -m trl.scripts.distillation --model_name_or_path a", "which trl.scripts.distillation does"},
       {"torchrun --nproc_per_node 8 scripts/run_orpo.py --model_name_or_path a", "which scripts/run_orpo.py does"},
       {"litgpt finetune_lora a", "(LitGPT) is not read"},
-      {"python3 -m verl.trainer.main_ppo a=b", "a teacher, which verl.trainer.main_ppo does"},
+      {"python3 -m verl.trainer.sft_trainer a=b", "(verl) is not read"},
       {"deepspeed --module openrlhf.cli.train_sft --bf16", "(OpenRLHF) is not read"},
       {"ray job submit -- python3 -u -m openrlhf.cli.train_ppo_ray", "which openrlhf.cli.train_ppo_ray does"},
       {"./run_train.sh 8", "it starts './run_train.sh' ("},

@@ -16,7 +16,7 @@ namespace {
 using formats::KeyMark;
 using formats::Schema;
 
-const char* const kFormats[] = {"axolotl", "llama-factory", "megatron", "megatron-swift", "ms-swift", "nanotron", "peft", "primus", "torchtitan", "torchtune", "transformers"};
+const char* const kFormats[] = {"axolotl", "llama-factory", "megatron", "megatron-swift", "ms-swift", "nanotron", "peft", "primus", "torchtitan", "torchtune", "transformers", "verl"};
 
 ForeignRun read_text(const std::string& name, const std::string& text, const std::string& model = {}) {
   const Folder folder;
@@ -197,7 +197,6 @@ const Foreigner kForeigners[] = {
     {"Lightning's command line", "i.yaml", "seed_everything: 1\ntrainer: {devices: 8, num_nodes: 1}\nmodel: {class_path: m.GPT}\n"},
     {"Megatron-Bridge", "j.yaml", "train: {global_batch_size: 64, micro_batch_size: 1}\nmodel: {tensor_model_parallel_size: 2}\n"},
     {"open-instruct", "k.yaml", "model_name_or_path: gpt2\nwith_tracking: true\nper_device_train_batch_size: 1\n"},
-    {"verl", "m.yaml", "actor_rollout_ref: {model: {path: gpt2}}\ndata: {train_batch_size: 256}\n"},
     {"Levanter", "n.yaml", "trainer: {train_batch_size: 256, mp: p=f32}\nmodel: {type: llama}\n"},
     {"MaxText", "o.yml", "base_emb_dim: 2048\nper_device_batch_size: 8\n"},
     {"trlX", "p.yml", "train: {seq_length: 512}\nmethod: {name: ppoconfig}\nmodel: {model_path: gpt2}\n"},

@@ -41,7 +41,48 @@ Wild nanotron(const std::string& what, const std::string& parallelism, const std
           "", std::move(keys), refusal};
 }
 
+// ---- verl: trainer/config/_generated_ppo_trainer.yaml of 0.9.1, workers/config and trainer/ppo/v1/trainer_base.py ------------------------------
+const std::string kVerl =
+    "#!/bin/bash\nset -x\nGPUS=${GPUS:-8}\npython3 -m verl.trainer.main_ppo \\\n  algorithm.adv_estimator=grpo \\\n  data.train_files=$HOME/d.parquet "
+    "data.train_batch_size=256 data.max_prompt_length=512 data.max_response_length=$((1024 + 512)) \\\n  "
+    "actor_rollout_ref.model.path=Qwen/Qwen2.5-7B-Instruct actor_rollout_ref.actor.ppo_mini_batch_size=64 actor_rollout_ref.rollout.name=vllm \\\n  "
+    "actor_rollout_ref.rollout.n=5 trainer.logger='[\"console\",\"wandb\"]' trainer.n_gpus_per_node=$GPUS trainer.nnodes=1 ";
+const std::string kBySequences = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=8 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=16 ";
+
+Wild verl(const std::string& what, const std::string& more, Keys keys, const std::string& refusal = {}) {
+  return {"verl, " + what, "v.sh", kVerl + more + " \"$@\"\n", "", std::move(keys), refusal};
+}
+
 const Wild kLines[] = {
+    // 64 prompts of 5 answers each over 8 ranks are 40 answers of a rank, 5 micro-batches of 8; 4 such updates a rollout.
+    verl("by sequences", kBySequences,
+         {{"trainer", "verl"}, {"task", "grpo"}, {"seq_len", "2048"}, {"prompt_len", "512"}, {"answers", "40"}, {"updates", "4"}, {"micro_batch", "8"},
+          {"grad_accum", "5"}, {"score_tokens", "32768"}, {"reference", "none"}, {"data_parallel", "fsdp1"}, {"recompute", "full"}, {"param_dtype", "fp32"},
+          {"engine_share", "0.5"}, {"engine_sleeps", "true"}, {"engine_tp", "2"}, {"params_rest", "false"}, {"cluster.gpus_per_node", "8"}, {"row_tokens", "(nothing)"}}),
+    verl("by tokens, with a KL term", "actor_rollout_ref.actor.use_dynamic_bsz=True actor_rollout_ref.actor.ppo_max_token_len_per_gpu=24000 "
+         "actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.ref.log_prob_max_token_len_per_gpu=32000 actor_rollout_ref.actor.strategy=fsdp2",
+         {{"row_tokens", "24000"}, {"score_tokens", "24000"}, {"reference_tokens", "32000"}, {"reference", "model"}, {"data_parallel", "fsdp2"},
+          {"answers", "40"}, {"micro_batch", "(nothing)"}}),
+    verl("what rests, a term of entropy, a temperature", kBySequences +
+         "+actor_rollout_ref.actor.fsdp_config.param_offload=True actor_rollout_ref.actor.fsdp_config.optimizer_offload=True "
+         "actor_rollout_ref.actor.entropy_coeff=0.001 actor_rollout_ref.rollout.temperature=0.7 actor_rollout_ref.actor.ppo_epochs=2",
+         {{"params_rest", "true"}, {"states_rest", "true"}, {"learns_entropy", "true"}, {"scales_logits", "true"}, {"updates", "8"}}),
+    verl("adapters against themselves", kBySequences + "actor_rollout_ref.model.lora_rank=32 actor_rollout_ref.model.lora_alpha=64 "
+         "actor_rollout_ref.actor.use_kl_loss=True actor_rollout_ref.model.target_modules=[q_proj,v_proj]",
+         {{"lora.r", "32"}, {"lora.alpha", "64"}, {"lora.target_modules", "q_proj,v_proj"}, {"reference", "adapter-off"}}),
+    verl("shards within 4 ranks", kBySequences + "actor_rollout_ref.actor.fsdp_config.fsdp_size=4", {{"dp_shard", "4"}, {"dp_replicate", "2"}}),
+    verl("a critic", kBySequences + "algorithm.adv_estimator=gae", {}, "a critic"),
+    verl("a model of rewards", kBySequences + "reward_model.enable=True", {}, "a model of rewards"),
+    verl("Megatron's actors", kBySequences + "actor_rollout_ref.actor.strategy=megatron", {}, "actor.strategy"),
+    verl("Ulysses", kBySequences + "actor_rollout_ref.actor.ulysses_sequence_parallel_size=2", {}, "Ulysses' sequence parallelism"),
+    verl("SGLang", kBySequences + "actor_rollout_ref.rollout.name=sglang", {}, "this engine beside verl's actor"),
+    verl("micro-batches of no size", "", {}, "verl asks for actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"),
+    verl("answers that no rank has whole", "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu=7 actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu=8", {},
+         "40 is no multiple of 7"),
+    verl("a misspelt key", kBySequences + "actor_rollout_ref.actor.use_dynamic_bzs=True", {}, "did you mean 'actor_rollout_ref.actor.use_dynamic_bsz'?"),
+    verl("workers before 0.8", kBySequences + "trainer.use_legacy_worker_impl=enable", {}, "the workers of verl before 0.8"),
+    script("a release before its workers", "pip install verl==0.5.0\n" + kVerl + kBySequences, {}, "verl 0.5.0 is not modelled"),
+    script("verl's own default, a critic", "python3 -m verl.trainer.main_ppo actor_rollout_ref.model.path=Qwen/Qwen2.5-7B", {}, "verl's default"),
     nanotron("its own defaults", "dp: 4, tp: 2, pp: 1", "",
              {{"framework", "nanotron"}, {"dp", "4"}, {"tp", "2"}, {"gpus", "8"}, {"sequence_parallel", "false"}, {"recompute", "none"}, {"precision", "bf16"},
               {"data_parallel", "ddp"}, {"grad_accum", "4"}, {"micro_batch", "2"}, {"seq_len", "2048"}, {"clip_grad_norm", "false"}}),

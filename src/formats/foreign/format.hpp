@@ -42,6 +42,7 @@ Format primus_format();
 Format nemo_format();
 Format nanotron_format();
 Format diffusers_format();
+Format verl_format();
 Format strategy_format();
 
 /// Throws Error where a tree is of a program whose files are not read, naming it.
@@ -98,6 +99,9 @@ void complete_trainer(Reading& reading);
 
 /// The program's own flags behind a launcher, read by what the words show.
 void read_program(Reading& reading, const std::vector<Node>& words);
+
+/// The overrides behind python3 -m verl.trainer.main_ppo.
+void read_verl_command(Reading& reading, std::vector<Node> words);
 
 /// A shell script, a launch line, or a file that Slurm runs.
 void read_shell_script(Reading& reading, const std::string& text, const std::string& where);

@@ -90,6 +90,7 @@ const std::vector<Format>& tree_formats() {
                                               swift_format(),
                                               swift_megatron_format(),
                                               trl_format(),
+                                              verl_format(),
                                               diffusers_format(),
                                               training_arguments_format(),
                                               strategy_format(),

@@ -38,7 +38,6 @@ const std::vector<OtherProgram>& other_programs() {
       {"Megatron-Bridge", {{"train.global_batch_size"}, {"train.train_iters"}, {"train.micro_batch_size", "model.tensor_model_parallel_size"}}},
       // open_instruct/finetune.py: FlatArguments
       {"open-instruct", {{"with_tracking"}, {"dataset_mixer_list"}, {"checkpointing_steps", "model_name_or_path"}}},
-      {"verl", {{"actor_rollout_ref"}}},
       // levanter/trainer.py: TrainerConfig
       {"Levanter", {{"trainer.train_batch_size"}, {"trainer.mp"}}},
       {"MaxText", {{"base_emb_dim"}, {"ici_fsdp_parallelism"}, {"base_config", "per_device_batch_size"}}},

@@ -260,6 +260,7 @@ void read_program(Reading& reading, const std::vector<Node>& said) {
   if (const std::string verb = swift_verb_of(program); !verb.empty())
     return read_swift_command(reading, {verb, over_megatron, true}, {words.begin() + 1, words.end()});
   words.erase(words.begin());
+  if (program == "verl.trainer.main_ppo" || ends_with(program, "verl/trainer/main_ppo.py")) return read_verl_command(reading, words);
   const bool trl = name == "trl" && !words.empty();
   const TrlTrainer trainer = trl ? trl_trainer_of_verb(words.front().text) : TrlTrainer::none;
   if (trl) words.erase(words.begin());

@@ -465,6 +465,7 @@ std::string script_name(const std::string& program) {
 
 void refuse_unread(const Node& program) {
   if (trl_trainer_of_script(program.text) != TrlTrainer::none) return;
+  if (program.text == "verl.trainer.main_ppo" || program.text.ends_with("verl/trainer/main_ppo.py")) return;
   if (trains_by_preferences(script_name(program.text))) refuse_preferences(program.text.substr(0, 60), program.where);
   if (const char* unread = unread_module(program.text))
     refuse("'" + program.text.substr(0, 60) + "' (" + unread + ") is not read", program.where, kElsewhere);
