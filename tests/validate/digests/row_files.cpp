@@ -60,6 +60,7 @@ const std::vector<RowFile>& row_files() {
       {kCorpus, "allocator-peft-mixtures", 1},
       {kCorpus, "allocator-qlora", 1},
       {kCorpus, "allocator-trl", 1},
+      {kCorpus, "allocator-verl", 1},
       {kCorpus, "allocator-torchao", 1},
       {kCorpus, "allocator-torchtitan", 8},
       {kCorpus, "allocator-torchtitan-compiled", 1},
