@@ -94,9 +94,10 @@ void check_experts(Resolver& r) {
     r.complaints.add("ep " + number(s.ep) + " does not divide the " + number(experts) + " experts",
                      "ep of " + divisors(experts, 256) + " does");
   const std::int64_t ranks = std::int64_t{s.tp} * s.cp * s.dp;
-  if (s.ep > 1 && ranks % (std::int64_t{s.ep} * s.etp) != 0)
-    r.complaints.add("ep · etp = " + number(std::int64_t{s.ep} * s.etp) + " does not divide tp · cp · dp = " + number(ranks),
-                     "choose an ep that does");
+  const std::int64_t of_experts = std::int64_t{s.ep} * s.etp;
+  if (s.ep > 1 && ranks % of_experts != 0)
+    r.complaints.add("ep · etp = " + number(of_experts) + " does not divide tp · cp · dp = " + number(ranks),
+                     "choose an ep that does, or a multiple of " + number(std::lcm(of_experts, std::int64_t{s.tp} * s.cp) * s.pp) + " GPUs");
 }
 
 /// Rows of the text's learned position table that a sequence can use; 0: it has none. Vision towers have tables of their own.
