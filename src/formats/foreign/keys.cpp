@@ -144,7 +144,7 @@ class RowReader {
     require_known(prefix_ + key, text, value.where);
     if (text.empty() || is_among(row, text)) return;
     refuse("not modelled: " + std::string(row.remark) + ", found " + prefix_ + key + ": " + text.substr(0, 60), value.where,
-           *row.words ? "set it to " + words_of(row).front().theirs : "leave it out");
+           way_without(*row.words ? words_of(row).front().theirs : std::string()));
   }
 
   void unknown(const std::string& key, const Node& value) {

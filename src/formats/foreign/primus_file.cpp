@@ -11,9 +11,6 @@
 namespace plimsoll::formats {
 namespace {
 
-/// What helps where no key does.
-constexpr const char* kRehearsal = "rehearse the program itself: plimsoll rehearse --on … -- COMMAND";
-
 constexpr const char* kPrimus = "Primus, 2026-08";
 
 const Rows& primus_rows() {
@@ -339,7 +336,7 @@ void read_primus(Reading& reading, const Node& said) {
   if (backend == "torchtitan" && !post) return read_primus_titan(reading, *trainer);
   if (backend != "megatron")
     refuse("Primus' " + std::string(post ? "fine-tuning" : "training") + " over " + backend.substr(0, 40) + " is not read from its files",
-           framework->where, post ? "megatron" : "megatron or torchtitan");
+           framework->where, kRehearsal);
   reading.say("framework", "primus", post ? "modules.post_trainer" : "modules.pre_trainer", trainer->where);
   Node arguments = trainer->find("overrides") ? *trainer->find("overrides") : Node::table(trainer->where);
   const bool tuned = read_primus_bases(reading, *trainer, arguments);

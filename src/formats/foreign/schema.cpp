@@ -89,14 +89,18 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
            "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit");
   if (const auto ours = strategy_key_of(key))
     refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide " + *ours, value.where,
-           "leave it out and say " + flag_of(*ours) + ", or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+           "leave it out and say " + flag_of(*ours) + ", or " + kRehearsal);
   if (tells_of_layout(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key that " + schema.release() + " has not and that may decide how the run is laid out",
-           value.where, "leave it out and say what it means by flags, or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+           value.where, std::string("leave it out and say what it means by flags, or ") + kRehearsal);
   reading.leave_unknown(key, value.where);
 }
 
 }  // namespace
+
+std::string way_without(const std::string& value) {
+  return (value.empty() ? std::string("leave it out") : "set it to " + value) + " to plan without it, or " + kRehearsal;
+}
 
 void judge(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
   const KeyMark mark = schema.mark(key);
@@ -107,7 +111,7 @@ void judge(Reading& reading, const Schema& schema, const Rows& rows, const std::
   if (decides && !says_nothing(text, mark.by_default))
     refuse("not modelled: " + (mark.why.empty() ? "'" + key + "' of " + schema.release() : mark.why) + ", found " + key + ": " +
                text.substr(0, 60),
-           value.where, mark.by_default && *mark.by_default != "null" ? "set it to " + *mark.by_default : "leave it out");
+           value.where, way_without(mark.by_default && *mark.by_default != "null" ? *mark.by_default : std::string()));
   if (mark.kind == KeyMark::Kind::told && !says_nothing(text, mark.by_default))
     return reading.leave_unknown(key + ": " + text.substr(0, 40) + " (" + mark.why + ", not modelled)", value.where);
   reading.leave_unread(key, value.where);

@@ -11,6 +11,9 @@
 
 namespace plimsoll::formats {
 
+/// What answers for a run as it is, where a feature is not modelled.
+inline constexpr const char* kRehearsal = "rehearse the program itself: plimsoll rehearse --on … -- COMMAND";
+
 /// What is known of a key that no row speaks of.
 struct KeyMark {
   enum class Kind : std::uint8_t {
@@ -55,6 +58,9 @@ class Schema {
   std::map<std::string, std::optional<std::string>> keys_;
   std::vector<Group> groups_;
 };
+
+/// The hint of a refusal: the run without the feature, by `value` or, empty, without the key; or the program itself.
+std::string way_without(const std::string& value);
 
 /// Reads every value of `tree` by its row, and by its mark in the schema where no row has it. Throws Error: a key that is not modelled and is
 /// not as the program has it by default, and a key that the program has not, with the nearest. Where `unknown` says that the program drops such

@@ -157,8 +157,16 @@ void derive_single_device(Reading& reading, const Node& tree) {
     derive("a recipe of a single device: bitsandbytes' optimizers do not take FSDP2's DTensors");
 }
 
+/// Recipes that evaluate (eleuther_eval.py) and generate have files of the same components.
+void require_training(const Node& tree) {
+  for (const char* other : {"tasks", "prompt"})
+    if (const Node* value = stated(tree, other))
+      fail(std::string("a recipe with ") + other + " evaluates or generates, and does not train", value->where, "give a recipe that trains");
+}
+
 void read(Reading& reading, const Node& said) {
   Node tree = said;
+  require_training(tree);
   resolve_references(tree);
   derive_single_device(reading, tree);
   reading.derive("framework", "torchtune", "torchtune's recipe");
