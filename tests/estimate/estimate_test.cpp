@@ -194,7 +194,8 @@ TEST(Estimate, AModelWithoutAStepIsRefusedByName) {
 TEST(Estimate, TheNearestThatIsPlayedIsOfTheSameProgramAndSharded) {
   try {
     estimate_or_nearest(load_model("llama-3.1-8b"), parse_cluster("8xmi300x"),
-                        strategy({{"framework", "primus"}, {"data_parallel", "fsdp2"}, {"precision", "fp8"}, {"micro_batch", "1"}, {"seq_len", "1024"}}));
+                        strategy({{"framework", "primus"}, {"data_parallel", "fsdp2"}, {"precision", "fp8"}, {"micro_batch", "1"},
+                                  {"seq_len", "1024"}}));
     FAIL() << "it was estimated";
   } catch (const Error& error) {
     EXPECT_NE(error.hint().find("played: the same with --data-parallel megatron-distopt"), std::string::npos) << error.hint();

@@ -291,7 +291,8 @@ TEST(Resolve, RefusesWhatTheFrameworkRefuses) {
   EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "data_parallel_sharding_strategy": "optim"})"), "Megatron-FSDP"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtitan", "task": "ia3"})"), "torchtitan has no PEFT"));
   EXPECT_TRUE(contains(error_of(R"({"ep": 4})"), "without experts"));
-  EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "pp": 2, "ep": 16, "global_batch": 16, "micro_batch": 1})"), "a multiple of 32 GPUs"));
+  EXPECT_TRUE(contains(error_of(R"({"framework": "megatron-core", "pp": 2, "ep": 16, "global_batch": 16, "micro_batch": 1})"),
+                       "a multiple of 32 GPUs"));
   EXPECT_TRUE(contains(error_of(R"({"dp": 3})"), "takes 3 GPUs and there are 8"));
   EXPECT_TRUE(contains(error_of(R"({"framework": "torchtian"})"), "did you mean 'torchtitan'"));
 }

@@ -257,7 +257,8 @@ void tell_model_config(Reading& reading, const Node& tree) {
   if (!config || !config->is_table()) return;
   for (const auto& [name, value] : config->members) {
     if (name != "output_router_logits")
-      refuse("not modelled: another configuration of the model, found model_config." + name.substr(0, 40), value.where, "leave it out, or give the model's config.json");
+      refuse("not modelled: another configuration of the model, found model_config." + name.substr(0, 40), value.where,
+             "leave it out, or give the model's config.json");
     if (is_on(&value)) reading.leave_unknown("model_config.output_router_logits: true (the routers' balancing loss, not modelled)", value.where);
   }
 }

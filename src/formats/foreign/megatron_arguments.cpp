@@ -243,7 +243,8 @@ Node without_idle(Reading& reading, const Node& said) {
 void read_torch_fsdp2(Reading& reading, const Node& tree) {
   const Node* flag = tree.find("use_torch_fsdp2");
   for (const char* other : {"use_distributed_optimizer", "use_megatron_fsdp", "use_custom_fsdp"})
-    if (is_true(tree, other)) fail(std::string("use_torch_fsdp2 beside ") + other + ", which Megatron refuses", flag->where, "set one of them to false");
+    if (is_true(tree, other))
+      fail(std::string("use_torch_fsdp2 beside ") + other + ", which Megatron refuses", flag->where, "set one of them to false");
   reading.say("data_parallel", "fsdp2", "use_torch_fsdp2", flag->where);
   const Node* never = tree.find("torch_fsdp2_no_reshard_after_forward");
   reading.derive("fsdp.reshard_after_forward", is_on(never) ? "never" : "always", "torch_fsdp2_no_reshard_after_forward");

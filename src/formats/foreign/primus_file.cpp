@@ -31,7 +31,8 @@ const Rows& primus_rows() {
       {"turbo_sync_free_moe_stage", kRefused, "0,1", nullptr, "Primus-Turbo's mixture of experts without synchronisation, with room for the worst case of tokens"},
       {"use_sink_attention", kCode, "", nullptr, "told: a learned number per head beside the scores; with a window refused"},
       {"sink_sliding_window", kCode},
-      {"moe_use_legacy_grouped_gemm", kCode, "", nullptr, "told: experts' products by the grouped_gemm library, played as Transformer Engine's; in 8 bits refused"},
+      {"moe_use_legacy_grouped_gemm", kCode, "", nullptr,
+       "told: experts' products by the grouped_gemm library, played as Transformer Engine's; in 8 bits refused"},
       {"use_turbo_parallel_linear", kRefused, "false", nullptr, "Primus-Turbo's linears"},
       {"use_turbo_deepep", "moe_dispatcher", "true=deepep,false=-", nullptr, "goes before moe_token_dispatcher_type"},
       {"model_type", kCode, "", nullptr, "gpt; a model of another kind is refused"},
@@ -133,7 +134,8 @@ void add_usual(Node& arguments, bool tunes) {
 
 /// The stage that chooses the trainer (BackendRegistry): sft, which modules/megatron/sft_trainer.yaml says, or pretraining.
 bool tunes(const Node& trainer, const Node& arguments) {
-  if (const Node* other = stated(arguments, "trainer_class"); other && other->word() != "MegatronPretrainTrainer" && other->word() != "MegatronSFTTrainer")
+  const Node* other = stated(arguments, "trainer_class");
+  if (other && other->word() != "MegatronPretrainTrainer" && other->word() != "MegatronSFTTrainer")
     refuse("not modelled: another trainer, found trainer_class: " + other->word().substr(0, 40), other->where, kRehearsal);
   if (const Node* stage = stated(arguments, "stage")) {
     if (stage->word() != "sft" && stage->word() != "pretrain" && stage->word() != "mlperf_pretrain")
@@ -262,7 +264,8 @@ void tell_legacy_experts(Reading& reading, const Node& arguments) {
   if (low && low->word() != "false")
     refuse("not modelled: experts in 16 bits beside 8-bit products, found moe_use_legacy_grouped_gemm: true", legacy->where, "set it to false");
   if (reading.has("lora.r"))
-    refuse("not modelled: adapters beside experts of the grouped_gemm library, found moe_use_legacy_grouped_gemm: true", legacy->where, "set it to false");
+    refuse("not modelled: adapters beside experts of the grouped_gemm library, found moe_use_legacy_grouped_gemm: true", legacy->where,
+           "set it to false");
   reading.leave_unknown("moe_use_legacy_grouped_gemm: true (experts' products by the grouped_gemm library, played as Transformer Engine's)",
                         legacy->where);
 }

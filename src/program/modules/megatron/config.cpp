@@ -151,7 +151,8 @@ void check_fsdp(const Strategy& s) {
 /// What of torch's FSDP2 under Megatron is not modelled; what Megatron-LM itself refuses is said by framework/megatron.cpp.
 void check_torch_fsdp2(const Strategy& s, const Model& model) {
   const auto no = [](bool unknown, const char* what, const char* key) {
-    if (unknown) refuse(std::string(what) + " not modelled under torch's FSDP2 of Megatron-core", key, "data_parallel megatron-distopt or megatron-fsdp");
+    if (unknown)
+      refuse(std::string(what) + " not modelled under torch's FSDP2 of Megatron-core", key, "data_parallel megatron-distopt or megatron-fsdp");
   };
   no(s.precision != Precision::mixed_bf16, "types other than bf16 with fp32 copies are", "precision");
   no(s.low_precision != LowPrecision::none, "8-bit copies of weights that come and go are", "precision");

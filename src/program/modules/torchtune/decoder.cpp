@@ -246,7 +246,8 @@ void check_family(const Model& model, const TuneRun& run) {
   if (std::find(families.begin(), families.end(), model.model_type) == families.end())
     refuse("torchtune's modules of model type '" + model.model_type + "' are not modelled", {}, suggest(model.model_type, families));
   if (model.model_type == "qwen3" && run.compiled) refuse("compiled layers of torchtune whose heads are normed are not modelled", "compile", "false");
-  if (model.model_type == "gemma2" && run.compiled) refuse("compiled layers of torchtune whose scores are capped are not modelled", "compile", "false");
+  if (model.model_type == "gemma2" && run.compiled)
+    refuse("compiled layers of torchtune whose scores are capped are not modelled", "compile", "false");
   if (model.model_type == "gemma2" && run.packed) fail("torchtune's Gemma 2 takes no block masks (Gemma2Attention raises)", "packed", "false");
   using QkNorm = AttentionSpec::QkNorm;
   const NormPlacement placement = model.model_type == "gemma2" ? NormPlacement::sandwich : NormPlacement::pre;
