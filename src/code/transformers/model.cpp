@@ -107,6 +107,7 @@ class Builder {
     parts.head = path_of(items[1]);
     parts.base = i.words(items[2], "base_model_prefix");
     for (const Value& each : items[3].as<SequenceObject>()->items) parts.layer_classes.push_back(i.words(each, "names of classes"));
+    for (const Value& each : items[4].as<SequenceObject>()->items) parts.kept_in_fp32.push_back(i.words(each, "names of modules"));
     return parts;
   }
 

@@ -26,7 +26,7 @@ void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
   const bool prompts = s.peft && (s.peft->method == PeftMethod::prompt_tuning || s.peft->method == PeftMethod::p_tuning);
   require(!prompts, "prompts before the text", "task", "lora, ia3 or ln_tuning");
   require(!s.lora || !s.lora->has_kernels(), "axolotl's kernels of adapters", "lora", "leave them out");
-  require(s.base_weights == BaseWeights::as_trained, "quantised weights", "base_weights", "leave it out");
+  require(s.base_weights == BaseWeights::as_trained || !own, "quantised weights", "base_weights", "leave it out");
   require(s.low_precision != LowPrecision::fp8, "8-bit linears", "fp8", "leave it out");
   require(s.optimizer != OptimizerKind::muon, "Muon, which asks which weights are hidden ones,", "optimizer", "adamw");
   require(!s.liger_kernel, "Liger", "liger_kernel", "leave it out");

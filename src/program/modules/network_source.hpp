@@ -17,6 +17,7 @@ struct ModelParts {
   std::string head;                         ///< path: get_output_embeddings(); empty: it has none
   std::string base;                         ///< base_model_prefix: the model without its head
   std::vector<std::string> layer_classes;   ///< _no_split_modules of the model and of the models within it
+  std::vector<std::string> kept_in_fp32;    ///< _keep_in_fp32_modules, likewise
 };
 
 class NetworkSource : public ModelSource {

@@ -1,10 +1,13 @@
 #include "program/modules/adapters/bitsandbytes.hpp"
 
+#include <algorithm>
 #include <string>
-#include <unordered_set>
+#include <unordered_map>
+#include <vector>
 
 #include "plimsoll/error.hpp"
 #include "program/kernels.hpp"
+#include "program/modules/network_source.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
 
@@ -176,29 +179,58 @@ bool keeps_fp32(const std::string& path, const Model& model) {
   return (model.model_type == "t5" || model.model_type == "mt5") && path.ends_with(".wo");
 }
 
-/// Paths of the modules of the model's heads.
-std::unordered_set<std::string> head_paths(const Model& model) {
-  std::unordered_set<std::string> paths;
+/// The path of the module that an adapter's base layer was.
+std::string path_within_adapters(const Module& module) {
+  return module.name() == "base_layer" ? module.path.substr(0, module.path.rfind('.')) : module.path;
+}
+
+/// Names of modules that stay as they are: of a class those of its heads; of a text what get_keys_to_not_convert finds, weights that several
+/// modules hold, whatever holds the last parameter, the output embeddings, and what is kept in fp32.
+std::vector<std::string> unconverted(const Model& model, Module& root) {
+  std::vector<std::string> names;
+  const NetworkSource* const source = network_source(model);
   for (const Block& block : model.blocks) {
     if (block.role != Block::Role::head) continue;
     for (const Operator& op : block.operators)
       for (const ParameterTensor& tensor : op.parameters) {
         const std::string full = full_name(block, 0, tensor);
-        paths.insert(full.substr(0, full.rfind('.')));
+        names.push_back(full.substr(0, full.rfind('.')));
       }
   }
-  return paths;
+  if (!source) return names;
+  const ModelParts parts = source->parts();
+  names = parts.kept_in_fp32;
+  if (!parts.head.empty()) names.push_back(parts.head);
+  std::unordered_map<const Parameter*, std::string> known;
+  std::string last;
+  for (const Module* module : root.all_modules()) {
+    for (const auto& parameter : module->parameters) {
+      if (parameter->trainable) continue;  // of an adapter
+      std::string name = path_within_adapters(*module);
+      if (parameter->name != "weight") name += "." + parameter->name;
+      const auto [first, is_new] = known.emplace(parameter.get(), name);
+      if (!is_new) names.insert(names.end(), {first->second, name});
+      if (is_new) last = name;
+    }
+  }
+  names.push_back(last);
+  return names;
+}
+
+/// should_convert_module.
+bool is_converted(const std::string& path, const std::vector<std::string>& names) {
+  return std::none_of(names.begin(), names.end(), [&](const std::string& name) { return path.starts_with(name + ".") || path.ends_with(name); });
 }
 
 }  // namespace
 
 void quantize_linears(Module& root, const Model& model, BaseWeights kind, DType storage, Tape& tape) {
-  const std::unordered_set<std::string> heads = head_paths(model);  // which stay as they are
+  const std::vector<std::string> kept = unconverted(model, root);
   bool found = false;
   for (Module* module : root.all_modules()) {
     const Parameter* weight = module->find_parameter("weight");
-    const std::string path = module->name() == "base_layer" ? module->path.substr(0, module->path.rfind('.')) : module->path;
-    if (!weight || !module->linear || heads.count(path) > 0 || keeps_fp32(path, model)) continue;
+    const std::string path = path_within_adapters(*module);
+    if (!weight || !module->linear || !is_converted(path, kept) || keeps_fp32(path, model)) continue;
     const bool turned = module->linear == WeightLayout::in_out;
     const WeightShape shape{weight->sizes[turned ? 1 : 0], weight->sizes[turned ? 0 : 1]};
     if (kind == BaseWeights::int8)

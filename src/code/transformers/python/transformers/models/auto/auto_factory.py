@@ -38,23 +38,26 @@ def made(model_class, config):
 
 
 def parts(model):
-    """What trainers and PEFT ask of a model: its input embeddings and those of models within it, its head, classes that are not split."""
+    """What trainers, PEFT and quantisers ask of a model and of the models within it."""
     from transformers.modeling_utils import PreTrainedModel
 
-    embeddings, classes = [], []
+    embeddings, classes, kept = [], [], []
     for module in model.modules():
         if not isinstance(module, PreTrainedModel):
             continue
         for name in type(module)._no_split_modules or []:
             if name not in classes:
                 classes.append(name)
+        for name in type(module)._keep_in_fp32_modules or []:
+            if name not in kept:
+                kept.append(name)
         try:
             found = module.get_input_embeddings()
         except NotImplementedError:
             continue
         if found is not None and not any(found is each for each in embeddings):
             embeddings.append(found)
-    return embeddings, model.get_output_embeddings(), model.base_model_prefix or "", classes
+    return embeddings, model.get_output_embeddings(), model.base_model_prefix or "", classes, kept
 
 
 def without_cache(config):
