@@ -64,7 +64,7 @@ class Sifter {
       ++sieve_.screened;
       if (sieve_.plays && !plan.played) return static_cast<void>(++sieve_.unplayed);
       const ScreeningBound bound = screen_.bound(plan);
-      const double fastest = bound.least_seconds(plan.seconds), slowest = bound.most_seconds(plan.seconds);
+      const double fastest = screen_.least_seconds(plan), slowest = bound.most_seconds(plan.seconds);
       const double least = bound.least_bytes(plan.bytes), most = bound.most_bytes(plan.bytes);
       smaller(plan);
       if (least > capacity_) return too_large(plan);
@@ -428,7 +428,7 @@ void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::fun
   // answer where not all may be estimated.
   parallel_for(candidates.size(), threads, watch, "estimates", [&](std::uint64_t i, int) {
     const Screened& one = candidates[i];
-    const double least = one.known ? screen.bound(one).least_seconds(one.seconds) : 0;
+    const double least = one.known ? screen.least_seconds(one) : 0;
     if (const Layout& layout = screen.layout(one); one.known && podium.bar() < score_of(request.goal, least / static_cast<double>(layout.tokens), layout.gpus))
       return;
     if (estimated >= request.most_estimates) {

@@ -74,10 +74,12 @@ struct Layout {
   std::int32_t stages = 1, chunks = 1;        ///< p, v
   double first = 1, inner = 1, last = 1;      ///< layers of a chunk, on average, of the first, the fullest inner and the last rank
   double usual = 1;                           ///< of all ranks but the last
+  double others = 1;                          ///< of all ranks but the fullest: what a micro-batch passes while the pipeline fills and drains
   double waves = 0;                           ///< of several chunks of stages in turn: layers of the fullest of each chunk but the last
   double last_wave = 0, head_chunk = 0;       ///< of the fullest of the last chunk but for the stage that has the head; of that stage
   double in_flight = 1, inner_in_flight = 1;  ///< chunks' forward passes whose activations the first and the next rank hold
   std::uint32_t row = 0, tail = 0, kind = 0;  ///< which summaries it is composed of; what settings are legal with it
+  bool equal = false;                         ///< one stage, or interleaved chunks of as many layers each: they do as those of small instances
   bool fills = false;                         ///< its pipeline fills and drains stage by stage: each but the last waits for one chunk more
   std::uint32_t states = 0, head = 0;         ///< which differences of settings that change the states, or the loss, alone
 };
@@ -91,6 +93,9 @@ struct Row {
   std::string schedule;
   bool pipelined = false, single = false;  ///< more than one stage; one micro-batch
   bool long_pipeline = false;              ///< some layout of it holds more, or fewer, passes than two stages in steady state
+  bool undisturbed = false;                ///< collectives of data parallelism run behind the passes, not beside them
+  bool by_units = false;                   ///< Megatron-FSDP's
+  bool replicated = false;                 ///< ranks share out no more than optimizer states: what a pass holds is one rank's
 };
 
 /// All that resolve() takes, and what it says of the rest.

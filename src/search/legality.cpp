@@ -32,11 +32,15 @@ std::string kind_of(const Strategy& s) {
                      s.vp > 1, s.dp > 1, s.sequence_parallel.value_or(false), s.pp_schedule, s.micro_batches > 1);
 }
 
-/// Collectives of data parallelism that run by themselves behind the passes take the same time whatever the passes do.
-bool reduces_behind_the_passes(const Strategy& s) {
+bool replicates_under_megatron(const Strategy& s) {
   const bool replicated = s.data_parallel == DataParallel::ddp || s.data_parallel == DataParallel::megatron_distopt;
-  return replicated && engine_of(s) == Engine::megatron && !s.megatron.overlap_grad_reduce.value_or(true) &&
-         !s.megatron.overlap_param_gather.value_or(true) && s.dp_replicate <= 1;
+  return replicated && engine_of(s) == Engine::megatron;
+}
+
+/// Whether Megatron's stages do as those of small instances: one of them, or interleaved chunks of as many layers each.
+bool has_equal_stages(const Strategy& s) {
+  const bool alike = std::adjacent_find(s.pp_layers.begin(), s.pp_layers.end(), std::not_equal_to<>()) == s.pp_layers.end();
+  return replicates_under_megatron(s) && (s.pp == 1 || (s.vp > 1 && alike));
 }
 
 /// Data-parallel ranks of the instances that stand for a layout: as many as fill a node, so that pipeline neighbours are as far apart.
@@ -60,7 +64,7 @@ void count_waves(const std::vector<int>& layers, std::size_t stages, Layout& lay
 
 /// Layers of each rank, and how full those between the first and the last are. V-shaped placements deal chunks back and forth.
 void count_layers(const Strategy& s, const Model& model, Layout& layout) {
-  layout.first = layout.inner = layout.last = layout.usual = static_cast<double>(model.layers);
+  layout.first = layout.inner = layout.last = layout.usual = layout.others = static_cast<double>(model.layers);
   if (s.pp == 1 || s.pp_layers.empty()) return;
   const auto stages = static_cast<std::size_t>(s.pp);
   const bool v_shaped = s.pp_schedule == "zbv" || s.pp_schedule == "v-half" || s.pp_schedule == "v-min" || s.pp_schedule == "dualpipev";
@@ -70,7 +74,9 @@ void count_layers(const Strategy& s, const Model& model, Layout& layout) {
   layout.first = ranks.front();
   layout.last = ranks.back();
   layout.inner = *std::max_element(stages > 2 ? ranks.begin() + 1 : ranks.begin(), ranks.end() - 1);
-  layout.usual = std::accumulate(ranks.begin(), ranks.end() - 1, 0.0) / static_cast<double>(stages - 1);
+  const double but_last = std::accumulate(ranks.begin(), ranks.end() - 1, 0.0), fullest = *std::max_element(ranks.begin(), ranks.end());
+  layout.usual = but_last / static_cast<double>(stages - 1);
+  layout.others = (but_last + layout.last - fullest) / static_cast<double>(stages - 1);
   if (s.vp > 1 && !v_shaped) count_waves(s.pp_layers, stages, layout);
 }
 
@@ -137,6 +143,7 @@ class Judge {
     layout.chunks = s.vp;
     count_layers(s, request_.model, layout);
     if (s.pp > 1) count_in_flight(s, layout);
+    layout.equal = has_equal_stages(s);
     layout.fills = s.pp_schedule == "1f1b" || s.pp_schedule == "gpipe" || s.pp_schedule == "interleaved-1f1b";
     judged.kind = kind_of(s);
     // Interleaved chunks are alike: two and three of them tell of any number.
@@ -151,7 +158,10 @@ class Judge {
             s.pp_schedule,
             s.pp > 1,
             s.micro_batches == 1,
-            s.pp > 2 || s.micro_batches < kSteadyMicroBatches};
+            s.pp > 2 || s.micro_batches < kSteadyMicroBatches,
+            reduces_behind_the_passes(s),
+            s.data_parallel == DataParallel::megatron_fsdp,
+            replicates_under_megatron(s)};
     judged.row = judged.tail = row;
     judged.tail.dp = s.dp;
     const std::string how = fmt::format("{} {} {}", row.pipelined, row.single, s.pp_schedule);
@@ -238,6 +248,11 @@ class Numbering {
 };
 
 }  // namespace
+
+bool reduces_behind_the_passes(const Strategy& s) {
+  return replicates_under_megatron(s) && !s.megatron.overlap_grad_reduce.value_or(true) &&
+         !s.megatron.overlap_param_gather.value_or(true) && s.dp_replicate <= 1;
+}
 
 std::string reason_of(const Error& error) {
   const auto is = [](int (*kind)(int), char letter) { return kind(static_cast<unsigned char>(letter)) != 0; };

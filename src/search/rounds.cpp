@@ -7,8 +7,12 @@
 #include <string>
 
 #include "estimate/model_states.hpp"
+#include "estimate/rank_groups.hpp"
 #include "estimate/stages.hpp"
+#include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
+#include "plimsoll/topology.hpp"
 
 namespace plimsoll::searching {
 namespace {
@@ -34,6 +38,35 @@ double bytes_between_steps(const estimation::States& states, const Strategy& s) 
   return bytes;
 }
 
+/// What FSDP2 lays out of a stage while TorchTitan's pipeline runs, unless it is told otherwise: whole weights, and the sums of whole gradients.
+struct Unsharded {
+  double weights = 0, sums = 0;
+};
+Unsharded unsharded_in_pipeline(const estimation::States& states, const Strategy& s) {
+  const bool lies = s.pp > 1 && s.dp_shard > 1 && engine_of(s) == Engine::fsdp2 && profile_of(s).code == ModelCode::torchtitan;
+  if (!lies || s.fsdp.reshard == FsdpOptions::Reshard::always || s.offload.params || s.low_precision != LowPrecision::none) return {};
+  const auto whole = [&](std::optional<DType> type) { return states.held.whole * static_cast<double>(size_of(type.value_or(DType::bf16))); };
+  return {whole(s.compute_dtype), s.micro_batches > 1 && !s.lora ? whole(s.reduce_dtype) : 0};
+}
+
+/// Seconds behind the passes of a stage whose states are these, at the least, where that has a closed form: gradients are reduced and weights
+/// gathered once the last pass is over, and an optimizer on the device reads and writes its states once.
+double seconds_behind_the_passes(const estimation::States& states, const Strategy& s, const Cluster& cluster) {
+  const bool on_host = s.offload.optimizer || s.offload.params || s.offload.grads;
+  if (!reduces_behind_the_passes(s) || on_host || s.lora || s.ep > 1) return 0;
+  double seconds = 2 * states.optimizer / cluster.accelerator.memory_bandwidth.value.value;
+  if (s.dp * s.cp <= 1) return seconds;
+  const GroupShape group = estimation::group_shapes(s, Topology(cluster))[static_cast<std::size_t>(Group::data_shard)];
+  const auto exchange = [&](CollectiveKind kind, double bytes, DType type) {
+    const Collective collective{.kind = kind, .group = Group::data_shard, .bytes = static_cast<std::int64_t>(bytes), .type = type};
+    seconds += price(collective, group, cluster).value;
+  };
+  const bool divided = s.data_parallel == DataParallel::megatron_distopt;
+  exchange(divided ? CollectiveKind::reduce_scatter : CollectiveKind::all_reduce, states.gradients, s.grad_dtype.value_or(DType::fp32));
+  if (divided) exchange(CollectiveKind::all_gather, states.parameters, s.param_dtype.value_or(DType::fp32));
+  return seconds;
+}
+
 }  // namespace
 
 Least::Least(const Screen& screen, const Space& space, const SearchRequest& request, const Layouts& layouts, Watch& watch)
@@ -56,10 +89,14 @@ Least::States Least::states_of_rank(std::uint32_t layout, std::uint64_t setting)
   const Options more = space_.setting_options(setting);
   options.insert(options.end(), more.begin(), more.end());
   try {
-    const Strategy s = resolve(with_options(request_, options), request_.model, part_of(request_.cluster, layouts_.legal[layout].gpus));
+    const Cluster cluster = part_of(request_.cluster, layouts_.legal[layout].gpus);
+    const Strategy s = resolve(with_options(request_, options), request_.model, cluster);
     const auto stages = estimation::stages_of(request_.model, s);
     const estimation::States first = estimation::states_of(estimation::chunks_of(stages, 0, s), s);
-    return {bytes_between_steps(first, s), first.gradients_persist && !s.offload.activations};
+    const bool dense = !request_.model.has_experts();
+    const Unsharded unsharded = unsharded_in_pipeline(first, s);
+    return {bytes_between_steps(first, s) + unsharded.weights, unsharded.sums, first.gradients_persist && !s.offload.activations,
+            dense ? seconds_behind_the_passes(first, s, cluster) : 0};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
     return {};
@@ -114,14 +151,16 @@ Least::Of Least::plan(std::uint32_t number, std::uint64_t setting) const {
     const Floor& floor = floors_[block_of_[number] * space_.settings() + screen_.core_setting(of)];
     const auto stages = static_cast<double>(layout.stages);
     double layers = layout.stages == 1 ? layout.last : layout.chunks * std::max({layout.first, layout.inner, layout.last}), waits = 0;
-    if (layout.fills) waits = (stages - 1) * layout.usual;
+    double of_last = layout.chunks * layout.last * floor.seconds + floor.head;  // seconds of a micro-batch
+    if (layout.fills) waits = (stages - 1) * layout.others;
     if (screen_.summarizer().mixed()) {  // some kinds take less than the mean of a pattern: what all of them take is dealt to the stages
       layers = static_cast<double>(request_.model.layers - screen_.summarizer().prefix()) / stages;
-      waits = 0;
+      waits = of_last = 0;
     }
-    const double held = layout.first * (lie.every_pass && layout.stages > 1 ? layout.in_flight : 1);
-    return {(static_cast<double>(layout.micro_batches) * layers + waits) * floor.seconds,
-            lie.bytes + (screen_.summarizer().mixed() ? 0 : held * floor.bytes)};
+    const double passes = layout.stages > 1 ? layout.in_flight : 1;
+    const double held = layout.first * std::max((lie.every_pass ? passes : 1) * floor.bytes, passes * floor.kept);
+    return {static_cast<double>(layout.micro_batches) * std::max(layers * floor.seconds, of_last) + waits * floor.seconds + lie.ends,
+            lie.bytes + std::max(screen_.summarizer().mixed() ? 0 : held, lie.accumulated)};
   };
   const std::int64_t none = screen_.between(setting);
   const Of own = with(setting);
@@ -149,6 +188,7 @@ class Rounds {
         const Layout& layout = layouts.legal[i];
         Open plan{i, setting, bound.least_seconds(least.seconds) / static_cast<double>(layout.tokens), bound.least_bytes(least.bytes), {}};
         plan.score = score_of(request.goal, plan.pace, layout.gpus);
+        screen.set_least_seconds(i, setting, bound.least_seconds(least.seconds));
         const bool fits = plan.bytes <= capacity_ || screen.bounds_a_depth(i, setting);
         screen.set_fate(i, setting, fits ? Fate::beaten : Fate::too_large);
         (fits ? open_ : too_large_).push_back(plan);

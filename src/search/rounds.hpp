@@ -19,8 +19,10 @@ class Least {
 
  private:
   struct States {
-    double bytes = 0;
+    double bytes = 0;         ///< throughout the passes
+    double accumulated = 0;   ///< besides, once a first micro-batch came back
     bool every_pass = false;  ///< gradients lie there anyway: what a pass holds is its activations
+    double ends = 0;          ///< seconds behind the passes: what data parallelism exchanges, what the optimizer moves
   };
   void count_states(Watch& watch);
   void number_blocks();

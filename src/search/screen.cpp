@@ -88,6 +88,7 @@ Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& 
     smaller_.push_back(found == numbers.end() || found->first == layout.raw ? -1 : found->second);
   }
   host_bound_ = screening_bound(kOptimizerOnHost);
+  equal_bounds_ = {screening_bound(kEqual), screening_bound(kEqualUndisturbed)};
   for (std::uint64_t setting = 0; setting < space.settings(); ++setting) {
     const Options options = space.setting_options(setting);
     on_host_.push_back(request.base.offload.optimizer ||
@@ -97,7 +98,8 @@ Screen::Screen(const Space& space, const SearchRequest& request, const Layouts& 
   for (const std::uint64_t raw : layouts.of_kind) {
     const Strategy resolved =
         resolve(with_options(request, space.layout_options(raw)), request.model, part_of(request.cluster, space.gpus_of(raw)));
-    const ScreeningBound bound = screening_bound(name_of(profile_of(resolved).code));
+    const bool fsdp = resolved.data_parallel == DataParallel::megatron_fsdp;
+    const ScreeningBound bound = screening_bound(fsdp ? kMegatronFsdp : name_of(profile_of(resolved).code));
     bounds_.push_back(summarizer_.mixed() ? bound | screening_bound(kMixedLayers) : bound);
   }
 }

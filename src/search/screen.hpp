@@ -28,10 +28,13 @@ struct ScreeningBound {
             std::max(bytes_high, other.bytes_high)};
   }
 };
-/// Of a framework's runs (name_of(ModelCode)), of kOptimizerOnHost, of kMixedLayers, or of kLeast. Throws Error (internal) where the file has none.
+/// Of a framework's runs (name_of(ModelCode)), or of one of the kinds below. Throws Error (internal) where the file has none.
 ScreeningBound screening_bound(std::string_view framework);
 inline constexpr std::string_view kOptimizerOnHost = "optimizer on the host";
 inline constexpr std::string_view kMixedLayers = "layers of several kinds";
+inline constexpr std::string_view kEqual = "equal stages";  ///< Layout::equal
+inline constexpr std::string_view kEqualUndisturbed = "equal stages, data parallelism behind them";  ///< and Row::undisturbed
+inline constexpr std::string_view kMegatronFsdp = "megatron-fsdp";
 inline constexpr std::string_view kLeast = "least of blocks";  ///< what layers take at the least, not what was composed
 
 /// What plans are ordered by: smaller is better.
@@ -98,7 +101,17 @@ class Screen {
   void each(std::uint32_t layout, const Take& take) const;
 
   ScreeningBound bound(std::uint32_t layout, std::uint64_t setting) const {
-    return on_host_[setting] ? host_bound_ : bounds_[layouts_.legal[layout].kind];
+    const Layout& of = layouts_.legal[layout];
+    return on_host_[setting] ? host_bound_ : of.equal && !summarizer_.mixed() ? equal_bounds_[layouts_.rows[of.row].undisturbed] : bounds_[of.kind];
+  }
+  /// Seconds of a step that a plan takes at the least: by what it is composed of, and by what its layers take where that is known.
+  double least_seconds(const Screened& plan) const {
+    const double by_layers = least_.empty() ? 0 : least_[plan.layout * space_.settings() + space_.setting_of(plan.index)];
+    return std::max(bound(plan).least_seconds(plan.seconds), by_layers);
+  }
+  void set_least_seconds(std::uint32_t layout, std::uint64_t setting, double seconds) {
+    least_.resize(layouts_.legal.size() * space_.settings());
+    least_[layout * space_.settings() + setting] = seconds;
   }
   ScreeningBound bound(const Screened& plan) const { return bound(plan.layout, space_.setting_of(plan.index)); }
   std::uint64_t instances() const { return summarizer_.instances(); }
@@ -135,10 +148,12 @@ class Screen {
   std::vector<std::int64_t> unrecomputed_;  ///< the same setting without recomputation; −1: there is none
   std::vector<ScreeningBound> bounds_;      ///< by kind
   ScreeningBound host_bound_;               ///< of plans whose optimizer runs on the host
+  std::array<ScreeningBound, 2> equal_bounds_;  ///< of those whose stages are equal; the second: and data parallelism runs behind them
   std::vector<char> on_host_;               ///< by setting: it does
   std::vector<std::int64_t> row_ranks_;     ///< by tail: data-parallel ranks of its layouts' rows
   std::vector<char> tail_made_, row_made_;  ///< by summary
   std::vector<Fate> fates_;                 ///< layout · settings + setting
+  std::vector<double> least_;               ///< likewise: seconds that layers take at the least; empty where that was not asked for
   std::vector<std::int64_t> states_like_;   ///< by setting: the first whose states are alike
   std::vector<std::int64_t> smaller_;       ///< by layout: the same with the next smaller micro-batch; −1: there is none
   std::vector<std::int64_t> recomputed_;    ///< by setting: the same with everything recomputed; −1: there is none

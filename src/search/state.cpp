@@ -11,7 +11,7 @@
 namespace plimsoll::searching {
 namespace {
 
-constexpr const char* kSchema = "plimsoll/search-state/2";
+constexpr const char* kSchema = "plimsoll/search-state/3";
 constexpr double kMost = 1e18;  // seconds or bytes of anything
 constexpr int kOutcomes = 5;
 
@@ -29,7 +29,8 @@ Seen seen_in(const JsonValue& row) {
           numbers(row.at(5)),
           numbers(row.at(6)),
           numbers(row.at(7)),
-          row.at(8).number(-kMost, kMost)};
+          row.at(8).number(-kMost, kMost),
+          row.at(9).number(-kMost, kMost)};
 }
 
 }  // namespace
@@ -57,7 +58,7 @@ std::string State::text(const SearchRequest& request, const std::string& fingerp
   Json instances = Json::array(), outcomes = Json::array();
   for (const auto& [key, seen] : instances_)
     instances.push_back({key, seen.seconds, seen.outside, seen.cache, seen.played, seen.allocated, seen.persistent, seen.passes,
-                         seen.of_passes});
+                         seen.of_passes, seen.kept});
   for (const auto& [index, outcome] : outcomes_)
     outcomes.push_back({index, static_cast<int>(outcome.what), outcome.seconds_per_token, outcome.gpus, outcome.because});
   const Json state = {{"schema", kSchema},

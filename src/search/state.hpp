@@ -18,7 +18,8 @@ struct Seen {
   double seconds = 0, outside = 0, cache = 0;
   bool played = true;
   std::vector<double> allocated, persistent, passes;
-  double of_passes = 0;  ///< of the seconds: kernels of the passes, collectives of layers, waiting for the host
+  double of_passes = 0;  ///< of the seconds: kernels of the passes, collectives of layers, three quarters of the waits for the host
+  double kept = 0;       ///< of one stage and one micro-batch: bytes that its forward pass leaves for its backward pass
 };
 
 /// What a full estimate said of a plan.

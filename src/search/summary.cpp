@@ -2,10 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
+#include "estimate/read_programs.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/program.hpp"
 #include "plimsoll/schedule.hpp"
 #include "search/legality.hpp"
 
@@ -25,11 +29,24 @@ bool recurs(const std::string& part) {
          part == "exposed_context_parallel" || part == "exposed_expert_parallel";
 }
 
+constexpr double kOfHost = 0.75;  // of what a step of one micro-batch waits for its host: from one to the next the host gets ahead
 constexpr const char* kFillsNoNodes = "the instance fills no whole nodes";
 constexpr std::int64_t kShortStep = 8, kLongStep = 16;  // micro-batches of a pipeline's, multiples of their stages
 constexpr int kLeastOfOneStage = 2, kLeastMixed = 4;    // layers: the first and the last of an FSDP model behave apart, and so do two kinds
+constexpr int kLeastByUnits = 4;  // layers of Megatron-FSDP: its buffers lie for some of them at a time
 constexpr std::int64_t kShortAccumulation = 2, kLongAccumulation = 4;
 constexpr double kMoreMicroBatches = kLongStep - kShortStep;
+
+/// Bytes of the tensors that the first forward pass of a step makes and its backward pass finds.
+double kept_for_backward(const StepProgram& program) {
+  std::unordered_map<std::uint32_t, std::int64_t> alive;
+  for (const Instruction& each : program.step) {
+    if (each.kind == InstructionKind::phase && static_cast<Phase>(each.id) == Phase::backward) break;
+    if (each.kind == InstructionKind::alloc) alive[each.id] = each.bytes;
+    if (each.kind == InstructionKind::free) alive.erase(each.id);
+  }
+  return std::accumulate(alive.begin(), alive.end(), 0.0, [](double sum, const auto& tensor) { return sum + static_cast<double>(tensor.second); });
+}
 
 /// Through the instances with few and many layers in each of `chunks`; and, where it is known, with few in each of a chunk more.
 template <class Sizes>
@@ -44,10 +61,11 @@ Line line_by_chunks(int chunks, const Sizes& layers, double few, double many, co
 Summarizer::Summarizer(const Space& space, const SearchRequest& request, State& state)
     : space_(space), request_(request), stack_(layer_stack(request.model)), state_(state) {}
 
-Summarizer::Sizes Summarizer::sizes_of(bool pipelined) const {
-  const std::int64_t least = pipelined ? 1
-                             : mixed() ? kLeastMixed
-                                       : kLeastOfOneStage,
+Summarizer::Sizes Summarizer::sizes_of(const Row& row, bool pipelined) const {
+  const std::int64_t least = pipelined      ? 1
+                             : row.by_units ? kLeastByUnits
+                             : mixed()      ? kLeastMixed
+                                            : kLeastOfOneStage,
                      patterns = (least + stack_->period - 1) / stack_->period;
   const std::int64_t more = patterns * stack_->period;
   return {static_cast<int>(stack_->prefix + more), static_cast<int>(stack_->prefix + 2 * more)};
@@ -86,12 +104,15 @@ Seen Summarizer::estimated(const Row& row, std::uint64_t setting, const Instance
   const std::optional<Cluster> cluster = sized(request_.cluster, row.model_ranks * instance.ranks * instance.stages);
   if (!cluster) refuse(kFillsNoNodes);
   const Model model = with_layers(request_.model, *stack_, std::int64_t{instance.stages} * instance.chunks * instance.layers);
-  const Report report = estimate(model, *cluster, strategy_of(row, setting, instance));
   Seen seen;
+  const auto keep_account = [&](const StepProgram& program) {
+    if (instance.stages == 1 && instance.micro_batches == 1) seen.kept = kept_for_backward(program);
+  };
+  const Report report = estimation::estimate_and_read(model, *cluster, strategy_of(row, setting, instance), keep_account);
   seen.seconds = report.time.step_seconds.expected;
   seen.played = was_played(report);
   for (const TimePart& part : report.time.breakdown)
-    if (recurs(part.name)) seen.of_passes += part.seconds.value;
+    if (recurs(part.name)) seen.of_passes += (part.name == "host" ? kOfHost : 1) * part.seconds.value;
   for (const RankReport& rank : report.ranks) {
     const RankMemory& memory = rank.memory;
     const auto reserved = static_cast<double>(memory.reserved.count);
@@ -108,7 +129,7 @@ Seen Summarizer::estimated(const Row& row, std::uint64_t setting, const Instance
 
 Summary Summarizer::of_one_stage(const Row& row, std::uint64_t setting) const {
   const auto at = [&](int layers, std::int64_t micro_batches) { return see(row, setting, {1, 1, layers, micro_batches, row.dp}); };
-  const auto [few_layers, many_layers] = sizes_of(false);
+  const auto [few_layers, many_layers] = sizes_of(row, row.pipelined);
   Summary summary;
   summary.known = true;
   const std::int64_t shorter = row.single ? 1 : kShortAccumulation;
@@ -141,7 +162,7 @@ Summarizer::Stages Summarizer::see_pipeline(const Row& row, std::uint64_t settin
   const auto at = [&](int stages, int chunks, int layers, std::int64_t micro_batches) {
     return see(row, setting, {stages, chunks, layers, micro_batches, row.dp});
   };
-  const Sizes layers = sizes_of(true);
+  const Sizes layers = sizes_of(row, row.pipelined);
   Stages seen;
   seen.few = at(2, row.chunks, layers.few, kShortStep);
   seen.many = at(2, row.chunks, layers.many, kShortStep);
@@ -178,7 +199,7 @@ Summary Summarizer::of_pipeline(const Row& row, std::uint64_t setting) const {
   Summary summary;
   summary.known = true;
   summary.played = seen.few.played;
-  const Sizes layers = sizes_of(true);
+  const Sizes layers = sizes_of(row, row.pipelined);
   const auto by_chunks = [&](double few, double many, double few_in_more) {
     return line_by_chunks(chunks, layers, few, many, row.more_chunks ? std::optional(few_in_more) : std::nullopt);
   };
@@ -198,7 +219,7 @@ Summary Summarizer::of_pipeline(const Row& row, std::uint64_t setting) const {
 }
 
 void Summarizer::add_memory(const Row& row, const Stages& seen, Summary& summary) const {
-  const Sizes layers = sizes_of(true);
+  const Sizes layers = sizes_of(row, row.pipelined);
   const auto first = [](const Seen& two, const Seen& longer, const std::optional<Seen>& four) {
     const bool by_micro_batches = !four || two.passes[0] != longer.passes[0];  // GPipe holds every one of them
     const Seen& other = by_micro_batches ? longer : *four;
@@ -243,17 +264,32 @@ Summary Summarizer::summary(const Row& row, std::uint64_t setting) const {
   }
 }
 
-Floor Summarizer::floor(const Row& row, std::uint64_t setting) const {
-  if (!can()) return {};
+std::optional<Floor> Summarizer::floor_of(const Row& row, std::uint64_t setting, std::int64_t ranks) const {
+  constexpr double kOfHead = 0.9;  // of what is no layer's: the rest is the embedding's, which lies on another stage
+  const Sizes layers = sizes_of(row, false);
   try {
-    const Sizes layers = sizes_of(false);
-    const Seen few = see(row, setting, {1, 1, layers.few, 1, row.dp}), many = see(row, setting, {1, 1, layers.many, 1, row.dp});
-    const double held = many.allocated[0] - many.persistent[0] - few.allocated[0] + few.persistent[0];
-    return {std::max(0.0, many.of_passes - few.of_passes) / layers.more(), std::max(0.0, held) / layers.more()};
+    const Seen few = see(row, setting, {1, 1, layers.few, 1, ranks}), many = see(row, setting, {1, 1, layers.many, 1, ranks});
+    const auto of_layer = [&](double with_few, double with_many) { return std::max(0.0, with_many - with_few) / layers.more(); };
+    Floor floor;
+    floor.seconds = of_layer(few.of_passes, many.of_passes);
+    floor.head = std::max(0.0, kOfHead * (few.of_passes - layers.few * floor.seconds));
+    floor.bytes = of_layer(few.allocated[0] - few.persistent[0], many.allocated[0] - many.persistent[0]);
+    floor.kept = of_layer(few.kept, many.kept);
+    return floor;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
     return {};
   }
+}
+
+Floor Summarizer::floor(const Row& row, std::uint64_t setting) const {
+  if (!can()) return {};
+  std::optional<Floor> alone;  // nothing holds up the passes of a single rank
+  if (!row.undisturbed) alone = floor_of(row, setting, 1);
+  if (alone && row.replicated) return *alone;
+  Floor floor = floor_of(row, setting, row.dp).value_or(Floor{});
+  if (alone && alone->seconds < floor.seconds) floor.seconds = alone->seconds, floor.head = alone->head;
+  return floor;
 }
 
 std::uint32_t Summarizer::refusal_of(const Error& error) const {
@@ -289,7 +325,7 @@ Tail Summarizer::difference(const Row& row, std::uint64_t base, std::uint64_t se
 
 Tail Summarizer::measured_difference(const Row& row, std::uint64_t base, std::uint64_t setting) const {
   const int stages = row.pipelined ? 2 : 1, chunks = row.pipelined ? row.chunks : 1;
-  const auto [few, many] = sizes_of(row.pipelined);
+  const auto [few, many] = sizes_of(row, row.pipelined);
   const std::int64_t shorter = row.pipelined ? kShortStep : row.single ? 1 : kShortAccumulation;
   const std::int64_t longer = row.single ? shorter : row.pipelined ? kLongStep : kLongAccumulation;
   struct At {
@@ -332,7 +368,7 @@ Tail Summarizer::measured_difference(const Row& row, std::uint64_t base, std::ui
 
 Tail Summarizer::measured_tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const {
   const int stages = tail.pipelined ? 2 : 1, chunks = tail.pipelined ? tail.chunks : 1;
-  const auto [few, many] = sizes_of(tail.pipelined);
+  const auto [few, many] = sizes_of(tail, tail.pipelined);
   const std::int64_t micro_batches = tail.pipelined ? kShortStep : tail.single ? 1 : kShortAccumulation;
   const auto at = [&](int layers, std::int64_t ranks) { return see(tail, setting, {stages, chunks, layers, micro_batches, ranks}); };
   const Seen few_here = at(few, row_ranks), many_here = at(many, row_ranks), few_there = at(few, tail.dp), many_there = at(many, tail.dp);

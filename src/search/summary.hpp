@@ -86,7 +86,7 @@ inline double composed_seconds(const Summary& s, const Tail& tail, const Layout&
   const double busiest =
       std::max(s.micro_batch.at(layout.last, chunks), chunks * s.micro_batch.per_layer * std::max(layout.first, layout.inner));
   const double late = std::min<double>(layout.stages, micro_batches) * unevenness(s, layout, busiest);
-  return micro_batches * busiest + late + s.step.at(layout.first, chunks) + (layout.stages - 1) * s.stage.at(layout.usual) +
+  return micro_batches * busiest + late + s.step.at(layout.first, chunks) + (layout.stages - 1) * s.stage.at(layout.others) +
          tail.step.at(layout.inner, chunks) + more;
 }
 
@@ -100,9 +100,12 @@ inline double composed_bytes(const Summary& s, const Tail& tail, const Layout& l
   return std::max({first, last, s.ranks[1].at(layout.inner, chunks, layout.inner_in_flight) + tail.states[1].at(layout.inner, chunks)});
 }
 
-/// What one layer takes at the least, of every plan that is made of such: for each micro-batch, and for each pass that is held.
+/// What one layer takes at the least, of every plan that is made of such.
 struct Floor {
-  double seconds = 0, bytes = 0;
+  double seconds = 0;  ///< for each micro-batch
+  double head = 0;     ///< seconds that the model's head takes for each besides
+  double bytes = 0;    ///< beside its states, while a pass is held
+  double kept = 0;     ///< of these, what each pass that is held keeps for its backward pass
 };
 
 /// Runs the instances of a row or a tail.
@@ -121,7 +124,7 @@ class Summarizer {
   Tail tail(const Row& tail, std::int64_t row_ranks, std::uint64_t setting) const;
   /// What `setting` adds to `base`, which differ in what changes the states or the loss alone.
   Tail difference(const Row& row, std::uint64_t base, std::uint64_t setting) const;
-  /// By two instances of one stage and one micro-batch: of whatever pipeline or sharding, layers of the row's kind take no less.
+  /// By instances of one stage and one micro-batch: of whatever pipeline or sharding, layers of the row's kind take no less.
   Floor floor(const Row& row, std::uint64_t setting) const;
   /// Layers that follow no pattern, before those that do.
   std::int64_t prefix() const { return stack_ ? stack_->prefix : 0; }
@@ -143,7 +146,7 @@ class Summarizer {
     int few, many;
     double more() const { return many - few; }
   };
-  Sizes sizes_of(bool pipelined) const;
+  Sizes sizes_of(const Row& row, bool pipelined) const;
   /// A small run of a row's kind.
   struct Instance {
     int stages, chunks, layers;  ///< layers of each chunk
@@ -151,6 +154,8 @@ class Summarizer {
   };
   /// Estimated once however many rows ask for it.
   Seen see(const Row& row, std::uint64_t setting, const Instance& instance) const;
+  /// By instances of so many ranks; nothing where they are refused.
+  std::optional<Floor> floor_of(const Row& row, std::uint64_t setting, std::int64_t ranks) const;
   Seen estimated(const Row& row, std::uint64_t setting, const Instance& instance) const;
   Strategy strategy_of(const Row& row, std::uint64_t setting, const Instance& instance) const;
   Summary of_one_stage(const Row& row, std::uint64_t setting) const;
