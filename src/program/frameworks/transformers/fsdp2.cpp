@@ -170,7 +170,7 @@ std::vector<std::vector<Module*>> verl_units(const Model& model, Module& root, c
 }
 
 std::vector<std::vector<Module*>> units_of(const Model& model, Module& root, const Strategy& strategy) {
-  return is_run_by_verl(strategy) ? verl_units(model, root, strategy) : wrap_units(model, root, strategy.fsdp.units);
+  return is_run_by_verl(strategy) ? verl_units(model, root, strategy) : prepared_units(model, root, strategy);
 }
 
 /// verl's fsdp2_load_full_state_dict: shards that are there already take their parts of whole parameters, which come one after the other.
@@ -213,7 +213,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   upcast_trained_weights(*root, strategy);
   std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);
-  std::vector<std::vector<Module*>> units = prepared_units(model, *root, strategy);
+  std::vector<std::vector<Module*>> units = units_of(model, *root, strategy);
   if (cuts_ends(strategy) && model.task == Model::Task::seq2seq && !model.source)
     refuse("the units that Accelerate makes of an encoder's and a decoder's shared embedding are not modelled", "releases.accelerate",
            "1.13, which leaves it to the root");
