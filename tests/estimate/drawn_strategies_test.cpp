@@ -110,7 +110,7 @@ TEST(Drawn, StrategiesAreAnsweredOrRefusedByName) {
   const NamesItsCrash names_it;
   std::set<std::string> reached;
   unsigned answered = 0;
-  const unsigned all = draws(1000);
+  const unsigned all = draws(2000);
   for (unsigned seed = 0; seed < all; ++seed) {
     const Whole drawn = drawn_whole(seed);
     for (const auto& [key, value] : drawn.options) reached.insert(key);
