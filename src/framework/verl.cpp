@@ -61,8 +61,8 @@ void take_sharding(Resolver& r) {
 /// An update's answers fill rows of so many tokens: of full length, dealt evenly to as few rows as hold them
 /// (rearrange_micro_batches), whose largest may hold more than the bound; shorter ones fill a row up to it.
 std::int64_t tokens_of_row(std::int64_t answers, std::int64_t length, std::int64_t bound) {
-  const std::int64_t all = answers * length, rows = (all + bound - 1) / bound;
-  return std::max((answers + rows - 1) / rows * length, std::min(bound, all));
+  const std::int64_t all = answers * length, rows = ceil_div(all, bound);
+  return std::max(ceil_div(answers, rows) * length, std::min(bound, all));
 }
 
 void take_rows(Resolver& r) {
@@ -76,7 +76,7 @@ void take_rows(Resolver& r) {
       fail(fmt::format("a micro-batch of {} tokens does not hold a sequence of {}", bound, s.seq_len), "row_tokens", "as many as seq_len at least");
   for (std::int64_t* bound : {&w.row_tokens, &w.score_tokens, &w.reference_tokens})
     if (*bound > 0) *bound = tokens_of_row(w.answers, s.seq_len, *bound);
-  if (s.micro_batch == 0) s.micro_batch = (w.row_tokens + s.seq_len - 1) / s.seq_len;
+  if (s.micro_batch == 0) s.micro_batch = ceil_div(w.row_tokens, s.seq_len);
   const std::int64_t all = w.answers * s.seq_len, nearest = (all + w.row_tokens / 2) / w.row_tokens;
   if (s.grad_accum == 0) s.grad_accum = std::max<std::int64_t>(all > w.row_tokens ? 2 : 1, nearest);
 }

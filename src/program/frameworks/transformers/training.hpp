@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "framework/verl.hpp"
 #include "plimsoll/strategy.hpp"
 #include "program/equal_layers.hpp"
 #include "program/lower.hpp"
@@ -65,8 +66,8 @@ DType hf_parameter_type(const Strategy& strategy);
 /// outputs out in fp32, and cuts FSDP2's units (accelerate/accelerator.py, prepare_model; utils/fsdp_utils.py).
 bool is_prepared_by_accelerate(const Strategy& strategy);
 
-/// Whether verl's workers run them: a model that is built before FSDP wraps it, autocast around it.
-inline bool is_run_by_verl(const Strategy& strategy) { return strategy.post_training && strategy.post_training->by_verl(); }
+/// A model that is built before FSDP wraps it, autocast around it.
+using framework::is_run_by_verl;
 
 /// The strategy's optimizer over `parameters`, which stand for the trainable ones below `root` in registration order; of the Trainer in two
 /// groups, with weight decay and without (Trainer.create_optimizer).
