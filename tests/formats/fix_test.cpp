@@ -58,6 +58,12 @@ TEST(Fix, OneValueIsOneLine) {
             "+micro_batch_size: 2\n gradient_checkpointing: false  # for speed\n bf16: true\n optimizer: adamw_torch\n");
 }
 
+// Trainer reduces gradients in the last accumulation step alone, also where it is the change that makes it accumulate.
+TEST(Fix, AccumulationComesWithItsReduction) {
+  const Fix fix = fixed("run.yaml", kAxolotl, {{"micro_batch", "1"}, {"grad_accum", "4"}});
+  EXPECT_EQ(fix.said, (std::vector<std::string>{"run.yaml: gradient_accumulation_steps: 4", "run.yaml: micro_batch_size: 1"}));
+}
+
 // A line that becomes several: what follows it is as it was, the last line as well.
 TEST(Fix, ADifferenceMarksOnlyWhatDiffers) {
   EXPECT_EQ(difference_of({"a.json", "{\n{}\n}\n", "{\n{\n  1\n}\n}\n"}), "--- a.json\n+++ a.json\n {\n-{}\n+{\n+  1\n+}\n }\n");

@@ -258,7 +258,7 @@ void read_diffusers_script(Reading& reading, const Node& flags, DiffusersScript 
   double_batch(reading, flags);
   reading.derive("recompute_reentrant", "false", "diffusers checkpoints without re-entrance");
   reading.derive("ddp.find_unused_parameters", "true", "the script's DistributedDataParallelKwargs");
-  if (reading.has("grad_accum") && reading.count("grad_accum") > 1) reading.derive("ddp.no_sync", "true", "accelerator.accumulate");
+  reading.derive("ddp.no_sync", "true", "accelerator.accumulate");
 }
 
 /// The table for docs/formats, and files of such keys.

@@ -400,9 +400,8 @@ bool is_peft_model(const Reading& reading) {
 
 void complete_trainer(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model&) {
-    const bool accumulates = reading.has("grad_accum") && reading.count("grad_accum") > 1;
     const std::string kind = reading.value("data_parallel");
-    if (accumulates && !reading.is("framework", "deepspeed"))
+    if (!reading.is("framework", "deepspeed"))  // also where only a change accumulates
       reading.derive(kind.rfind("fsdp", 0) == 0 ? "fsdp.no_sync" : "ddp.no_sync", "true",
                      "Trainer reduces gradients in the last accumulation step alone");
     if ((kind.empty() || kind == "ddp") && !reading.has("ddp.find_unused_parameters"))
