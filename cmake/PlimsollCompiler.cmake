@@ -5,6 +5,9 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU" AND CMAKE_CXX_COMPILER_VERSION VERSION_L
   # False alarms on copies into a std::string's own 16 bytes: GCC bugs 105329, 105651.
   target_compile_options(plimsoll_compiler INTERFACE -Wno-array-bounds -Wno-restrict -Wno-stringop-overflow -Wno-stringop-overread)
 endif()
+if(CMAKE_CXX_COMPILER_ID STREQUAL "Clang")
+  target_compile_options(plimsoll_compiler INTERFACE -Wno-missing-designated-field-initializers)   # defaults stand in the types
+endif()
 if(PLIMSOLL_SANITIZE)
   add_compile_options(-fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=address,undefined)
