@@ -11,6 +11,7 @@
 namespace plimsoll {
 
 struct Rehearsal;
+struct SearchResult;
 struct Validation;
 
 /// A value as a person reads it, and as a program does: exact, without its unit.
@@ -43,7 +44,7 @@ struct Document {
   std::vector<Table> tables;    ///< the first is what CSV holds
   std::vector<Listing> listings;
   std::string text;             ///< the same report as text
-  std::string views = "{}";     ///< a JSON object of what the charts of the page show: "estimate", "explain", "course"
+  std::string views = "{}";     ///< a JSON object of what the charts of the page show: "estimate", "explain", "course", "front"
 };
 
 /// All that a page shows of one run.
@@ -62,6 +63,8 @@ Document document_of(const Explanation& explanation);
 Document document_of(const RunView& view);
 Document document_of(const Rehearsal& rehearsal);
 Document document_of(const Validation& validation);
+/// The front as a chart and a table, the best, and why others were left out.
+Document document_of(const SearchResult& result);
 
 /// One object "plimsoll/view/1" (docs/reports.md): the run's estimate, explanation and course.
 std::string to_json(const RunView& view);

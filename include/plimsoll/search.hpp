@@ -157,8 +157,6 @@ std::string to_text(const SearchResult& result);
 std::string to_json(const SearchResult& result);
 /// A line per candidate: index, GPUs, screened seconds and bytes, a column per axis.
 std::string to_csv(const SearchResult& result);
-/// A page that needs nothing else: the front as a chart, the tables.
-std::string to_html(const SearchResult& result);
 
 // ---- one quantity at its end ------------------------------------------------------------------------------------------
 

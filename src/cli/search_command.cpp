@@ -8,20 +8,11 @@
 #include "plimsoll/processes.hpp"
 #include "price_options.hpp"
 #include "progress.hpp"
+#include "report_flags.hpp"
 #include "search_flags.hpp"
 
 namespace plimsoll::cli {
 namespace {
-
-std::string format_of(const Arguments& arguments) {
-  if (arguments.has("--json") && arguments.has("--format") && arguments["--format"] != "json")
-    fail("two ways to print at once", "--json --format " + arguments["--format"], "leave one of them out");
-  const std::string format = arguments.has("--json") ? "json" : arguments.has("--format") ? arguments["--format"] : "text";
-  const std::vector<std::string> known{"text", "json", "csv", "html"};
-  if (std::find(known.begin(), known.end(), format) == known.end())
-    fail("there is no format '" + format + "'", "--format", suggest(format, known));
-  return format;
-}
 
 /// --largest or --least: one quantity, everything else as the line says.
 int run_solver(const Arguments& arguments, SearchRequest request, const std::string& format) {
@@ -39,9 +30,17 @@ int run_solver(const Arguments& arguments, SearchRequest request, const std::str
   return solution.plan ? kFits : kDoesNotFit;
 }
 
-std::string text_of(const SearchResult& result, const std::string& format) {
-  return format == "json" ? to_json(result) : format == "csv" ? to_csv(result) : format == "html" ? to_html(result) : to_text(result);
+/// `command`: the line that searched, for documents.
+std::string text_of(const SearchResult& result, const std::string& format, const std::string& command) {
+  if (format == "json") return to_json(result);
+  if (format == "csv") return to_csv(result);
+  if (format == "text") return to_text(result);
+  Document document = document_of(result);
+  document.command = command;
+  return format == "html" ? to_html(document) : to_markdown(document);
 }
+
+std::string searched_by(const Arguments& arguments) { return command_line("search", arguments, search_command().options); }
 
 SearchResult watched(const SearchRequest& request) {
   Progress progress;
@@ -65,7 +64,7 @@ int run_among_processes(const Arguments& arguments, SearchRequest request, const
   std::vector<std::pair<std::string, std::string>> files;
   for (const std::string& text : texts) files.emplace_back("process " + std::to_string(files.size()), text);
   const SearchResult whole = result_of(request, merge_searches(files));
-  print_to(arguments, text_of(whole, format));
+  print_to(arguments, text_of(whole, format, searched_by(arguments)));
   return whole.best.empty() ? kDoesNotFit : kFits;
 }
 
@@ -107,7 +106,7 @@ int run_search(const Arguments& arguments) {
   SearchResult result = watched(request);
   if (arguments.has("--resume") && !resumes) result.notes.push_back(arguments["--resume"] + " was not there: this search began anew");
   leave_state(arguments, result);
-  print_to(arguments, text_of(result, format));
+  print_to(arguments, text_of(result, format, searched_by(arguments)));
   return result.best.empty() ? kDoesNotFit : kFits;
 }
 
@@ -142,7 +141,7 @@ Command search_command() {
                              false,
                              {}});
   command.options.push_back({Option::flag, "--json", "print one plimsoll/search/1 object", false, {}});
-  command.options.push_back({Option::value, "--format", "text, json, csv (every candidate), html (a page with the front)", false, {}});
+  command.options.push_back({Option::value, "--format", "text, json, html (one file, with the front as a chart), markdown, csv (every candidate)", false, {}});
   command.options.push_back({Option::value, "-o", "write to this file", false, {}});
   return command;
 }

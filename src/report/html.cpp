@@ -14,7 +14,7 @@ using Json = nlohmann::ordered_json;
 constexpr const char* kPage = "src/report/page/";
 
 /// The modules of the page in the order in which they use each other; report.js begins.
-constexpr const char* kModules[] = {"dom.js", "units.js", "bars.js", "treemap.js", "memory.js", "streams.js", "tables.js", "why.js", "report.js"};
+constexpr const char* kModules[] = {"dom.js", "units.js", "bars.js", "treemap.js", "memory.js", "streams.js", "tables.js", "front.js", "why.js", "report.js"};
 
 std::string_view shipped(const std::string& path) {
   const auto* file = data::find_shipped_file(path);

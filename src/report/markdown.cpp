@@ -1,4 +1,6 @@
 // A document for a pull request: GitHub's Markdown.
+#include <algorithm>
+
 #include "plimsoll/document.hpp"
 #include "report/layout.hpp"
 
@@ -25,11 +27,17 @@ std::string line_of(const std::vector<std::string>& cells) {
 
 bool is_number(const Cell& cell) { return cell.exact.find_first_not_of("0123456789.+-e") == std::string::npos; }
 
+/// Whether a column holds numbers alone, and any.
+bool is_of_numbers(const Table& table, std::size_t column) {
+  const auto filled = [&](const std::vector<Cell>& row) { return !row[column].exact.empty(); };
+  return std::any_of(table.rows.begin(), table.rows.end(), filled) &&
+         std::all_of(table.rows.begin(), table.rows.end(), [&](const std::vector<Cell>& row) { return is_number(row[column]); });
+}
+
 /// Columns of numbers are flushed right.
 std::string rule_of(const Table& table) {
   std::string line = "|";
-  for (std::size_t i = 0; i < table.columns.size(); ++i)
-    line += !table.rows.empty() && is_number(table.rows.front()[i]) ? " ---: |" : " --- |";
+  for (std::size_t i = 0; i < table.columns.size(); ++i) line += is_of_numbers(table, i) ? " ---: |" : " --- |";
   return line + "\n";
 }
 

@@ -9,6 +9,7 @@
 #include "report/csv.hpp"
 #include "report/layout.hpp"
 #include "search/comparison.hpp"
+#include "search/search_words.hpp"
 #include "strategy/flags.hpp"
 
 namespace plimsoll {
@@ -31,15 +32,6 @@ std::string line_of(const EstimatedPlan& plan, bool free_batch) {
                      memory.device.expected / 1073741824.0, memory.capacity.gib(), plan.report.verdict == Verdict::tight ? ", tight" : "");
 }
 
-std::string effort(const SearchResult& result) {
-  std::string text = wrapped(
-      "", fmt::format("{} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
-                      points_of(result.points), count(result.legal), count(result.screened), to_string(Seconds(result.screening_seconds)),
-                      result.screened_per_second(), count(result.probes), count(result.estimated), to_string(Seconds(result.seconds))));
-  if (!result.complete) text += wrapped("", "stopped before the best was certain: this is the best so far (--max-estimates allows more)");
-  return "\n" + text;
-}
-
 /// ": the nearest needs 93.2 of 79.2 GiB, --tp 8 …; it would fit as plimsoll estimate …", where nothing does.
 std::string nearest_of(const SearchResult& result) {
   const auto found = result.rejected.find("does not fit");
@@ -50,14 +42,7 @@ std::string nearest_of(const SearchResult& result) {
 }
 
 std::string best_of(const SearchResult& result) {
-  const std::string what = printable(result.model) + " on " + printable(result.cluster);
-  if (result.best.empty())
-    return wrapped("", (result.complete ? "no plan fits: " : "stopped before a plan was found that fits: ") + what + nearest_of(result));
-  const EstimatedPlan& best = result.best.front();
-  const char* goals[] = {"fastest", "fewest GPUs", "cheapest"};
-  std::string line = fmt::format("{}: {}, {}", goals[static_cast<int>(result.goal)], what, line_of(best, result.free_batch));
-  if (result.free_batch) line += "; plans train batches of their own (no one global batch is said): tokens per second decide, not the step's time";
-  return wrapped("", line) + "  " + printable(best.command) + "\n";
+  return wrapped("", answer_of(result)) + (result.best.empty() ? std::string() : "  " + printable(result.best.front().command) + "\n");
 }
 
 std::string runners_up(const SearchResult& result) {
@@ -87,9 +72,9 @@ std::string runners_up(const SearchResult& result) {
 }
 
 std::vector<std::string> front_row(const EstimatedPlan& plan, bool free_batch) {
-  const double cost = free_batch ? 1e6 * plan.gpu_seconds_per_token() : plan.gpu_seconds();
   std::vector<std::string> row{"  " + to_string(Seconds(plan.seconds())), with_thousands(plan.plan.gpus),
-                               fmt::format("{:.1f} GiB", plan.headroom().gib()), fmt::format("{:.4g}", cost), as_flags(plan.plan.options)};
+                               fmt::format("{:.1f} GiB", plan.headroom().gib()), fmt::format("{:.4g}", cost_of(plan, free_batch)),
+                               as_flags(plan.plan.options)};
   if (!free_batch) return row;
   row.front() = to_string(Seconds(plan.seconds()));
   row.insert(row.begin(), "  " + with_thousands(static_cast<std::int64_t>(plan.tokens_per_second())));
@@ -111,11 +96,8 @@ std::string front_of(const SearchResult& result) {
 
 std::string rejected_of(const SearchResult& result) {
   if (result.rejected.empty()) return {};
-  std::vector<std::pair<std::string, const SearchRejection*>> by_count;
-  for (const auto& [reason, rejection] : result.rejected) by_count.emplace_back(reason, &rejection);
-  std::stable_sort(by_count.begin(), by_count.end(), [](const auto& a, const auto& b) { return a.second->count > b.second->count; });
   std::string text = "\nrejected\n";
-  for (const auto& [reason, rejection] : by_count) {
+  for (const auto& [reason, rejection] : rejections_by_count(result)) {
     std::string why = reason;
     const bool told = result.best.empty() && result.complete;  // in the first lines
     if (!told && !rejection->nearest.options.empty()) why += fmt::format(": {}, {}", rejection->example, as_flags(rejection->nearest.options));
@@ -127,8 +109,38 @@ std::string rejected_of(const SearchResult& result) {
 
 }  // namespace
 
+namespace searching {
+
+std::string answer_of(const SearchResult& result) {
+  const std::string what = printable(result.model) + " on " + printable(result.cluster);
+  if (result.best.empty()) return (result.complete ? "no plan fits: " : "stopped before a plan was found that fits: ") + what + nearest_of(result);
+  const char* goals[] = {"fastest", "fewest GPUs", "cheapest"};
+  std::string line = fmt::format("{}: {}, {}", goals[static_cast<int>(result.goal)], what, line_of(result.best.front(), result.free_batch));
+  if (result.free_batch) line += "; plans train batches of their own (no one global batch is said): tokens per second decide, not the step's time";
+  return line;
+}
+
+std::string effort_of(const SearchResult& result) {
+  std::string text = fmt::format("{} points, {} legal plans, {} screened in {} ({:.3g} a second) by {} small instances, {} estimated in full; {}",
+                                 points_of(result.points), count(result.legal), count(result.screened), to_string(Seconds(result.screening_seconds)),
+                                 result.screened_per_second(), count(result.probes), count(result.estimated), to_string(Seconds(result.seconds)));
+  if (!result.complete) text += "; stopped before the best was certain: this is the best so far (--max-estimates allows more)";
+  return text;
+}
+
+double cost_of(const EstimatedPlan& plan, bool free_batch) { return free_batch ? 1e6 * plan.gpu_seconds_per_token() : plan.gpu_seconds(); }
+
+std::vector<std::pair<std::string, const SearchRejection*>> rejections_by_count(const SearchResult& result) {
+  std::vector<std::pair<std::string, const SearchRejection*>> by_count;
+  for (const auto& [reason, rejection] : result.rejected) by_count.emplace_back(reason, &rejection);
+  std::stable_sort(by_count.begin(), by_count.end(), [](const auto& a, const auto& b) { return a.second->count > b.second->count; });
+  return by_count;
+}
+
+}  // namespace searching
+
 std::string to_text(const SearchResult& result) {
-  std::string text = best_of(result) + effort(result) + runners_up(result) + front_of(result) + rejected_of(result);
+  std::string text = best_of(result) + "\n" + wrapped("", effort_of(result)) + runners_up(result) + front_of(result) + rejected_of(result);
   for (const std::string& note : result.notes) text += wrapped("note: ", note);
   if (!result.best.empty()) text += "\nthe best in full\n\n" + to_text(result.best.front().report);
   return text;

@@ -1,6 +1,7 @@
 // The whole of a report, in the order in which people ask.
 import { element } from "./dom.js";
 import { memorySection, timeSection } from "./bars.js";
+import { frontSection } from "./front.js";
 import { courseSection } from "./memory.js";
 import { streamsSection } from "./streams.js";
 import { changesSection, tableSection } from "./tables.js";
@@ -9,7 +10,8 @@ import { whyText } from "./why.js";
 
 /** @param {any} views plimsoll/view/1, whole or in part @param {(flag: string) => void} [take] what a click on a change does @returns {HTMLElement[]} */
 export function viewSections(views, take) {
-  const { estimate, explain, course } = views, sections = [], capacity = (estimate ?? explain)?.memory.capacity_bytes ?? 0;
+  const { estimate, explain, course, front } = views, sections = [], capacity = (estimate ?? explain)?.memory.capacity_bytes ?? 0;
+  if (front) sections.push(frontSection(front));
   if (estimate) sections.push(memorySection(estimate.memory));
   if (explain) sections.push(changesSection("What would lower memory most, one change at a time", explain.changes, capacity, take), treemapSection(explain.alive, explain.memory, explain.peak));
   if (course) sections.push(courseSection(course.memory, capacity));

@@ -2,7 +2,7 @@
 import { element, section } from "./dom.js";
 import { bytesText, percentText } from "./units.js";
 
-const kShown = 200;
+const kShown = 200, kLong = 24;  // rows; letters of a cell that asks for room
 
 /** A cell's value to sort by. @param {[string, string]} cell */
 function keyOf(cell) {
@@ -13,7 +13,7 @@ function keyOf(cell) {
 /** @param {{title: string, columns: string[], rows: [string, string][][]}} table */
 export function tableSection(table) {
   const body = element("tbody"), rows = table.rows.slice();
-  const show = () => body.replaceChildren(...rows.slice(0, kShown).map((row) => element("tr", {}, ...row.map((cell) => element("td", { class: typeof keyOf(cell) === "number" ? "number" : undefined }, cell[0])))));
+  const show = () => body.replaceChildren(...rows.slice(0, kShown).map((row) => element("tr", {}, ...row.map((cell) => element("td", { class: typeof keyOf(cell) === "number" ? "number" : cell[0].length > kLong ? "long" : undefined }, cell[0])))));
   const sort = (/** @type {number} */ column, /** @type {HTMLElement} */ head) => {
     const down = head.getAttribute("aria-sort") !== "descending";
     for (const other of /** @type {HTMLElement} */ (head.parentElement).children) other.removeAttribute("aria-sort");
