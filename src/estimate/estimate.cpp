@@ -4,6 +4,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "estimate/host_memory.hpp"
@@ -106,12 +107,19 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
   return report;
 }
 
-/// Ranks of one pipeline stage hold the same program.
+/// Who else reads the programs of an estimate, and whether it ends with the first rank that does not fit.
+struct Asked {
+  ProgramReader reader;
+  bool only_if_fits = false;
+};
+
+/// Ranks of one pipeline stage hold the same program. Up to and with the first that does not fit, where no more is asked.
 std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy,
-                                 Basis basis, const ProgramReader& reader, PlayedTime& time) {
+                                 Basis basis, const Asked& asked, PlayedTime& time) {
   std::vector<RankReport> ranks;
-  RankPrograms programs(model, strategy, cluster, reader);
-  for (int stage = 0; stage < strategy.pp; ++stage) {
+  RankPrograms programs(model, strategy, cluster, asked.reader);
+  const auto ends = [&] { return asked.only_if_fits && !ranks.empty() && verdict_of(ranks.back().memory) == Verdict::does_not_fit; };
+  for (int stage = 0; stage < strategy.pp && !ends(); ++stage) {
     RankReport rank;
     rank.stage = stage;
     rank.count = strategy.gpus / strategy.pp;
@@ -157,8 +165,8 @@ void refuse_what_is_not_modelled(const Model& model) {
            {}, "`plimsoll models NAME` shows its layers");
 }
 
-/// The step of a resolved strategy, whose ranks' programs stand for what `basis` says.
-Report predict(const Model& model, const Cluster& cluster, const Strategy& strategy, Basis basis, const ProgramReader& reader) {
+/// The step of a resolved strategy, whose ranks' programs stand for what `basis` says; nothing where not all of them were asked for.
+std::optional<Report> predict(const Model& model, const Cluster& cluster, const Strategy& strategy, Basis basis, const Asked& asked) {
   const std::vector<Stage> stages = stages_of(model, strategy);
   const auto groups = group_shapes(strategy, Topology(cluster));
 
@@ -172,7 +180,8 @@ Report predict(const Model& model, const Cluster& cluster, const Strategy& strat
   report.gpus = strategy.gpus;
   report.gpus_per_node = cluster.gpus_per_node;
   PlayedTime time(run_pricing(cluster, strategy, groups));
-  report.ranks = ranks_of(model, stages, cluster, strategy, basis, reader, time);
+  report.ranks = ranks_of(model, stages, cluster, strategy, basis, asked, time);
+  if (report.ranks.size() < static_cast<std::size_t>(strategy.pp)) return {};
   report.worst = worst_of(report.ranks);
   report.host = host_memory_of(report.ranks, model, cluster, strategy);
   report.verdict = std::max(verdict_of(report.worst_rank().memory), report.host.verdict);
@@ -201,7 +210,7 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
                           const ProgramReader& reader) {
   Strategy eager = said;
   eager.compile = Strategy::Compile::no;
-  Report report = predict(model, cluster, resolve(eager, model, cluster), Basis::closed_form, reader);
+  Report report = *predict(model, cluster, resolve(eager, model, cluster), Basis::closed_form, {reader});
   report.time.closed_form_because = because;
   for (RankReport& rank : report.ranks) rank.memory.closed_form_because = because;
   report.notes.insert(report.notes.begin(), fmt::format("closed form: the step without torch.compile, played, stands in for the compiled one: "
@@ -210,27 +219,36 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
   return report;
 }
 
-}  // namespace
-
-Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader,
-                                     Strategy* resolved) {
+/// What estimate_and_read says; nothing where not all of it was asked for.
+std::optional<Report> estimate_asked(const Model& model, const Cluster& cluster, const Strategy& said, const Asked& asked, Strategy* resolved) {
   const bool rewards = said.post_training && said.post_training->kind == PostTraining::Kind::reward;
   if (rewards && (model.task != Model::Task::classification || !model.activations_modelled))
-    return estimate_and_read(reward_model(model), cluster, said, reader, resolved);
+    return estimate_asked(reward_model(model), cluster, said, asked, resolved);
   refuse_what_is_not_modelled(model);
   const Strategy strategy = resolve(said, model, cluster);
   if (resolved) *resolved = strategy;
   try {
-    return predict(model, cluster, strategy, Basis::played, reader);
+    return predict(model, cluster, strategy, Basis::played, asked);
   } catch (const Error& refusal) {
     if (refusal.code() != ErrorCode::refused || strategy.compile == Strategy::Compile::no) throw;
     try {
-      return predict_uncompiled(model, cluster, said, refusal.message(), reader);
+      return predict_uncompiled(model, cluster, said, refusal.message(), asked.reader);
     } catch (const Error& other) {
       if (other.code() == ErrorCode::internal) throw;
     }
     throw;
   }
+}
+
+}  // namespace
+
+Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader,
+                                     Strategy* resolved) {
+  return *estimate_asked(model, cluster, said, {reader}, resolved);
+}
+
+std::optional<Report> estimation::estimate_if_fits(const Model& model, const Cluster& cluster, const Strategy& said) {
+  return estimate_asked(model, cluster, said, {{}, true}, nullptr);
 }
 
 Report estimate(const Model& model, const Cluster& cluster, const Strategy& said) { return estimate_and_read(model, cluster, said, {}); }

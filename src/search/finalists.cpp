@@ -7,6 +7,7 @@
 #include <set>
 #include <tuple>
 
+#include "estimate/read_programs.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::searching {
@@ -248,33 +249,41 @@ bool dominates(const EstimatedPlan& a, const EstimatedPlan& b) {
   return no_worse && (better || a.plan.index < b.plan.index);
 }
 
+/// A plan in full, or why there is none.
+struct Tried {
+  std::optional<EstimatedPlan> plan;
+  bool too_large = false;       ///< played, and it does not fit
+  std::string refusal, reason;  ///< in full, and of all that is alike
+};
+
 class Estimator {
  public:
   Estimator(const std::function<SearchPlan(const Screened&)>& to_plan, const SearchRequest& request,
             const std::map<std::uint64_t, EstimatedPlan>& known)
       : to_plan_(to_plan), request_(request), known_(known) {}
 
-  /// The plan in full; nothing where it is refused (and why).
-  std::optional<EstimatedPlan> estimated(const Screened& one, std::string& refusal, std::string* reason = nullptr) const {
-    if (const auto found = known_.find(one.index); found != known_.end()) return found->second;
+  Tried tried(const Screened& one) const {
+    if (const auto found = known_.find(one.index); found != known_.end()) return {found->second, false, {}, {}};
     EstimatedPlan plan{to_plan_(one), {}, {}};
     try {
-      plan.report = estimate(request_.model, part_of(request_.cluster, plan.plan.gpus), strategy_of(request_, plan.plan));
+      std::optional<Report> report =
+          estimation::estimate_if_fits(request_.model, part_of(request_.cluster, plan.plan.gpus), strategy_of(request_, plan.plan));
+      if (!report) return {{}, true, {}, {}};
+      plan.report = *std::move(report);
       plan.command = command_of(request_, plan.plan);
-      return plan;
+      return {std::move(plan), false, {}, {}};
     } catch (const Error& error) {
       if (error.code() == ErrorCode::internal) throw;
-      refusal = error.message();
-      if (reason != nullptr) *reason = reason_of(error);
-      return {};
+      return {{}, false, error.message(), reason_of(error)};
     }
   }
   bool counts(const EstimatedPlan& plan) const { return what_of(plan, false) == Outcome::What::stands; }
   /// The plan in full and what comes of it; `plays`: closed forms are no candidates.
   Outcome outcome(const Screened& one, bool plays, std::optional<EstimatedPlan>& plan) const {
-    std::string refusal;
-    plan = estimated(one, refusal);
-    if (!plan) return {Outcome::What::refused, 0, 0, refusal};
+    Tried tried = this->tried(one);
+    if (tried.too_large) return {Outcome::What::too_large, 0, 0, {}};
+    plan = std::move(tried.plan);
+    if (!plan) return {Outcome::What::refused, 0, 0, tried.refusal};
     const Outcome::What what = what_of(*plan, plays);
     return {what, plan->seconds_per_token(), plan->plan.gpus,
             what == Outcome::What::unplayed ? plan->report.time.closed_form_because : std::string()};
@@ -305,8 +314,7 @@ std::vector<FrontOffer> estimated_offers(const Sieve& sieve, const Estimator& es
   std::vector<FrontOffer> offers(sieve.front.size());
   parallel_for(offers.size(), threads, watch, "front", [&](std::uint64_t i, int) {
     const auto& [sixteenth, one] = sieve.front[i];
-    std::string refusal;
-    auto plan = estimator.estimated(one, refusal);
+    std::optional<EstimatedPlan> plan = estimator.tried(one).plan;
     const bool stands = plan && estimator.counts(*plan) && (!sieve.plays || was_played(plan->report));
     const SearchPlan offered = to_plan(one);
     offers[i] = {offered.gpus, sixteenth, one.seconds / static_cast<double>(offered.tokens), one.index,
@@ -343,17 +351,16 @@ std::vector<Screened> with_unlike(const Sieve& sieve, const Estimator& estimator
   };
   for (const auto& plans : sieve.alike) {
     for (std::size_t i = 0; i < plans.plans.size() && !watch.stopped(); ++i) {
-      std::string refusal, reason;
-      const auto plan = estimator.estimated(unknown(plans.plans[i]), refusal, &reason);
+      const Tried tried = estimator.tried(unknown(plans.plans[i]));
       ++result.estimated;
-      if (plan) {
+      if (tried.plan || tried.too_large) {
         std::transform(plans.plans.begin() + static_cast<std::ptrdiff_t>(i), plans.plans.end(), std::back_inserter(candidates), unknown);
         break;
       }
-      const bool of_all = reason == plans.reason;
+      const bool of_all = tried.reason == plans.reason;
       SearchRejection& rejection = result.rejected[kReasons[static_cast<int>(Outcome::What::refused)]];
       rejection.count += of_all ? plans.plans.size() - i : 1;
-      if (rejection.example.empty()) rejection.example = refusal;
+      if (rejection.example.empty()) rejection.example = tried.refusal;
       if (of_all) break;
     }
   }
