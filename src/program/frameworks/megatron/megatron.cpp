@@ -202,8 +202,9 @@ class Training {
     std::int64_t stages, rank;
   };
 
-  /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state.
-  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up, const Place& place) {
+  /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state. `with_routines`: passes that do what one before them
+  /// did are called, where nothing is known to tell them apart; throws Routine::Differs where something does.
+  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up, const Place& place, bool with_routines) {
     RecordedPipelineRank recorded;
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
@@ -224,6 +225,8 @@ class Training {
     const bool paired = split || (strategy_.vp > 1 && release.overlaps_transfers());
     if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, place.stages);
     if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, place.stages);
+    std::vector<Routine> routines(chunks_.size(), Routine(tape_));
+    if (with_routines && may_call_passes()) rank.routines = &routines;
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
       rank.marks = part == Tape::Part::first_step ? &recorded.first_step : &recorded.step;
@@ -235,6 +238,14 @@ class Training {
   }
 
  private:
+  /// Passes between the first and the last are alike unless wrappers shard weights, exchanges take turns, activations go to the host, or gradients
+  /// have slots of their own.
+  bool may_call_passes() const {
+    const bool shards = strategy_.data_parallel == DataParallel::megatron_fsdp || strategy_.data_parallel == DataParallel::fsdp2;
+    return !shards && !framework::splits_backward(strategy_) && !*strategy_.moe.a2a_overlap && config_.offloaded_layers == 0 &&
+           !*strategy_.megatron.defer_embedding_wgrad_compute;
+  }
+
   /// Of more micro-batches than the limit the first are deferred. Those before the repeated ones are recorded so; others compute their
   /// gradient where they run, and keep what it would have needed.
   void set_deferral(MegatronRank& rank) const {
@@ -337,13 +348,22 @@ class Training {
   std::vector<std::unique_ptr<MegatronOptimizer>> optimizers_;
 };
 
+RecordedPipelineRank recorded_rank(const Lowering& run, int pipeline_rank, std::int64_t micro_batches, std::int64_t warm_up,
+                                   const Training::Place& place) {
+  try {
+    return Training(run, pipeline_rank).record(micro_batches, warm_up, place, true);
+  } catch (const Routine::Differs&) {
+    return Training(run, pipeline_rank).record(micro_batches, warm_up, place, false);
+  }
+}
+
 }  // namespace
 
 StepProgram lower_megatron(const Lowering& run, const Rank& rank) {
   const Strategy& strategy = run.strategy;
   const std::int64_t micro_batches = rank.every_micro_batch ? strategy.micro_batches : recorded_micro_batches(strategy, rank.pipeline);
-  Training training(run, rank.pipeline);
-  StepProgram program = training.record(micro_batches, warm_up_of(strategy, rank.pipeline), {strategy.pp, rank.pipeline}).program;
+  StepProgram program =
+      recorded_rank(run, rank.pipeline, micro_batches, warm_up_of(strategy, rank.pipeline), {strategy.pp, rank.pipeline}).program;
   carry_across_steps(program);
   return program;
 }
@@ -414,7 +434,7 @@ struct MegatronPipeline::Impl {
 
   Known recorded(int pipeline_rank, const Training::Place& place, std::int64_t micro_batches, std::int64_t warm_up,
                  const std::vector<PipelinePass>& expected) {
-    RecordedPipelineRank rank = Training(run, pipeline_rank).record(micro_batches, warm_up, place);
+    RecordedPipelineRank rank = recorded_rank(run, pipeline_rank, micro_batches, warm_up, place);
     if (!(rank.step.passes == expected))
       throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of its schedule", "pipeline passes");
     ++recordings;

@@ -65,7 +65,7 @@ class Step : MegatronPasses {
       passed = forward_step(0, {});
       Tensor output = passed.output;
       rank_.runtime.passes_alone(i + 1 == rank_.micro_batches);
-      backward_step({}, output, {});
+      backward_step(0, {}, output, {});
     }
     drop_reports();
   }
@@ -111,7 +111,7 @@ class Step : MegatronPasses {
       inputs.pop_front();
       outputs.pop_front();
       if (warm_up == 0 && i + 1 == steady) synchronize(0);
-      input_gradient = backward_step(input, output, gradient);
+      input_gradient = backward_step(0, input, output, gradient);
       p2p_.send(p2p_.before(), input_gradient);
       if (i + 1 < steady) mark(PassKind::receive_input, warm_up + i + 1);
       input = i + 1 == steady ? Tensor() : p2p_.receive(p2p_.before(), !first_rank());
@@ -127,7 +127,7 @@ class Step : MegatronPasses {
       outputs.pop_front();
       gradient = p2p_.receive(p2p_.behind(), !last_rank());
       mark(PassKind::backward, steady + i);
-      input_gradient = backward_step(input, output, gradient);
+      input_gradient = backward_step(0, input, output, gradient);
       p2p_.send(p2p_.before(), input_gradient);
     }
     p2p_.end_group();
@@ -204,7 +204,7 @@ class Step : MegatronPasses {
     Tensor input_gradient;
     {
       Tensor differentiated = output;
-      input_gradient = backward_step(input, differentiated, gradient);
+      input_gradient = backward_step(chunk, input, differentiated, gradient);
     }
     if (rank_.chunks[chunk]->plan().embedding) input_gradient.reset();
     if (steady) mark(PassKind::release_gradient, own);

@@ -12,6 +12,7 @@
 #include "program/modules/megatron/gpt.hpp"
 #include "program/pipeline_passes.hpp"
 #include "program/point_to_point.hpp"
+#include "program/routine.hpp"
 #include "program/wrappers/megatron/data_parallel.hpp"
 
 namespace plimsoll::program {
@@ -35,6 +36,7 @@ struct MegatronRank {
   std::optional<PairedTransfers> paired = {};    ///< of the interleaved schedule: overlap_p2p_comm
   const SplitPlan* split = nullptr;              ///< of a schedule whose weight gradients have slots of their own
   DeferredMicroBatches deferred = {};            ///< defer_embedding_wgrad_compute
+  std::vector<Routine>* routines = nullptr;      ///< by chunk: passes between the first and the last are called; null: all run
   bool aligns_gathers = false;                   ///< param_sync_func: the interleaved schedule starts gathering a chunk's weights
   bool deallocates_outputs = true;               ///< what was sent gives its memory back
   bool cuts_transfers = false;  ///< scatter_gather_tensors_in_pipeline: each tensor-parallel rank sends its part, the receivers gather them

@@ -71,10 +71,33 @@ MegatronPasses::Passed MegatronPasses::reduced_loss(const Tensor& losses, const 
   return {loss, count};
 }
 
+/// All that the schedule holds of a pass forward.
+std::vector<Tensor> MegatronPasses::held_of(const MegatronChunk& chunk, const Passed& passed) const {
+  if (!chunk.plan().head) return {passed.output};
+  return {passed.output, passed.tokens, reports_.back()};
+}
+
+/// The first pass fills caches, behind the last gradients are reduced; where routines serve, the second one is what those between repeat.
 MegatronPasses::Passed MegatronPasses::forward_step(std::size_t chunk_index, const Tensor& input) {
   MegatronChunk& chunk = *rank_.chunks[chunk_index];
+  Routine* const routine = rank_.routines ? &(*rank_.routines)[chunk_index] : nullptr;
+  const std::int64_t number = forwards_[chunk_index]++;
   tape_.phase(Phase::forward);
   chunk.set_input(input);
+  if (routine && routine->knows_forward() && number > 0 && number + 1 < rank_.micro_batches) {
+    std::vector<Tensor> made = routine->forward(input);
+    tape_.operator_name = "schedule";
+    if (!chunk.plan().head) return {std::move(made[0]), {}};
+    reports_.push_back(std::move(made[2]));
+    return {std::move(made[0]), std::move(made[1])};
+  }
+  if (routine && number > 0) routine->begin_forward(input);
+  Passed passed = run_forward(chunk);
+  if (routine && number > 0) routine->end_forward(input, held_of(chunk, passed));
+  return passed;
+}
+
+MegatronPasses::Passed MegatronPasses::run_forward(MegatronChunk& chunk) {
   Tensor output, mask;
   {
     const MegatronBatch batch = load();
@@ -103,15 +126,27 @@ void MegatronPasses::scale_auxiliary_losses() {
   rank_.auxiliary_loss_scale = std::move(per_micro_batch);
 }
 
-Tensor MegatronPasses::backward_step(const Tensor& input, Tensor& output, const Tensor& gradient) {
+Tensor MegatronPasses::backward_step(std::size_t chunk, const Tensor& input, Tensor& output, const Tensor& gradient) {
+  Routine* const routine = rank_.routines ? &(*rank_.routines)[chunk] : nullptr;
+  const bool shows = routine && backwards_[chunk]++ == 1 && routine->knows_forward() && !routine->knows_backward();
   tape_.phase(Phase::backward);
+  if (Routine::made(output)) {
+    routine->backward(input, output);
+  } else {
+    if (shows) routine->begin_backward();
+    run_backward(output, gradient);
+    if (shows) routine->end_backward(input, output);
+  }
+  tape_.operator_name = "schedule";
+  return input ? input.grad() : Tensor();
+}
+
+void MegatronPasses::run_backward(Tensor& output, const Tensor& gradient) {
   if (!gradient) {
     Tensor scaled = multiply(scale_, output);
     output = std::move(scaled);
   }
   tape_.backward(output, gradient);
-  tape_.operator_name = "schedule";
-  return input ? input.grad() : Tensor();
 }
 
 void MegatronPasses::deallocate(const Tensor& output) {

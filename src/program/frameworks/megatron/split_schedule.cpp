@@ -102,7 +102,7 @@ class SplitStep : MegatronPasses {
     UnderWay& own = under_way(action.stage, action.micro_batch);
     await(action.stage, action.stage + 1, kGradients, action.micro_batch);
     rank_.runtime.defer_weight_gradients(action.kind == Kind::input_gradient ? &own.weight_gradients : nullptr);
-    const Tensor of_input = backward_step(own.input, own.output, own.gradient);
+    const Tensor of_input = backward_step(chunk_of(action.stage), own.input, own.output, own.gradient);
     rank_.runtime.defer_weight_gradients(nullptr);
     for (Tensor* done : {&own.input, &own.output, &own.gradient}) done->reset();
     if (!of_input) return;
