@@ -102,7 +102,8 @@ class TitanPipeline final : public RankSource {
 /// Megatron-core's GPTModel on one pipeline rank, with DDP buffers and either of its optimizers.
 StepProgram lower_megatron(const Lowering& run, const Rank& rank = {});
 
-/// Programs of a Megatron pipeline's ranks, put together as TitanPipeline's, so that a long pipeline costs little more than a short one.
+/// Programs of a Megatron pipeline's ranks: those of 1F1B put together as TitanPipeline's, so that a long pipeline costs little more than a
+/// short one; those with several chunks are recorded, each.
 class MegatronPipeline final : public RankSource {
  public:
   explicit MegatronPipeline(const Lowering& run);

@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -23,7 +22,7 @@ inline bool is_of_a_micro_batch(PassKind kind) { return kind != PassKind::gather
 /// Passes of a part and how to find them. A pass's `row` is its kind on its chunk.
 class Passes {
  public:
-  explicit Passes(std::vector<PipelinePass> passes, const HeldToTheEnd& held = {}) : passes_(std::move(passes)), held_(held) {
+  explicit Passes(std::vector<PipelinePass> passes) : passes_(std::move(passes)) {
     for (std::size_t i = 0; i < passes_.size(); ++i) {
       const std::size_t row = row_of(passes_[i].kind, passes_[i].chunk);
       if (row >= rows_.size()) rows_.resize(row + 1);
@@ -36,7 +35,6 @@ class Passes {
 
   const std::vector<PipelinePass>& passes() const { return passes_; }
   std::size_t size() const { return passes_.size(); }
-  const HeldToTheEnd& held() const { return held_; }
   std::int64_t micro_batches() const { return micro_batches_; }
 
   std::int64_t rank_in_row(std::size_t pass) const { return static_cast<std::int64_t>(rank_in_row_[pass]); }
@@ -81,7 +79,6 @@ class Passes {
   static std::int64_t ran(const Row& row, std::size_t now) { return std::upper_bound(row.begin(), row.end(), now) - row.begin(); }
 
   std::vector<PipelinePass> passes_;
-  HeldToTheEnd held_;
   std::vector<Row> rows_;
   std::vector<std::size_t> rank_in_row_;
   std::unordered_map<std::uint64_t, std::size_t> by_micro_batch_;
@@ -132,8 +129,7 @@ class Situations {
       auto& history = histories_[static_cast<std::size_t>(pass.chunk)];
       position_[i] = history.size();
       if (computes(pass.kind) || pass.kind == PassKind::release_output) history.push_back(static_cast<int>(pass.kind));
-      neighbours_before_.push_back(neighbours_.size());
-      if (is_neighbour(pass.kind)) neighbours_.push_back(static_cast<int>(pass.kind));
+      neighbours_.push_back(static_cast<int>(pass.kind));
     }
   }
 
@@ -152,9 +148,9 @@ class Situations {
     if (memory.passes == 0) return situation;
     if (memory.neighbours) {
       situation.push_back(is_latest_forward(pass) ? 1 : 0);
-      for (std::size_t before = 1; before <= 4; ++before) situation.push_back(neighbour(neighbours_before_[pass] - before));
-      const int next = neighbour(neighbours_before_[pass] + (is_neighbour(p.kind) ? 1 : 0));
-      situation.push_back(next == static_cast<int>(PassKind::release_early) ? static_cast<int>(PassKind::release_output) : next);
+      for (std::size_t before = 1; before <= 4; ++before) situation.push_back(neighbour(pass - before));
+      const int next = neighbour(pass + 1);
+      situation.push_back(next);
     }
     const std::size_t next = at + (remembered ? 1 : 0);
     situation.push_back(next < history.size() ? history[next] : -1);
@@ -163,8 +159,6 @@ class Situations {
   }
 
  private:
-  /// What a variable may hold to the end is let go of by some ranks and not by others: no landmark.
-  static bool is_neighbour(PassKind kind) { return kind != PassKind::release_input && kind != PassKind::release_sent; }
   /// −1 before the first (whose predecessors' numbers wrap round) and behind the last.
   int neighbour(std::size_t at) const { return at < neighbours_.size() ? neighbours_[at] : -1; }
 
@@ -178,25 +172,7 @@ class Situations {
   const Passes& order_;
   std::vector<std::vector<int>> histories_;     ///< by chunk: the kinds of its computing passes in order
   std::vector<std::size_t> position_;           ///< per pass: how many of them came before
-  std::vector<int> neighbours_;                 ///< the kinds of all passes that are landmarks, in order
-  std::vector<std::size_t> neighbours_before_;  ///< per pass: how many of them came before
-};
-
-/// The situations of an order's passes, as far as their neighbours tell them apart.
-class SituationSet {
- public:
-  explicit SituationSet(const PassOrder& order) {
-    constexpr Memory kLeastWithNeighbours = {1, true};
-    const Passes passes(order.passes, order.held);
-    const Situations situations(passes);
-    for (std::size_t pass = 0; pass < passes.size(); ++pass) all_.insert(situations.of(pass, kLeastWithNeighbours));
-  }
-  bool holds(const SituationSet& others) const {
-    return std::all_of(others.all_.begin(), others.all_.end(), [this](const Situation& each) { return all_.count(each) != 0; });
-  }
-
- private:
-  std::unordered_set<Situation, Situation::Hash> all_;
+  std::vector<int> neighbours_;                 ///< the kinds of all passes in order
 };
 
 }  // namespace plimsoll::program

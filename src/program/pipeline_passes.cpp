@@ -31,9 +31,6 @@ struct Reference {
     last_back,
     from_start,
     earlier_pass,
-    held_forward,
-    held_backward,
-    held_sent,
     prologue,
     epilogue,
     elsewhere
@@ -204,13 +201,6 @@ class Part {
     const PipelinePass& born = order_.passes()[birth.pass];
     const auto to = [&](To how, std::int64_t distance) { return Reference{how, born.kind, born.chunk, distance, birth.ordinal}; };
     const bool in_pass = pass < order_.size();
-    const auto is_of = [&](const std::optional<PipelinePass>& held) {
-      return held && held->chunk == born.chunk && held->micro_batch == born.micro_batch;
-    };
-    if (!in_pass && (born.kind == PassKind::receive_input || born.kind == PassKind::backward) && is_of(order_.held().forward))
-      return to(To::held_forward, 0);
-    if (!in_pass && born.kind == PassKind::receive_gradient && is_of(order_.held().backward)) return to(To::held_backward, 0);
-    if (!in_pass && born.kind == PassKind::backward && is_of(order_.held().sent)) return to(To::held_sent, 0);
     const std::size_t now = in_pass ? pass : order_.size();
     const bool of_micro_batch = is_of_a_micro_batch(born.kind);
     if (in_pass && of_micro_batch && is_of_a_micro_batch(order_.passes()[pass].kind) &&
@@ -268,9 +258,8 @@ class Patterns {
   }
 
   /// Nothing where the recorded passes show no such situation, or several answers to it.
-  std::optional<std::size_t> find(const Situations& situations, std::size_t pass, Likeness likeness) const {
+  std::optional<std::size_t> find(const Situations& situations, std::size_t pass) const {
     for (const Memory& memory : kMemories) {
-      if (likeness == Likeness::neighbours && !memory.neighbours) return {};
       const auto found = patterns_.find(situations.of(pass, memory));
       if (found == patterns_.end()) continue;
       if (found->second == kMixed) return {};
@@ -430,12 +419,6 @@ class Writer {
         return of(back ? wanted_.of_micro_batch(reference.kind, reference.chunk, *back - reference.distance) : std::nullopt,
                   reference.ordinal);
       }
-      case Reference::To::held_forward:
-        return held(wanted_.held().forward, reference);
-      case Reference::To::held_backward:
-        return held(wanted_.held().backward, reference);
-      case Reference::To::held_sent:
-        return held(wanted_.held().sent, reference);
       case Reference::To::from_start:
         return of(wanted_.with_rank(reference.kind, reference.chunk, reference.distance), reference.ordinal);
       case Reference::To::earlier_pass:
@@ -446,9 +429,6 @@ class Writer {
     return tensors_.renamed[reference.ordinal];
   }
 
-  TensorId held(const std::optional<PipelinePass>& by, const Reference& reference) {
-    return of(by ? wanted_.of_micro_batch(reference.kind, by->chunk, by->micro_batch) : std::nullopt, reference.ordinal);
-  }
   TensorId of(std::optional<std::size_t> pass, std::uint32_t ordinal) {
     if (pass) return at(born_[*pass], ordinal);
     known_ = false;
@@ -485,7 +465,7 @@ std::vector<char> alive_behind(const std::vector<Instruction>& init) {
 Passes order_of(const RecordedPipelineRank& recorded) {
   if (recorded.first_step.passes != recorded.step.passes || recorded.step.passes.empty())
     throw Error(ErrorCode::internal, "the steps of a recorded pipeline do not run the same passes", "pipeline passes");
-  return Passes(recorded.step.passes, recorded.step.held);
+  return Passes(recorded.step.passes);
 }
 
 }  // namespace
@@ -506,11 +486,11 @@ struct PipelinePatterns::Impl {
         usable(born_alike(first_step, order) && born_alike(step, order)) {}
 
   /// The recorded passes that stand for those of `wanted`; nothing where one of them is not shown.
-  std::optional<std::vector<std::size_t>> patterns_of(const Passes& wanted, Likeness likeness) const {
+  std::optional<std::vector<std::size_t>> patterns_of(const Passes& wanted) const {
     const Situations situations(wanted);
     std::vector<std::size_t> found;
     for (std::size_t pass = 0; pass < wanted.size(); ++pass) {
-      const auto pattern = patterns.find(situations, pass, likeness);
+      const auto pattern = patterns.find(situations, pass);
       if (!pattern) return {};
       found.push_back(*pattern);
     }
@@ -528,10 +508,10 @@ struct PipelinePatterns::Impl {
 PipelinePatterns::PipelinePatterns(RecordedPipelineRank recorded) : impl_(std::make_unique<Impl>(std::move(recorded))) {}
 PipelinePatterns::~PipelinePatterns() = default;
 
-std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order, StepProgram program, Likeness likeness) const {
+std::optional<StepProgram> PipelinePatterns::compose(const PassOrder& order, StepProgram program) const {
   if (!impl_->usable) return {};
-  const Passes wanted(order.passes, order.held);
-  const auto patterns = impl_->patterns_of(wanted, likeness);
+  const Passes wanted(order.passes);
+  const auto patterns = impl_->patterns_of(wanted);
   if (!patterns) return {};
   const StepProgram& old = impl_->recorded.program;
   NewTensors tensors{alive_behind(old.init), std::vector<TensorId>(impl_->ids)};

@@ -26,14 +26,8 @@ enum class PassKind : std::uint8_t {
   input_gradient,
   weight_gradient,
   reduce,  ///< what a chunk's micro-batches accumulated
-  // What a schedule's variables let go of between passes, where another micro-batch than theirs runs then:
-  release_early,     ///< the output, which release_output lets go of once more
-  release_gradient,  ///< what was received for the backward pass
-  drop_output,       ///< the place that the output had in the graph
-  release_input,     ///< what was received for the forward pass
-  release_sent,      ///< what the backward pass sent
 };
-inline constexpr int kPassKinds = 15;
+inline constexpr int kPassKinds = 10;
 
 struct PipelinePass {
   PassKind kind;
@@ -45,18 +39,11 @@ struct PipelinePass {
   }
 };
 
-/// What a schedule's variables hold until it returns: what was received for these passes, and what they sent.
-struct HeldToTheEnd {
-  std::optional<PipelinePass> forward, backward;
-  std::optional<PipelinePass> sent;  ///< what this backward pass sent alone
-};
-
 /// The passes of one part of a program, in order: where each begins, up to the next one's begin; and where the last of them ends.
 struct PassMarks {
   std::vector<PipelinePass> passes;
   std::vector<std::size_t> at;
   std::size_t end = 0;
-  HeldToTheEnd held = {};
 
   void mark(std::size_t begin, const PipelinePass& pass) {
     passes.push_back(pass);
@@ -87,14 +74,7 @@ struct PassOrder {
   std::vector<PipelinePass> passes;
   std::size_t begin = 0, end = 0;
   std::int64_t times = 1;
-  HeldToTheEnd held = {};
   bool leaves_alike = true;  ///< what one run of them leaves alive the others leave as well; else it is of the last micro-batch alone
-};
-
-/// How much of a pass's situation a recorded pass must share to stand for it.
-enum class Likeness : std::uint8_t {
-  as_shown,    ///< as much as makes a difference among the recorded ones
-  neighbours,  ///< the passes beside it at the least: those recorded are of a schedule with fewer turns
 };
 
 /// Turns the peers of all sends and receives `by` ranks further in a pipeline of `ranks`: a program put together for another rank than the
@@ -111,7 +91,7 @@ class PipelinePatterns {
 
   /// The program of a rank that runs these passes on chunks equal to the recorded ones. Nothing where the recorded passes do not repeat, or
   /// where one is wanted that they do not show. It is written into the memory of `spare`, a program that nobody needs any more.
-  std::optional<StepProgram> compose(const PassOrder& wanted, StepProgram spare = {}, Likeness likeness = Likeness::as_shown) const;
+  std::optional<StepProgram> compose(const PassOrder& wanted, StepProgram spare = {}) const;
 
  private:
   struct Impl;

@@ -356,33 +356,5 @@ TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
   }
 }
 
-/// The same of ranks with several chunks, from the passes of a shorter pipeline: of 20 stages, turns of a steady state stand between more
-/// passes back of one chunk than a chunk of the shorter one runs in a row, and are told from those of the cool-down by their neighbours.
-TEST(MegatronPipeline, ComposedInterleavedRanksAreTheRecordedOnes) {
-  for (const std::string layers : {R"("local", "attention": "sdpa")", R"("te")"}) {
-    for (const std::string more :
-         {R"(, "pp": 16, "vp": 2, "global_batch": 96)", R"(, "pp": 16, "vp": 2, "global_batch": 64, "recompute": "full")",
-          R"(, "pp": 20, "vp": 3, "global_batch": 80, "recompute": "full")"}) {
-      const bool three_chunks = more.find(R"("vp": 3)") != std::string::npos;
-      const Model model = gpt(three_chunks ? 60 : 32);
-      const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true)" + more, three_chunks ? 40 : 32, layers);
-      MegatronPipeline pipeline(on_h100(model, strategy));
-      int put_together = 0;
-      for (int rank = 0; rank < strategy.pp; ++rank) {
-        const int recordings = pipeline.recordings();
-        const StepProgram program = pipeline.rank(rank), whole = lower_megatron(on_h100(model, strategy), {rank});
-        if (pipeline.recordings() == recordings) ++put_together;
-        const auto composed = told(program), recorded = told(whole);
-        ASSERT_EQ(composed.size(), recorded.size()) << layers << more << " rank " << rank;
-        const auto first = std::mismatch(composed.begin(), composed.end(), recorded.begin());
-        ASSERT_EQ(first.first, composed.end()) << layers << more << " rank " << rank << ": " << *first.first << " where recorded "
-                                               << *first.second;
-        ASSERT_TRUE(worked(program) == worked(whole)) << layers << more << " rank " << rank;
-      }
-      EXPECT_GT(put_together, 0) << layers << more;
-    }
-  }
-}
-
 }  // namespace
 }  // namespace plimsoll::program

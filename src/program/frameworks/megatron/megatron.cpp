@@ -111,18 +111,10 @@ std::int64_t warm_up_of(const Strategy& strategy, int pipeline_rank) { return st
 struct Held {
   bool embedding = false, head = false;
   std::vector<std::vector<const Block*>> layers;  ///< by chunk
-  // Of several chunks: which of two neighbours sends first, and what the schedule's variables hold when the steady state begins.
-  bool even = false;
-  std::array<int, 3> about_steady_state{};
   friend bool operator<(const Held& a, const Held& b) {
-    return std::tie(a.embedding, a.head, a.layers, a.even, a.about_steady_state) <
-           std::tie(b.embedding, b.head, b.layers, b.even, b.about_steady_state);
+    return std::tie(a.embedding, a.head, a.layers) < std::tie(b.embedding, b.head, b.layers);
   }
 };
-
-InterleavedRank interleaved_rank(const Strategy& strategy, int pipeline_rank) {
-  return {strategy.pp, strategy.vp, recorded_micro_batches(strategy, pipeline_rank), pipeline_rank};
-}
 
 Held held_by(const Strategy& strategy, const MegatronConfig& config, int pipeline_rank) {
   Held held;
@@ -132,33 +124,7 @@ Held held_by(const Strategy& strategy, const MegatronConfig& config, int pipelin
     held.head = held.head || plan.head;
     held.layers.emplace_back(first, first + plan.layers);
   }
-  if (strategy.vp == 1) return held;
-  held.even = pipeline_rank % 2 == 0;
-  held.about_steady_state = chunks_about_steady_state(interleaved_rank(strategy, pipeline_rank));
   return held;
-}
-
-/// Whether ranks of an interleaved pipeline run the passes of megatron_interleaved_passes, wherever between its ends they are: weights that
-/// are gathered ahead come with other passes on each rank.
-bool may_compose_interleaved(const Strategy& strategy, int pipeline_rank) {
-  const bool between = pipeline_rank > 0 && pipeline_rank < strategy.pp - 1;
-  return between && strategy.micro_batches % strategy.pp == 0 && framework::megatron_release(strategy).overlaps_transfers() &&
-         !*strategy.megatron.align_param_gather && !is_all_warm_up(interleaved_rank(strategy, pipeline_rank));
-}
-
-/// A rank of a shorter pipeline whose passes have, beside the same neighbours, all that those of `rank` have: neighbours in the pipeline
-/// send and receive in the same order, and the same chunks stand about the steady state. The rank itself where no shorter pipeline has one.
-InterleavedRank shortened(const InterleavedRank& rank, const PassOrder& wanted) {
-  constexpr std::int64_t kFewestStages = 6;
-  const std::int64_t groups = rank.micro_batches / rank.stages;
-  const SituationSet all(wanted);
-  for (std::int64_t stages = kFewestStages; stages < rank.stages; ++stages)
-    for (std::int64_t other = 2 - rank.rank % 2; other + 1 < stages; other += 2) {
-      const InterleavedRank shorter{stages, rank.chunks, groups * stages, other};
-      if (is_all_warm_up(shorter) || chunks_about_steady_state(shorter) != chunks_about_steady_state(rank)) continue;
-      if (SituationSet(megatron_interleaved_passes(shorter, 0)).holds(all)) return shorter;
-    }
-  return rank;
 }
 
 MegatronRuntimeOptions runtime_options(const Strategy& strategy, const MegatronConfig& config) {
@@ -181,12 +147,19 @@ MegatronRuntimeOptions runtime_options(const Strategy& strategy, const MegatronC
 /// Everything of the rank that lives from step to step.
 class Training {
  public:
-  Training(const Lowering& run, int pipeline_rank)
+  /// The program is recorded into the memory of `spare`.
+  Training(const Lowering& run, int pipeline_rank, StepProgram spare)
       : strategy_(run.strategy),
         pipeline_rank_(pipeline_rank),
         tape_(run.device),
         config_(megatron_config(run.model, run.strategy, run.device)),
         runtime_(tape_, runtime_options(run.strategy, config_)) {
+    const auto emptied = [](std::vector<Instruction>& part) {
+      part.clear();
+      return std::move(part);
+    };
+    tape_.program().first_step = emptied(spare.first_step);
+    tape_.program().step = emptied(spare.step);
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy_, config_, pipeline_rank)) {
       chunks_.push_back(std::make_unique<MegatronChunk>(runtime_, config_, plan, static_cast<std::int64_t>(chunks_.size())));
@@ -197,14 +170,9 @@ class Training {
     wrap();
   }
 
-  /// Where its schedule runs: a rank of a pipeline. Another place than its own is that of a shorter pipeline, for patterns.
-  struct Place {
-    std::int64_t stages, rank;
-  };
-
   /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state. `with_routines`: passes that do what one before them
   /// did are called, where nothing is known to tell them apart; throws Routine::Differs where something does.
-  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up, const Place& place, bool with_routines) {
+  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up, bool with_routines) {
     RecordedPipelineRank recorded;
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
@@ -212,8 +180,8 @@ class Training {
     rank.micro_batches = micro_batches;
     rank.warm_up = warm_up;
     rank.left_out = strategy_.micro_batches - rank.micro_batches;
-    rank.stages = place.stages;
-    rank.rank = place.rank;
+    rank.stages = strategy_.pp;
+    rank.rank = pipeline_rank_;
     const framework::MegatronRelease release = framework::megatron_release(strategy_);
     set_deferral(rank);
     rank.aligns_gathers = *strategy_.megatron.align_param_gather;
@@ -223,8 +191,8 @@ class Training {
     if (framework::splits_backward(strategy_)) split = split_plan(strategy_, pipeline_rank_, micro_batches, tape_);
     rank.split = split ? &*split : nullptr;
     const bool paired = split || (strategy_.vp > 1 && release.overlaps_transfers());
-    if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, place.stages);
-    if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, place.stages);
+    if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, rank.stages);
+    if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, rank.stages);
     std::vector<Routine> routines(chunks_.size(), Routine(tape_));
     if (with_routines && may_call_passes()) rank.routines = &routines;
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
@@ -349,23 +317,26 @@ class Training {
 };
 
 RecordedPipelineRank recorded_rank(const Lowering& run, int pipeline_rank, std::int64_t micro_batches, std::int64_t warm_up,
-                                   const Training::Place& place) {
+                                   StepProgram spare = {}) {
   try {
-    return Training(run, pipeline_rank).record(micro_batches, warm_up, place, true);
+    return Training(run, pipeline_rank, std::move(spare)).record(micro_batches, warm_up, true);
   } catch (const Routine::Differs&) {
-    return Training(run, pipeline_rank).record(micro_batches, warm_up, place, false);
+    return Training(run, pipeline_rank, {}).record(micro_batches, warm_up, false);
   }
+}
+
+StepProgram lowered_rank(const Lowering& run, int pipeline_rank, std::int64_t micro_batches, StepProgram spare) {
+  StepProgram program =
+      recorded_rank(run, pipeline_rank, micro_batches, warm_up_of(run.strategy, pipeline_rank), std::move(spare)).program;
+  carry_across_steps(program);
+  return program;
 }
 
 }  // namespace
 
 StepProgram lower_megatron(const Lowering& run, const Rank& rank) {
-  const Strategy& strategy = run.strategy;
-  const std::int64_t micro_batches = rank.every_micro_batch ? strategy.micro_batches : recorded_micro_batches(strategy, rank.pipeline);
-  StepProgram program =
-      recorded_rank(run, rank.pipeline, micro_batches, warm_up_of(strategy, rank.pipeline), {strategy.pp, rank.pipeline}).program;
-  carry_across_steps(program);
-  return program;
+  const std::int64_t all = run.strategy.micro_batches;
+  return lowered_rank(run, rank.pipeline, rank.every_micro_batch ? all : recorded_micro_batches(run.strategy, rank.pipeline), {});
 }
 
 struct MegatronPipeline::Impl {
@@ -374,8 +345,7 @@ struct MegatronPipeline::Impl {
   MegatronConfig config;
   struct Known {
     std::unique_ptr<PipelinePatterns> passes;
-    Training::Place place{};  ///< where they were recorded
-    int used = 0;             ///< ranks that were put together from them
+    int rank = 0;  ///< whose they are
   };
   std::map<Held, Known> patterns;
   int recordings = 0;
@@ -386,66 +356,23 @@ struct MegatronPipeline::Impl {
     if (warm_up == 0 || micro_batches <= warm_up) return {};
     Known& known = patterns[held_by(strategy, config, pipeline_rank)];
     if (!known.passes && micro_batches > kPatternWarmUp + kPatternSteady)
-      known = recorded(pipeline_rank, {strategy.pp, pipeline_rank}, kPatternWarmUp + kPatternSteady, kPatternWarmUp,
-                       megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes);
+      known = recorded(pipeline_rank);
     return composed(known, pipeline_rank, megatron_passes(warm_up, micro_batches - warm_up, strategy.micro_batches - micro_batches),
                     std::move(spare));
   }
 
-  /// A rank between the ends of an interleaved pipeline from the passes of one in a shorter pipeline, those that were recorded last or
-  /// others that show all its situations; or else from those of another like it, where enough have use of them. A rank's passes are large:
-  /// they go once each of its like had them.
-  std::optional<StepProgram> interleaved(int pipeline_rank, StepProgram spare) {
-    constexpr int kFewestAlike = 3;
-    if (!may_compose_interleaved(strategy, pipeline_rank)) return {};
-    const Held held = held_by(strategy, config, pipeline_rank);
-    const int alike = ranks_alike(held);
-    const InterleavedRank rank = interleaved_rank(strategy, pipeline_rank);
-    const PassOrder wanted = megatron_interleaved_passes(rank, strategy.micro_batches - rank.micro_batches);
-    Known& known = patterns[held];
-    auto program = composed(known, pipeline_rank, wanted, std::move(spare));
-    if (!program) {
-      const InterleavedRank recorded_as = shortened(rank, wanted);
-      if (recorded_as.stages == rank.stages && alike < kFewestAlike) return {};
-      take(known, recorded(pipeline_rank, recorded_as));
-      program = composed(known, pipeline_rank, wanted, {});
-    }
-    if (++known.used == alike) patterns.erase(held);
-    return program;
-  }
-
-  static void take(Known& known, Known recorded) {
-    known.passes = std::move(recorded.passes);
-    known.place = recorded.place;
-  }
-
-  int ranks_alike(const Held& held) const {
-    int alike = 0;
-    for (int rank = 1; rank + 1 < strategy.pp; ++rank) {
-      const Held other = held_by(strategy, config, rank);
-      if (!(other < held) && !(held < other)) ++alike;
-    }
-    return alike;
-  }
-
-  Known recorded(int pipeline_rank, const InterleavedRank& as) {
-    return recorded(pipeline_rank, {as.stages, as.rank}, as.micro_batches, 0, megatron_interleaved_passes(as, 0).passes);
-  }
-
-  Known recorded(int pipeline_rank, const Training::Place& place, std::int64_t micro_batches, std::int64_t warm_up,
-                 const std::vector<PipelinePass>& expected) {
-    RecordedPipelineRank rank = recorded_rank(run, pipeline_rank, micro_batches, warm_up, place);
-    if (!(rank.step.passes == expected))
+  Known recorded(int pipeline_rank) {
+    RecordedPipelineRank rank = recorded_rank(run, pipeline_rank, kPatternWarmUp + kPatternSteady, kPatternWarmUp);
+    if (!(rank.step.passes == megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes))
       throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of its schedule", "pipeline passes");
     ++recordings;
-    return {std::make_unique<PipelinePatterns>(std::move(rank)), place, 0};
+    return {std::make_unique<PipelinePatterns>(std::move(rank)), pipeline_rank};
   }
 
   std::optional<StepProgram> composed(const Known& known, int pipeline_rank, const PassOrder& wanted, StepProgram spare) const {
-    const Likeness likeness = known.place.stages < strategy.pp ? Likeness::neighbours : Likeness::as_shown;
-    auto program = known.passes ? known.passes->compose(wanted, std::move(spare), likeness) : std::nullopt;
+    auto program = known.passes ? known.passes->compose(wanted, std::move(spare)) : std::nullopt;
     if (!program) return {};
-    move_peers(*program, pipeline_rank - static_cast<int>(known.place.rank), strategy.pp);
+    move_peers(*program, pipeline_rank - known.rank, strategy.pp);
     carry_across_steps(*program);
     return program;
   }
@@ -457,12 +384,10 @@ MegatronPipeline::~MegatronPipeline() = default;
 
 StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
   const Strategy& s = impl_->strategy;
-  std::optional<StepProgram> program;
-  if (!framework::splits_backward(s))
-    program = s.vp > 1 ? impl_->interleaved(pipeline_rank, std::move(spare)) : impl_->in_turn(pipeline_rank, std::move(spare));
-  if (program) return std::move(*program);
+  if (s.vp == 1 && !framework::splits_backward(s))
+    if (std::optional<StepProgram> program = impl_->in_turn(pipeline_rank, std::move(spare))) return std::move(*program);
   ++impl_->recordings;
-  return lower_megatron(impl_->run, {pipeline_rank});
+  return lowered_rank(impl_->run, pipeline_rank, recorded_micro_batches(s, pipeline_rank), std::move(spare));
 }
 
 int MegatronPipeline::recordings() const { return impl_->recordings; }

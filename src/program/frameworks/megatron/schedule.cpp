@@ -1,11 +1,9 @@
 #include "program/frameworks/megatron/schedule.hpp"
 
 #include <algorithm>
-#include <array>
 #include <deque>
 
 #include "plimsoll/error.hpp"
-#include "program/frameworks/megatron/interleaved_passes.hpp"
 #include "program/frameworks/megatron/schedule_passes.hpp"
 #include "program/frameworks/megatron/split_schedule.hpp"
 #include "program/frameworks/megatron/stage_transfers.hpp"
@@ -41,9 +39,8 @@ class Step : MegatronPasses {
   // ---- schedules ------------------------------------------------------------------------------------------------------------
 
   /// Instructions of the step so far.
-  void mark(PassKind kind, std::int64_t micro_batch) { mark(kind, MicroBatch{0, micro_batch}); }
-  void mark(PassKind kind, const MicroBatch& of) {
-    if (rank_.marks) rank_.marks->mark(tape_.recorded(), {kind, of.chunk, of.number});
+  void mark(PassKind kind, std::int64_t micro_batch) {
+    if (rank_.marks) rank_.marks->mark(tape_.recorded(), {kind, 0, micro_batch});
   }
 
   /// Called before turn `turn` of `turns` of the steady state, `period` of which run the same passes as those left out.
@@ -140,8 +137,17 @@ class Step : MegatronPasses {
   std::int64_t chunks() const { return static_cast<std::int64_t>(rank_.chunks.size()); }
   std::int64_t passes() const { return rank_.micro_batches * chunks(); }
 
+  /// get_model_chunk_id over get_schedule_table with groups of as many micro-batches as stages.
   std::int64_t chunk_of(std::int64_t pass, bool forward) const {
-    return interleaved_chunk(rank_.stages, chunks(), rank_.micro_batches, pass, forward);
+    const std::int64_t at_all = pass % passes(), group = rank_.stages * chunks(), at = at_all / group;
+    const std::int64_t size = std::min(rank_.stages, rank_.micro_batches - at * rank_.stages);
+    const std::int64_t chunk = (at_all - at * group) / size;
+    return forward ? chunk : chunks() - 1 - chunk;
+  }
+
+  /// Passes forward before the first comes back.
+  std::int64_t warm_up_passes() const {
+    return std::min(passes(), 2 * (rank_.stages - rank_.rank - 1) + (chunks() - 1) * rank_.stages);
   }
 
   struct Next {
@@ -178,7 +184,7 @@ class Step : MegatronPasses {
     if (chunk + 1 > 1 && chunk + 1 < chunks()) rank_.wrapped[static_cast<std::size_t>(chunk + 1)]->start_param_sync();
   }
 
-  Tensor forward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& run, std::int64_t pass) {
+  Tensor forward_pass(std::vector<Queues>& queues, std::int64_t pass) {
     gather_ahead(pass);
     const auto chunk = static_cast<std::size_t>(chunk_of(pass, true));
     Queues& queue = queues[chunk];
@@ -186,14 +192,11 @@ class Step : MegatronPasses {
     const Tensor input = queue.inputs[queue.outputs.size()];
     const Passed passed = forward_step(chunk, input);
     queue.outputs.push_back(passed.output);
-    ++run[chunk];
     return rank_.chunks[chunk]->plan().head ? Tensor() : passed.output;
   }
 
-  /// `steady`: nobody else holds what was received for it.
-  Tensor backward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& done, std::int64_t pass, bool steady = false) {
+  Tensor backward_pass(std::vector<Queues>& queues, std::vector<std::int64_t>& done, std::int64_t pass) {
     const auto chunk = static_cast<std::size_t>(chunk_of(pass, false));
-    const MicroBatch own{static_cast<int>(chunk), done[chunk]};
     Queues& queue = queues[chunk];
     if (++done[chunk] == rank_.micro_batches) synchronize(chunk);
     if (rank_.chunks[chunk]->plan().head && queue.gradients.empty()) queue.gradients.emplace_back();
@@ -207,24 +210,11 @@ class Step : MegatronPasses {
       input_gradient = backward_step(chunk, input, differentiated, gradient);
     }
     if (rank_.chunks[chunk]->plan().embedding) input_gradient.reset();
-    if (steady) mark(PassKind::release_gradient, own);
     gradient.reset();
-    mark(PassKind::drop_output, own);
     output.reset();
-    if (own != held_) mark(PassKind::release_input, own);
     input.reset();
     return input_gradient;
   }
-
-  /// A variable of the schedule takes what goes back next; what it held, of the backward pass before, it lets go.
-  void keep_sent(Tensor& variable, Tensor sent, const MicroBatch& of) {
-    if (sent_ && *sent_ != held_ && *sent_ != sent_last_) mark(PassKind::release_sent, *sent_);
-    sent_ = of;
-    variable = std::move(sent);
-  }
-
-  /// Of the next pass that comes to a chunk, in either direction.
-  static MicroBatch next_in(std::size_t chunk, std::vector<std::int64_t>& received) { return {static_cast<int>(chunk), received[chunk]++}; }
 
   /// forward_backward_pipelining_with_interleaving with overlap_p2p_comm, without overlap_p2p_comm_warmup_flush.
   void interleaved() {
@@ -232,127 +222,74 @@ class Step : MegatronPasses {
     if (m % p != 0) refuse("Megatron needs a number of micro-batches that the pipeline stages divide for its interleaved schedule", "pp");
     const Tensor total_tokens = zeros(tape_, {}, DType::int32);
     Interleaved all(rank_.chunks.size());
-    const std::int64_t warm_up = interleaved_warm_up(p, chunks(), m, rank_.rank), steady = passes() - warm_up;
+    const std::int64_t warm_up = warm_up_passes(), steady = passes() - warm_up;
     start_gathering();
-    mark(PassKind::receive_input, next_in(0, all.inputs));
     all.queues[0].inputs.push_back(
         p2p_.exchange_and_wait(StageTransfers::kToNext, {}, StageTransfers::kFromPrevious, !rank_.chunks[0]->plan().embedding));
     for (std::int64_t k = 0; k < warm_up; ++k) warm_up_turn(all, k, warm_up);
     for (std::int64_t k = 0; k < steady; ++k) steady_turn(all, k, warm_up);
-    if (steady > 0) mark(PassKind::release_output, all.forward);
     deallocate(all.output);
     p2p_.await(StageTransfers::kFromNext);
     if (steady == 0)
       all.queues.back().gradients.push_back(
           p2p_.exchange_and_wait(StageTransfers::kToPrevious, {}, StageTransfers::kFromNext, !rank_.chunks.back()->plan().head));
     for (std::int64_t k = steady; k < passes(); ++k) cool_down_turn(all, k);
-    if (rank_.marks) rank_.marks->end = tape_.recorded();
     drop_reports();
   }
 
   /// Variables of the interleaved schedule.
   struct Interleaved {
-    explicit Interleaved(std::size_t chunks) : queues(chunks), run(chunks), done(chunks), inputs(chunks), gradients(chunks) {}
+    explicit Interleaved(std::size_t chunks) : queues(chunks), done(chunks) {}
 
     std::vector<Queues> queues;
-    std::vector<std::int64_t> run, done, inputs, gradients;  ///< by chunk: passes in both directions, and what was received for them
+    std::vector<std::int64_t> done;  ///< by chunk: passes back
     Tensor output, input, input_gradient, received_gradient, forward_buffer, backward_buffer;
     // The last overlapped call's handles live to the end, and each holds its tensor, waited for or not.
-    Tensor awaited;                      ///< what it received
-    Tensor sent;                         ///< what it sent back
-    MicroBatch forward;                  ///< the last pass forward
-    std::optional<MicroBatch> received;  ///< whose the received gradient is
+    Tensor awaited;  ///< what it received
+    Tensor sent;     ///< what it sent back
   };
-
-  MicroBatch forward_of(const Interleaved& all, std::int64_t pass) const {
-    const auto chunk = static_cast<std::size_t>(chunk_of(pass, true));
-    return {static_cast<int>(chunk), all.run[chunk]};
-  }
 
   void warm_up_turn(Interleaved& all, std::int64_t k, std::int64_t warm_up) {
     Next next = next_of(k, true);
     if (k == passes() - 1) next.receives = false;
-    all.forward = forward_of(all, k);
-    mark(PassKind::forward, all.forward);
-    all.output = forward_pass(all.queues, all.run, k);
-    if (next.receives) {
-      const MicroBatch of = next_in(next.chunk, all.inputs);
-      mark(PassKind::receive_input, of);
-      if (k == warm_up - 1) hold_input(of);
-    }
+    all.output = forward_pass(all.queues, k);
     all.input = p2p_.exchange_and_wait(StageTransfers::kToNext, all.output, StageTransfers::kFromPrevious, next.receives);
     if (next.receives) all.queues[next.chunk].inputs.push_back(all.input);
-    const bool again = k == warm_up - 1 && warm_up < passes();  // so does the first turn of the steady state
-    mark(again ? PassKind::release_early : PassKind::release_output, all.forward);
     deallocate(all.output);
-    if (!again) return;
-    mark(PassKind::receive_gradient, next_in(all.queues.size() - 1, all.gradients));
+    if (k != warm_up - 1 || warm_up == passes()) return;
     all.backward_buffer = p2p_.exchange(StageTransfers::kToPrevious, {}, StageTransfers::kFromNext, !last_rank());
     if (!last_rank()) all.queues.back().gradients.push_back(all.backward_buffer);
-  }
-
-  /// The variable that took it lives on.
-  void hold_input(const MicroBatch& of) {
-    held_ = of;
-    if (rank_.marks) rank_.marks->held.forward = {PassKind::forward, of.chunk, of.number};
   }
 
   void steady_turn(Interleaved& all, std::int64_t k, std::int64_t warm_up) {
     const std::int64_t steady = passes() - warm_up;
     before_turn(k, steady, rank_.stages * chunks());
-    mark(PassKind::release_output, all.forward);
     p2p_.await(StageTransfers::kFromPrevious);
     deallocate(all.output);
-    all.forward = forward_of(all, k + warm_up);
-    mark(PassKind::forward, all.forward);
-    Tensor forward_output = forward_pass(all.queues, all.run, k + warm_up);
+    Tensor forward_output = forward_pass(all.queues, k + warm_up);
     Next next = next_of(k + warm_up, true);
     if (k == steady - 1) next.receives = false;
-    if (next.receives) mark(PassKind::receive_input, next_in(next.chunk, all.inputs));
     all.forward_buffer = p2p_.exchange(StageTransfers::kToNext, forward_output, StageTransfers::kFromPrevious, next.receives);
     if (next.receives) all.queues[next.chunk].inputs.push_back(std::move(all.forward_buffer));
-    const MicroBatch backward = backward_of(all, k);
-    mark(PassKind::backward, backward);
     p2p_.await(StageTransfers::kFromNext);
-    Tensor gradient = backward_pass(all.queues, all.done, k, true);
+    Tensor gradient = backward_pass(all.queues, all.done, k);
     const Next back = next_of(k, false);
-    if (back.receives) {
-      const MicroBatch of = next_in(back.chunk, all.gradients);
-      mark(PassKind::receive_gradient, of);
-      if (k == steady - 1 && rank_.marks) rank_.marks->held.backward = {PassKind::backward, of.chunk, of.number};
-    }
     all.backward_buffer = p2p_.exchange(StageTransfers::kToPrevious, gradient, StageTransfers::kFromNext, back.receives);
-    if (k == steady - 1) hold_exchanged(all, gradient, back.receives, backward);
+    if (k == steady - 1) {
+      if (back.receives) all.awaited = all.backward_buffer;
+      all.sent = gradient;
+    }
     if (back.receives) all.queues[back.chunk].gradients.push_back(std::move(all.backward_buffer));
     all.output = std::move(forward_output);
-    keep_sent(all.input_gradient, std::move(gradient), backward);
-  }
-
-  void hold_exchanged(Interleaved& all, const Tensor& sent, bool receives, const MicroBatch& of) {
-    if (receives) all.awaited = all.backward_buffer;
-    all.sent = sent;
-    sent_last_ = of;
-    if (rank_.marks) rank_.marks->held.sent = {PassKind::backward, of.chunk, of.number};
-  }
-
-  MicroBatch backward_of(const Interleaved& all, std::int64_t pass) const {
-    const auto chunk = static_cast<std::size_t>(chunk_of(pass, false));
-    return {static_cast<int>(chunk), all.done[chunk]};
+    all.input_gradient = std::move(gradient);
   }
 
   void cool_down_turn(Interleaved& all, std::int64_t k) {
     Next next = next_of(k, false);
     if (k == passes() - 1) next.receives = false;
-    const MicroBatch backward = backward_of(all, k);
-    mark(PassKind::backward, backward);
-    keep_sent(all.input_gradient, backward_pass(all.queues, all.done, k), backward);
-    std::optional<MicroBatch> of;
-    if (next.receives) of = next_in(next.chunk, all.gradients);
-    if (of) mark(PassKind::receive_gradient, *of);
-    Tensor received = p2p_.exchange_and_wait(StageTransfers::kToPrevious, all.input_gradient, StageTransfers::kFromNext, next.receives);
-    if (all.received) mark(PassKind::release_gradient, *all.received);
-    all.received = of;
-    all.received_gradient = std::move(received);
+    all.input_gradient = backward_pass(all.queues, all.done, k);
+    all.received_gradient =
+        p2p_.exchange_and_wait(StageTransfers::kToPrevious, all.input_gradient, StageTransfers::kFromNext, next.receives);
     if (next.receives) all.queues[next.chunk].gradients.push_back(all.received_gradient);
   }
 
@@ -361,7 +298,7 @@ class Step : MegatronPasses {
     const std::int64_t p = rank_.stages, m = rank_.micro_batches;
     if (m % p != 0) refuse("Megatron needs a number of micro-batches that the pipeline stages divide for its interleaved schedule", "pp");
     std::vector<Queues> queues(rank_.chunks.size());
-    std::vector<std::int64_t> run(rank_.chunks.size()), done(rank_.chunks.size());
+    std::vector<std::int64_t> done(rank_.chunks.size());
     const bool all_in_warm_up = m + rank_.left_out == p;
     const std::int64_t before = 2 * (p - rank_.rank - 1) + (chunks() - 1) * p;
     const std::int64_t warm_up = all_in_warm_up ? passes() : std::min(passes(), before), steady = passes() - warm_up;
@@ -376,7 +313,7 @@ class Step : MegatronPasses {
     for (std::int64_t k = 0; k < warm_up; ++k) {
       Next next = next_of(k, true);
       if (k == passes() - 1) next.receives = false;
-      const Tensor output = forward_pass(queues, run, k);
+      const Tensor output = forward_pass(queues, k);
       const Next back{k == warm_up - 1 && !all_in_warm_up && !last_rank(), queues.size() - 1};
       StageTransfers::Received received = p2p_.communicate(output, {}, next.receives, back.receives);
       deallocate(output);
@@ -385,7 +322,7 @@ class Step : MegatronPasses {
     }
     for (std::int64_t k = 0; k < steady; ++k) {
       before_turn(k, steady, p * chunks());
-      const Tensor output = forward_pass(queues, run, k + warm_up), gradient = backward_pass(queues, done, k);
+      const Tensor output = forward_pass(queues, k + warm_up), gradient = backward_pass(queues, done, k);
       Next next = next_of(k + warm_up, true);
       if (k == steady - 1) next.receives = false;
       const Next back = next_of(k, false);
@@ -406,8 +343,6 @@ class Step : MegatronPasses {
   }
 
   StageTransfers p2p_;
-  std::optional<MicroBatch> held_, sent_;  ///< whose received input is held to the end; whose gradient was sent back last
-  std::optional<MicroBatch> sent_last_;    ///< whose gradient the steady state sent back last
 };
 
 }  // namespace
@@ -438,23 +373,6 @@ PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_
   }
   order.times = 1 + left_out;
   return order;
-}
-
-PassOrder megatron_interleaved_passes(const InterleavedRank& rank, std::int64_t left_out) {
-  return InterleavedPasses(rank).order(left_out);
-}
-
-std::array<int, 3> chunks_about_steady_state(const InterleavedRank& rank) {
-  const std::int64_t warm_up = interleaved_warm_up(rank.stages, rank.chunks, rank.micro_batches, rank.rank);
-  std::array<int, 3> chunks{};
-  for (std::size_t i = 0; i < chunks.size(); ++i)
-    chunks[i] =
-        static_cast<int>(interleaved_chunk(rank.stages, rank.chunks, rank.micro_batches, warm_up - 1 + static_cast<std::int64_t>(i), true));
-  return chunks;
-}
-
-bool is_all_warm_up(const InterleavedRank& rank) {
-  return interleaved_warm_up(rank.stages, rank.chunks, rank.micro_batches, rank.rank) == rank.micro_batches * rank.chunks;
 }
 
 }  // namespace plimsoll::program

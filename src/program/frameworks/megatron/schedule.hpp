@@ -2,7 +2,6 @@
 /// Source: megatron/core/pipeline_parallel/schedules.py of Megatron-core 0.16.1.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,17 +49,5 @@ void run_megatron_schedule(MegatronRank& rank, const Tensor& scale);
 /// The passes of a rank in 1F1B: `warm_up` micro-batches go forward before the first comes back, `steady` follow, the middle one of which
 /// stands for `left_out` more.
 PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out);
-
-/// A rank of the interleaved schedule.
-struct InterleavedRank {
-  std::int64_t stages, chunks, micro_batches, rank;
-};
-/// The passes of a rank between the ends of an interleaved pipeline with overlap_p2p_comm; one turn of all stages and chunks in the middle
-/// of the steady state stands for the `left_out` micro-batches as well. Not of a schedule that is_all_warm_up.
-PassOrder megatron_interleaved_passes(const InterleavedRank& rank, std::int64_t left_out);
-/// The chunks of the last pass forward before the first comes back, and of the two behind it.
-std::array<int, 3> chunks_about_steady_state(const InterleavedRank& rank);
-/// Whether all passes forward run before the first comes back.
-bool is_all_warm_up(const InterleavedRank& rank);
 
 }  // namespace plimsoll::program
