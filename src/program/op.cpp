@@ -137,6 +137,22 @@ Op::Op(const char* name, List<const Tensor*> inputs)
       differentiable_(tape_.records(inputs_)) {
   if (differentiable_) saved_.reserve(inputs_.size() + 1);  // as many as most save
   tape_.host(HostWork::operation);
+  if (tape_.trace) ++tape_.trace->running;
+}
+
+Op::~Op() {
+  if (tape_.trace) --tape_.trace->running;
+  tape_.operator_name = name_before_;
+}
+
+void Op::tell_trace(std::initializer_list<Tensor*> outputs) {
+  std::vector<Tensor> all;
+  for (const Tensor* output : outputs) all.push_back(*output);
+  tell_trace(all);
+}
+
+void Op::tell_trace(const std::vector<Tensor>& outputs) {
+  if (tape_.trace->running == 1) tape_.trace->ran(name_, inputs_, number_, outputs);
 }
 
 void Op::tie(Node& node) {

@@ -53,7 +53,7 @@ class Op {
   /// `name` is a literal. Undefined tensors may stand among the inputs (a missing bias).
   Op(const char* name, std::initializer_list<const Tensor*> inputs);
   Op(const char* name, List<const Tensor*> inputs);
-  ~Op() { tape_.operator_name = name_before_; }
+  ~Op();
   Op(const Op&) = delete;
   Op& operator=(const Op&) = delete;
 
@@ -69,6 +69,8 @@ class Op {
   void save_if(bool condition, const Tensor& input) {
     if (differentiable_) saved_.emplace_back(condition ? input : Tensor(), false);
   }
+  /// What a trace could not tell from its tensors' shapes (OperatorTrace::ran).
+  void tell_number(std::int64_t number) { number_ = number; }
   /// Input `input` reaches the kernel transposed (F.linear's weight).
   void see_transposed(int input) { transposed_input_ = input; }
   void save_output(const Tensor& output) { save_output_if(true, output); }
@@ -81,6 +83,7 @@ class Op {
   /// Ends the operator: `outputs` get a node whose backward is `backward`. Outputs that need no gradient are not listed.
   template <class Function>
   void finish(std::initializer_list<Tensor*> outputs, Function&& backward) {
+    if (tape_.trace) tell_trace(outputs);
     if (!differentiable_) return;
     NodeRef node(new FunctionNode<std::decay_t<Function>>(std::forward<Function>(backward)));
     tie(*node);
@@ -92,9 +95,15 @@ class Op {
     finish({&output}, std::forward<Function>(backward));
     return std::move(output);
   }
+  /// Ends an operator that takes no part in autograd.
+  Tensor done(Tensor& output) {
+    if (tape_.trace) tell_trace({&output});
+    return std::move(output);
+  }
   /// The same for many outputs (split, unbind).
   template <class Function>
   void finish_all(std::vector<Tensor>& outputs, Function&& backward) {
+    if (tape_.trace) tell_trace(outputs);
     if (!differentiable_) return;
     NodeRef node(new FunctionNode<std::decay_t<Function>>(std::forward<Function>(backward)));
     tie(*node);
@@ -105,6 +114,8 @@ class Op {
  private:
   void tie(Node& node);
   void save_outputs(Node& node);
+  void tell_trace(std::initializer_list<Tensor*> outputs);
+  void tell_trace(const std::vector<Tensor>& outputs);
 
   List<const Tensor*> inputs_;
   Tape& tape_;
@@ -112,6 +123,7 @@ class Op {
   const char* name_before_;
   bool differentiable_;
   int transposed_input_ = -1;
+  std::int64_t number_ = 0;
   List<SavedTensor> saved_;
   List<std::pair<bool, Tensor>> pending_;
 };

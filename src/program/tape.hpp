@@ -223,6 +223,16 @@ class SelectiveOutputs {
   virtual void computed(const char* name, const std::vector<Tensor>& outputs) = 0;
 };
 
+/// Who is told of the operators that run (inductor/trace.hpp).
+class OperatorTrace {
+ public:
+  virtual ~OperatorTrace() = default;
+  /// An operator's name (a literal), its arguments, the number that its shapes do not tell (where a slice begins, whether attention is
+  /// causal) and what it gave. Operators that run within another are not told.
+  virtual void ran(const char* name, const List<const Tensor*>& inputs, std::int64_t number, const std::vector<Tensor>& outputs) = 0;
+  int running = 0;  ///< operators that have begun and not ended
+};
+
 class SavedTensor {
  public:
   SavedTensor() = default;
@@ -445,6 +455,7 @@ class Tape {
 
   std::vector<std::shared_ptr<SavedTensorHooks>> saved_tensor_hooks;  ///< innermost last
   std::shared_ptr<SelectiveOutputs> selective_outputs;                ///< of the selective checkpoint that runs; null outside one
+  OperatorTrace* trace = nullptr;                                     ///< of torch.compile; null: nobody is told
   Autocast autocast;
   /// Of the DDP within whose forward the model runs (DistributedDataParallel._active_ddp_module); none outside of one. Graphs that
   /// torch.compile compiles there are cut where the buckets end.

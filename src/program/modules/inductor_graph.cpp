@@ -103,9 +103,10 @@ Value Graph::product(DType type, std::int64_t rows, std::int64_t columns, std::i
 }
 
 std::vector<Value> Graph::call(std::vector<Value> reads, const std::vector<Output>& outputs,
-                               std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run) {
+                               std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run, bool single) {
   const Value all = add({.kind = Operation::Kind::call, .reads = defined_indices(reads), .may_replace = {}, .run = std::move(run)}, {},
                         DType::fp32, Owner::call);
+  if (single) --names_[part_];
   std::vector<Value> values;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
     values.push_back(add({.kind = Operation::Kind::element, .reads = {all.index}, .may_replace = {}, .element = i, .run = {}},

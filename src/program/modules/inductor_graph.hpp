@@ -48,9 +48,10 @@ class Graph {
     Dims sizes;
     DType type;
   };
-  /// An operator that allocates by itself, as PyTorch's attention does: `run` gives what it returns, first of all `outputs`.
+  /// An operator that allocates by itself, as PyTorch's attention does: `run` gives what it returns, first of all `outputs`. One of a
+  /// `single` tensor has one name, that of several has a name of its own.
   std::vector<Value> call(std::vector<Value> reads, const std::vector<Output>& outputs,
-                          std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run);
+                          std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run, bool single = false);
   /// A name that Inductor gave to a buffer that it removed.
   void skip_name() { ++names_[part_]; }
   /// Operations told from now on belong to that part of a graph that is cut (GraphParts): there they are named as if they were alone.

@@ -184,6 +184,7 @@ std::vector<Tensor> flash_forward(Tape& tape, const Tensor& query, const Shape& 
 Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const AttentionArguments& arguments) {
   const Shape s = shape_of(torch_flash(query.tape().device), query, key, value, arguments.causal, arguments.dropout);
   Op op("flash_attention", {&query, &key, &value});
+  op.tell_number(arguments.causal);
   Tape& tape = op.tape();
   op.save(key);
   op.save(query);
@@ -328,6 +329,7 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   Tensor bias;
   if (mask) bias = mask.requires_grad() ? learned_mask(mask, s) : aligned_mask(query.tape(), mask, query.dtype());
   Op op("efficient_attention", {&query, &key, &value, &bias});
+  op.tell_number(arguments.causal);
   Tape& tape = op.tape();
   op.save(bias);
   op.save(key);

@@ -76,6 +76,7 @@ Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& val
   Tensor bias = mask;
   if (mask && mask.dtype() == DType::boolean) bias = additive_attention_mask(query.tape(), mask, query.dtype());
   Op op("cudnn_attention", {&query, &key, &value});
+  op.tell_number(arguments.causal);
   op.save(bias);
   op.save(key);
   op.save(query);

@@ -150,21 +150,21 @@ Tensor embedding(const Tensor& weight, const Tensor& indices) {
 }
 
 Tensor table_rows(const Tensor& table, const Tensor& rows) {
-  const Op op("index", {&table});
+  Op op("index", {&table, &rows});
   Dims sizes = table.sizes();
   sizes[0] = rows.elements();
   Tensor y = op.tape().empty(sizes, table.dtype());
   gather(Gather::Function::index, y.elements(), {&y, &rows}, {&y});
-  return y;
+  return op.done(y);
 }
 
 Tensor gather_rows(const Tensor& table, const Tensor& indices) {
-  const Op op("gather", {&table});
+  Op op("gather", {&table, &indices});
   Dims sizes = indices.sizes();
   sizes.push_back(table.size(1));
   Tensor y = op.tape().empty(sizes, table.dtype());
   gather(Gather::Function::index, y.elements(), {&y, &indices}, {&y});
-  return y;
+  return op.done(y);
 }
 
 Tensor index_select(const Tensor& x, const Tensor& indices) {

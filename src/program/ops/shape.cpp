@@ -51,8 +51,9 @@ std::optional<Dims> view_strides(const Tensor& x, const Dims& sizes) {
 
 /// A view operator: no kernel; `backward` maps the gradient back.
 template <class Function>
-Tensor view_op(const char* name, const Tensor& x, const Dims& sizes, const Dims& strides, Function&& backward) {
+Tensor view_op(const char* name, const Tensor& x, const Dims& sizes, const Dims& strides, Function&& backward, std::int64_t start = 0) {
   Op op(name, {&x});
+  op.tell_number(start);
   Tensor y = op.tape().view(x, sizes, strides);
   return op.done(y, std::forward<Function>(backward));
 }
@@ -178,9 +179,10 @@ Tensor slice(const Tensor& x, int dimension, std::int64_t start, std::int64_t en
   if (start == 0 && end == x.size(at)) return alias(x);
   Dims sizes = x.sizes();
   sizes[at] = end - start;
-  return view_op("slice", x, sizes, x.strides(), [before = x.sizes()](BackwardCall& b) {  // slice_backward
+  const auto backward = [before = x.sizes()](BackwardCall& b) {  // slice_backward
     b.give(0, placed_in_zeros(b, before, contiguous_strides(before)));
-  });
+  };
+  return view_op("slice", x, sizes, x.strides(), backward, start);
 }
 
 Tensor every_second(const Tensor& x, std::int64_t start) {

@@ -7,10 +7,10 @@
 #include "plimsoll/error.hpp"
 #include "program/attention_library.hpp"
 #include "program/checkpoint.hpp"
+#include "program/inductor/compiled.hpp"
 #include "program/modules/float8_linear.hpp"
 #include "program/modules/torchtitan/attention.hpp"
 #include "program/modules/torchtitan/compiled.hpp"
-#include "program/modules/torchtitan/compiled_llama.hpp"
 #include "program/modules/torchtitan/layers.hpp"
 #include "program/modules/torchtitan/moe.hpp"
 #include "program/ops/ops.hpp"
@@ -47,14 +47,30 @@ void check_family(const Model& model) {
 }
 
 void check_compiled(const Model& model, const TitanRun& run) {
+  if (!run.early_blocks && run.tensor_parallel.on() && run.tensor_parallel.asynchronous)
+    refuse("TorchTitan 0.3's compiled blocks with asynchronous tensor parallelism are not modelled", "compile", "false");
   for (const Block& block : model.blocks) {
-    if (!run.early_blocks && block.role == Block::Role::decoder) check_compiled_llama(block, run);
     if (block.moe || (block.attention && (block.attention->mla || block.attention->sinks)))
       refuse("TorchTitan's compiled blocks are modelled for those of Llama and Qwen3 without experts", "compile", "false");
   }
 }
 
 }  // namespace
+
+/// A layer's graphs under torch.compile, and where the tensors are that they are given: the layer's input, its positions, else a parameter
+/// or buffer of the module of that path below it.
+struct BlockGraphs {
+  struct Argument {
+    enum class Kind : std::uint8_t { input, positions, parameter, buffer } kind;
+    std::string module, name;
+  };
+  std::shared_ptr<const inductor::CompiledModule> graphs;
+  std::vector<Argument> arguments;
+  // What they were compiled for: Dynamo's guards.
+  const void* layer = nullptr;  ///< TitanLayer::kind
+  Dims sizes, strides, positions;
+  bool checkpointed = false;
+};
 
 /// Llama3TransformerBlock and Qwen3TransformerBlock; DeepSeekV3TransformerBlock and GptOssTransformerBlock, which register their norms in
 /// front of the feed-forward.
@@ -63,6 +79,7 @@ class TitanLayer {
   TitanLayer(Module& module, const Block& block, const TitanRun& run, Module& root, Tape& tape)
       : module_(module),
         block_(block),
+        kind_(&block),
         tape_(tape),
         float8_(run.float8_rowwise),
         attention_(make_titan_attention(module, *block.attention, {run, root, tape})) {
@@ -80,14 +97,16 @@ class TitanLayer {
     return call.done(forward(x, ids));
   }
 
-  /// The layer under torch.compile.
-  Tensor compiled(const Tensor& input, const Tensor& positions, const TitanRun& run, bool four_bits) const {
+  const Block& block() const { return block_; }
+  /// The same of all layers that the model describes as one block.
+  const void* kind() const { return kind_; }
+
+  /// The layer under torch.compile, which makes `graphs` of its operators.
+  Tensor compiled(const Tensor& input, const Tensor& positions, const BlockGraphs& graphs) const;
+
+  /// The layer under torch.compile, as releases before 0.3 wrote it.
+  Tensor compiled_early(const Tensor& input, const TitanRun& run, bool four_bits) const {
     Tensor x = input;
-    if (!run.early_blocks) {
-      Tensor ids = positions;
-      ModuleCall call(module_, tape_, {&x, &ids});
-      return call.done(compiled_llama_block(module_, block_, run, x, ids));
-    }
     ModuleCall call(module_, tape_, {&x});
     return call.done(run_compiled(tape_,
                                   {.module = &module_,
@@ -140,6 +159,7 @@ class TitanLayer {
 
   Module& module_;
   Block block_;
+  const void* kind_;
   Tape& tape_;
   bool float8_;
   std::unique_ptr<TitanAttention> attention_;
@@ -147,6 +167,93 @@ class TitanLayer {
   std::unique_ptr<TitanMixture> moe_;
   std::optional<TitanNorm> attention_norm_, mlp_norm_;
 };
+
+namespace {
+
+constexpr const char* kCompiledName = "compiled_block";
+
+std::vector<BlockGraphs::Argument> arguments_of(const std::vector<Tensor>& inputs, const Tensor& x, const Tensor& positions, Module& layer) {
+  using Argument = BlockGraphs::Argument;
+  std::vector<Argument> all;
+  for (const Tensor& input : inputs) {
+    const auto is = [&](const Tensor& tensor) { return tensor && tensor.impl() == input.impl(); };
+    Argument argument{is(x) ? Argument::Kind::input : Argument::Kind::positions, {}, {}};
+    for (Module* module : layer.all_modules()) {
+      const std::string path = module == &layer ? std::string() : module->path.substr(layer.path.size() + 1);
+      for (const auto& parameter : module->parameters)
+        if (is(parameter->tensor)) argument = {Argument::Kind::parameter, path, parameter->name};
+      for (const ModuleBuffer& buffer : module->buffers)
+        if (is(buffer.tensor)) argument = {Argument::Kind::buffer, path, buffer.name};
+    }
+    if (argument.kind == Argument::Kind::positions && !is(positions))
+      throw Error(ErrorCode::internal, "a compiled block reads a tensor that is none of its module's");
+    all.push_back(std::move(argument));
+  }
+  return all;
+}
+
+/// The layer's graphs for such arguments: an equal layer runs on a tape of its own and is traced.
+BlockGraphs compile_block(const Block& block, const TitanRun& compiled, const Tensor& x, const Tensor& positions, bool checkpointed) {
+  Tape tape(x.tape().device, x.tape().torch);
+  tape.cudnn_attention = x.tape().cudnn_attention;
+  TitanRun run = compiled;
+  run.compiled = false;
+  Module root;
+  Module& module = add_titan_module(root, "layer", tape);
+  const TitanLayer layer(module, block, run, root, tape);
+  for (const std::shared_ptr<Parameter>& parameter : module.all_parameters()) parameter->type = x.dtype();
+  materialize(module, tape);
+  const Tensor input = tape.parameter(x.sizes(), x.dtype(), true), ids = tape.empty(positions.sizes(), positions.dtype());
+  input.impl()->strides = x.strides();
+  inductor::Checkpointing checkpointing{.on = checkpointed || run.checkpointing == TitanRun::Checkpointing::operators};
+  if (run.checkpointing == TitanRun::Checkpointing::operators) checkpointing.policy = std::make_unique<EverySecondProduct>();
+  inductor::Trace trace(tape, std::move(checkpointing));
+  const Tensor result = layer(input, ids);
+  const inductor::JointGraph joint = trace.joint(result);
+  return {.graphs = std::make_shared<inductor::CompiledModule>(inductor::compile(joint, tape)),
+          .arguments = arguments_of(trace.inputs(), input, ids, module),
+          .sizes = x.sizes(),
+          .strides = x.strides(),
+          .positions = positions.sizes(),
+          .checkpointed = checkpointed};
+}
+
+}  // namespace
+
+Tensor TitanLayer::compiled(const Tensor& input, const Tensor& positions, const BlockGraphs& block) const {
+  using Kind = BlockGraphs::Argument::Kind;
+  Tensor x = input, ids = positions;
+  ModuleCall call(module_, tape_, {&x, &ids});
+  std::vector<Tensor> arguments;
+  for (const BlockGraphs::Argument& argument : block.arguments) {
+    Module& module = argument.module.empty() ? module_ : *module_.find(argument.module);
+    switch (argument.kind) {
+      case Kind::input:
+        arguments.push_back(x);
+        break;
+      case Kind::positions:
+        arguments.push_back(ids);
+        break;
+      case Kind::parameter:
+        arguments.push_back(module.tensor(argument.name));
+        break;
+      case Kind::buffer:
+        arguments.push_back(module.buffer(argument.name));
+    }
+  }
+  return call.done(inductor::run_compiled(kCompiledName, block.graphs, arguments));
+}
+
+/// The layer's graphs, compiled where no equal layer was called with such arguments before.
+const BlockGraphs& TitanDecoder::compiled_block(const TitanLayer& layer, const Tensor& x, const Tensor& positions, bool checkpointed) {
+  for (const BlockGraphs& known : block_graphs_) {
+    const bool alike = known.sizes == x.sizes() && known.strides == x.strides() && known.positions == positions.sizes();
+    if (known.layer == layer.kind() && alike && known.checkpointed == checkpointed) return known;
+  }
+  block_graphs_.push_back(compile_block(layer.block(), run_, x, positions, checkpointed));
+  block_graphs_.back().layer = layer.kind();
+  return block_graphs_.back();
+}
 
 TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {
   check_family(model);
@@ -248,11 +355,13 @@ Tensor TitanDecoder::embed(const Tensor& tokens) {
 
 Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions) {
   const TitanLayer& layer = *layers_[index];
-  if (run_.compiled) return layer.compiled(hidden, positions, run_, static_cast<std::int64_t>(index) < run_.four_bit_layers);
+  const bool whole = run_.checkpointing == TitanRun::Checkpointing::full && (index + 1) % static_cast<std::size_t>(run_.every) == 0;
+  if (run_.compiled && run_.early_blocks)
+    return layer.compiled_early(hidden, run_, static_cast<std::int64_t>(index) < run_.four_bit_layers);
+  if (run_.compiled) return layer.compiled(hidden, positions, compiled_block(layer, hidden, positions, whole));
   if (run_.checkpointing == TitanRun::Checkpointing::operators)
     return layer.checkpointed(hidden, positions,
                               {.early_stop = run_.early_stop, .policy = [] { return std::make_unique<EverySecondProduct>(); }});
-  const bool whole = run_.checkpointing == TitanRun::Checkpointing::full && (index + 1) % static_cast<std::size_t>(run_.every) == 0;
   return whole ? layer.checkpointed(hidden, positions, {.early_stop = run_.early_stop, .policy = {}}) : layer(hidden, positions);
 }
 

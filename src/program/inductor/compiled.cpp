@@ -1,0 +1,282 @@
+#include "program/inductor/compiled.hpp"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "program/modules/inductor_graph.hpp"
+#include "program/modules/transformers/compiled/attention.hpp"
+#include "program/op.hpp"
+#include "program/ops/ops.hpp"
+#include "program/python_function.hpp"
+
+namespace plimsoll::program::inductor {
+
+namespace {
+
+/// `tensor` under the sizes and strides by which the graph knows it.
+Tensor seen_as(const Tensor& tensor, const Region& region) { return tensor.tape().view(tensor, region.sizes, region.strides); }
+
+Tensor exchanged(const Tensor& from, CollectiveKind kind, const Dims& sizes) {
+  Tape& tape = from.tape();
+  Tensor all = tape.empty(sizes, from.dtype());
+  tape.collective({.kind = kind, .group = Group::tensor, .bytes = std::max(all.bytes(), from.bytes()), .type = from.dtype()}, kComputeStream);
+  return all;
+}
+
+/// query, key and value from the `first` argument on.
+CompiledHeads heads_of(const std::vector<Tensor>& tensors, const std::vector<Region>& regions, std::size_t first) {
+  return {seen_as(tensors[first], regions[first]), seen_as(tensors[first + 1], regions[first + 1]),
+          seen_as(tensors[first + 2], regions[first + 2]), {}};
+}
+
+AttentionArguments attention_arguments(const CompiledHeads& heads, const FxNode& node) {
+  return {.causal = node.number != 0, .enable_gqa = heads.key.size(1) < heads.query.size(1)};
+}
+
+/// The gradient of attention's result, whose heads lie within rows.
+Tensor rows_of_heads(const Tensor& gradient, const Region& region) {
+  const Dims sizes{region.sizes[0], region.sizes[2], region.sizes[1], region.sizes[3]};
+  return gradient.tape().view(gradient, sizes, contiguous_strides(sizes));
+}
+
+/// Pairs of fp32 numbers as complex ones, where they are not yet.
+Tensor as_complex(const Tensor& tensor, const Region& region) {
+  if (tensor.dtype() == DType::complex64) return seen_as(tensor, region);
+  Dims sizes = region.sizes, strides;
+  for (int i = 0; i < sizes.rank(); ++i) strides.push_back(2 * region.strides[i]);
+  sizes.push_back(2), strides.push_back(1);
+  return view_as_complex(tensor.tape().view(tensor, sizes, strides));
+}
+
+/// What an operator that allocates by itself gives.
+std::vector<Tensor> called(const FxNode& node, const std::vector<Region>& regions, const std::vector<Tensor>& in) {
+  switch (node.op) {
+    case Aten::attention: {
+      const CompiledHeads heads = heads_of(in, regions, 0);
+      FlashOutputs all = compiled_attention_forward(heads, attention_arguments(heads, node));
+      return {std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
+    }
+    case Aten::attention_backward: {
+      const CompiledHeads heads = heads_of(in, regions, 1);
+      FlashGradients all = compiled_attention_backward(heads, rows_of_heads(in[0], regions[0]), attention_arguments(heads, node));
+      return {std::move(all.query), std::move(all.key), std::move(all.value)};
+    }
+    case Aten::flex_attention: {
+      const CompiledHeads heads = heads_of(in, regions, 0);
+      FlexOutputs all = flex_attention_forward(heads.query, heads.key, heads.value);
+      return {std::move(all.output), std::move(all.log_sum_exp)};
+    }
+    case Aten::flex_attention_backward: {
+      const CompiledHeads heads = heads_of(in, regions, 0);
+      FlashGradients all = flex_attention_gradients(heads.query, heads.key, heads.value);
+      return {std::move(all.query), std::move(all.key), std::move(all.value)};
+    }
+    case Aten::table_rows:
+      return {table_rows(in[0], seen_as(in[1], regions[1]))};
+    case Aten::gather_rows:
+      return {gather_rows(in[0], in[1])};
+    case Aten::multiply_complex:
+      return {multiply_complex(as_complex(in[0], regions[0]), as_complex(in[1], regions[1]))};
+    case Aten::clone_complex:
+      return {elementwise(in[0].tape(), {&in[0]}, node.type)};
+    case Aten::all_gather:
+      return {exchanged(in[0], CollectiveKind::all_gather, node.sizes)};
+    default:
+      return {exchanged(in[0], CollectiveKind::reduce_scatter, node.sizes)};
+  }
+}
+
+/// One run of a compiled graph.
+class Run {
+ public:
+  Run(const CompiledGraph& compiled, Tape& tape) : compiled_(compiled), lowered_(compiled.lowered), graph_(tape), values_(lowered_.buffers.size()) {}
+
+  /// An input's tensor; whether it is the caller's, or what the forward graph made for this one.
+  void give(int placeholder, Tensor tensor, bool from_forward) {
+    for (std::size_t i = 0; i < lowered_.buffers.size(); ++i) {
+      const LoweredBuffer& buffer = lowered_.buffers[i];
+      if (buffer.input != placeholder) continue;
+      values_[i] = from_forward ? graph_.saved(std::move(tensor), buffer.sizes.product()) : graph_.primal(std::move(tensor));
+    }
+  }
+
+  void run() {
+    for (const LoweredOperation& operation : lowered_.operations) tell(operation);
+    for (const FusedKernel& kernel : compiled_.kernels) tell(kernel);
+    for (const Region& result : lowered_.results)
+      if (result.buffer >= 0) graph_.result(value(result.buffer));
+    graph_.run();
+  }
+
+  /// The graph's result; a buffer that is several of them is held by each.
+  Tensor take(std::size_t result) {
+    const int buffer = lowered_.results[result].buffer;
+    if (buffer < 0) return {};
+    Tensor& known = taken_[buffer];
+    if (!known) known = graph_.take(value(buffer));
+    return known;
+  }
+
+ private:
+  Value value(int buffer) const { return values_[static_cast<std::size_t>(buffer)]; }
+  const LoweredBuffer& buffer(int number) const { return lowered_.buffers[static_cast<std::size_t>(number)]; }
+  std::vector<Value> values_of(const std::vector<Region>& regions) const {
+    std::vector<Value> all;
+    for (const Region& region : regions) all.push_back(value(region.buffer));
+    return all;
+  }
+  void skip_names(int count) {
+    for (int i = 0; i < count; ++i) graph_.skip_name();
+  }
+
+  void tell(const LoweredOperation& operation) {
+    switch (operation.kind) {
+      case LoweredOperation::Kind::pointwise:
+      case LoweredOperation::Kind::reduction:
+        tell_loops(operation);
+        break;
+      case LoweredOperation::Kind::product: {
+        const int made = operation.outputs.front();
+        values_[static_cast<std::size_t>(made)] = graph_.product(buffer(made).type, operation.rows, operation.columns, operation.inner,
+                                                                 values_of(operation.arguments), operation.turned);
+        break;
+      }
+      case LoweredOperation::Kind::call:
+        tell_call(operation);
+    }
+    skip_names(operation.names_behind);
+  }
+
+  void tell_loops(const LoweredOperation& operation) {
+    const int made = operation.outputs.front();
+    std::vector<Value> reads, replaced;
+    for (const Load& load : operation.loads) {
+      reads.push_back(value(load.buffer));
+      if (is_read_where_written(operation, load)) replaced.push_back(value(load.buffer));
+    }
+    values_[static_cast<std::size_t>(made)] = operation.is_reduction()
+                                                  ? graph_.reduction(buffer(made).sizes, buffer(made).type, reads)
+                                                  : graph_.pointwise(buffer(made).sizes, buffer(made).type, reads, replaced);
+  }
+
+  /// Whether an element is read where the result's is written, and nowhere else.
+  static bool is_read_where_written(const LoweredOperation& operation, const Load& load) {
+    const auto reads = std::count_if(operation.loads.begin(), operation.loads.end(), [&](const Load& l) { return l.buffer == load.buffer; });
+    return !operation.is_reduction() && reads == 1 && load.strides == operation.places && load.offset == 0 && load.way == 0;
+  }
+
+  void tell_call(const LoweredOperation& operation) {
+    std::vector<Graph::Output> outputs;
+    for (const int made : operation.outputs) outputs.push_back({buffer(made).sizes, buffer(made).type});
+    const FxNode& node = compiled_.graph.at(operation.node);
+    const bool single = rule_of(node.op).lowering == Lowering::call;
+    const std::vector<Value> made =
+        graph_.call(values_of(operation.arguments), outputs,
+                    [&node, &operation](const std::vector<Tensor>& in) {
+                      return chosen(called(node, operation.arguments, in_order(operation, in)), operation.results);
+                    },
+                    single);
+    for (std::size_t i = 0; i < made.size(); ++i) values_[static_cast<std::size_t>(operation.outputs[i])] = made[i];
+  }
+
+  static std::vector<Tensor> chosen(std::vector<Tensor> given, const std::vector<int>& results) {
+    if (results.empty()) return given;
+    std::vector<Tensor> all;
+    for (const int result : results) all.push_back(given[static_cast<std::size_t>(result)]);
+    return all;
+  }
+
+  /// The graph gives every buffer once, in the order in which it is first read.
+  static std::vector<Tensor> in_order(const LoweredOperation& operation, const std::vector<Tensor>& given) {
+    std::vector<int> buffers;
+    std::vector<Tensor> all;
+    for (const Region& region : operation.arguments) {
+      auto found = std::find(buffers.begin(), buffers.end(), region.buffer);
+      if (found == buffers.end()) buffers.push_back(region.buffer), found = buffers.end() - 1;
+      all.push_back(given[static_cast<std::size_t>(found - buffers.begin())]);
+    }
+    return all;
+  }
+  void tell(const FusedKernel& kernel) {
+    const auto outputs = [&](const std::vector<int>& operations) {
+      std::vector<Value> all;
+      for (const int id : operations)
+        all.push_back(value(lowered_.operations[static_cast<std::size_t>(id)].outputs.front()));
+      return all;
+    };
+    if (kernel.over_rows.empty()) {
+      graph_.fuse(outputs(kernel.operations));
+      if (!std::is_sorted(kernel.operations.begin(), kernel.operations.end())) graph_.order(outputs(kernel.operations));
+      return;
+    }
+    std::vector<int> across, totals;
+    for (const int id : kernel.operations)
+      if (std::find(kernel.over_rows.begin(), kernel.over_rows.end(), id) == kernel.over_rows.end()) across.push_back(id);
+    for (const int id : kernel.over_rows) totals.push_back(total_of(id));
+    const LoweredOperation& first = lowered_.operations[static_cast<std::size_t>(kernel.over_rows.front())];
+    const std::int64_t columns = first.whole.empty() ? first.kept_elements() : first.whole[0];
+    const std::int64_t rows = first.whole.empty() ? first.summed_elements() : first.whole[1];
+    graph_.mix(outputs(across), outputs(kernel.over_rows), outputs(totals), rows, columns);
+  }
+
+  /// The second step of a sum in parts.
+  int total_of(int part) const {
+    const int made = lowered_.operations[static_cast<std::size_t>(part)].outputs.front();
+    for (std::size_t i = 0; i < lowered_.operations.size(); ++i) {
+      const LoweredOperation& operation = lowered_.operations[i];
+      if (operation.is_reduction() && operation.loads.size() == 1 && operation.loads.front().buffer == made) return static_cast<int>(i);
+    }
+    return part;
+  }
+
+  const CompiledGraph& compiled_;
+  const LoweredGraph& lowered_;
+  Graph graph_;
+  std::vector<Value> values_;
+  std::map<int, Tensor> taken_;
+};
+
+void run_backward(BackwardCall& b, const char* name, const CompiledModule& module) {
+  b.tape.operator_name = name;
+  const std::vector<FxNode>& nodes = module.backward.graph.nodes;
+  Run run(module.backward, b.tape);
+  const std::size_t saved = module.forward.lowered.results.size() - 1;
+  Tensor incoming = b.take_grad();
+  for (std::size_t i = 0; i < saved; ++i) {
+    const bool of_caller = nodes[i].name.starts_with("primals");
+    run.give(static_cast<int>(i), b.take_saved(i), !of_caller);
+  }
+  run.give(static_cast<int>(saved), std::move(incoming), false);
+  run.run();
+  for (std::size_t i = 0; i < module.inputs; ++i)
+    if (Tensor gradient = run.take(i)) b.give(i, std::move(gradient));
+}
+
+}  // namespace
+
+CompiledGraph compile(FxGraph graph, const Tape& tape) {
+  LoweredGraph lowered = lower(graph, tape);
+  std::vector<FusedKernel> kernels = fuse(lowered);
+  return {std::move(graph), std::move(lowered), std::move(kernels)};
+}
+
+CompiledModule compile(const JointGraph& joint, const Tape& tape) {
+  PartitionedGraph parts = partition(joint);
+  return {compile(std::move(parts.forward), tape), compile(std::move(parts.backward), tape), joint.inputs.size()};
+}
+
+Tensor run_compiled(const char* name, const std::shared_ptr<const CompiledModule>& module, const std::vector<Tensor>& arguments) {
+  List<const Tensor*> inputs;
+  for (const Tensor& argument : arguments) inputs.push_back(&argument);
+  CompiledLayerGraph op(name, inputs);
+  Run run(module->forward, op.tape());
+  for (std::size_t i = 0; i < arguments.size(); ++i) run.give(static_cast<int>(i), arguments[i], false);
+  run.run();
+  for (std::size_t i = 1; i < module->forward.lowered.results.size(); ++i) op.save_output(run.take(i));
+  Tensor result = run.take(0);
+  result.impl()->strides = module->forward.graph.at(module->forward.graph.outputs.front()).strides;
+  return op.done(result, [name, module](BackwardCall& b) { run_backward(b, name, *module); });
+}
+
+}  // namespace plimsoll::program::inductor

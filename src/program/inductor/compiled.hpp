@@ -1,0 +1,35 @@
+/// A compiled module as one operator on the tape: its forward and its backward are the graphs that Inductor makes of what its eager
+/// forward does (trace, partition, lower, fuse), and run as generated code does (modules/inductor_graph).
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "program/inductor/fuse.hpp"
+#include "program/inductor/lower.hpp"
+#include "program/inductor/partition.hpp"
+#include "program/inductor/trace.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program::inductor {
+
+/// One direction: what is compiled once and runs many times.
+struct CompiledGraph {
+  FxGraph graph;
+  LoweredGraph lowered;
+  std::vector<FusedKernel> kernels;
+};
+CompiledGraph compile(FxGraph graph, const Tape& tape);
+
+struct CompiledModule {
+  CompiledGraph forward, backward;
+  std::size_t inputs = 0;
+};
+
+CompiledModule compile(const JointGraph& joint, const Tape& tape);
+
+/// Runs the module on arguments in the order of the joint graph's inputs.
+Tensor run_compiled(const char* name, const std::shared_ptr<const CompiledModule>& module, const std::vector<Tensor>& arguments);
+
+}  // namespace plimsoll::program::inductor

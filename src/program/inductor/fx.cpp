@@ -1,0 +1,86 @@
+#include "program/inductor/fx.hpp"
+
+#include <algorithm>
+#include <array>
+
+namespace plimsoll::program::inductor {
+
+const AtenRule& rule_of(Aten op) {
+  using L = Lowering;
+  static constexpr auto kRules = std::to_array<AtenRule>({
+      {"primals", L::input, false},
+      {"convert_element_type", L::pointwise, true, 1},
+      {"pow", L::pointwise, true, 1},
+      {"add", L::pointwise, true, 1},
+      {"add", L::pointwise, true, 2},
+      {"sub", L::pointwise, true, 1},
+      {"sub", L::pointwise, true, 2},
+      {"mul", L::pointwise, true, 1},
+      {"div", L::pointwise, true, 1},
+      {"div", L::pointwise, true, 2},
+      {"neg", L::pointwise, true, 1},
+      {"exp", L::pointwise, true, 1},
+      {"sigmoid", L::pointwise, true, 1},
+      {"rsqrt", L::pointwise, true, 1},
+      {"clone", L::pointwise, true, 0},
+      {"sum", L::reduction, true},
+      {"mean", L::reduction, true},
+      {"view", L::view, true},
+      {"permute", L::view, true},
+      {"slice", L::view, true},
+      {"expand", L::view, true},
+      {"cat", L::cat, false},
+      {"split_with_sizes", L::several, false},
+      {"_scaled_dot_product_flash_attention", L::several, false},
+      {"_scaled_dot_product_flash_attention_backward", L::several, false},
+      {"flex_attention", L::several, false},
+      {"flex_attention_backward", L::several, false},
+      {"getitem", L::view, true},
+      {"mm", L::product, false},
+      {"index", L::call, true},
+      {"gather", L::call, true},
+      {"view_as_complex", L::call, false},
+      {"view_as_real", L::call, false},
+      {"mul", L::call, true},
+      {"_conj", L::call, false},
+      {"clone", L::call, true},
+      {"all_gather_into_tensor", L::call, false},
+      {"reduce_scatter_tensor", L::call, false},
+      {"wait_tensor", L::call, false},
+  });
+  return kRules[static_cast<std::size_t>(op)];
+}
+
+std::vector<std::vector<int>> FxGraph::users() const {
+  std::vector<std::vector<int>> readers(nodes.size());
+  for (int node = 0; node < size(); ++node) {
+    for (const int arg : at(node).args) {
+      std::vector<int>& known = readers[static_cast<std::size_t>(arg)];
+      if (known.empty() || known.back() != node) known.push_back(node);
+    }
+  }
+  return readers;
+}
+
+FxGraph without_dead_code(const FxGraph& graph, std::vector<int>& kept) {
+  std::vector<bool> alive(graph.nodes.size());
+  for (const int output : graph.outputs)
+    if (output >= 0) alive[static_cast<std::size_t>(output)] = true;
+  for (int node = graph.size() - 1; node >= 0; --node) {
+    if (graph.at(node).op == Aten::placeholder) alive[static_cast<std::size_t>(node)] = true;
+    if (!alive[static_cast<std::size_t>(node)]) continue;
+    for (const int arg : graph.at(node).args) alive[static_cast<std::size_t>(arg)] = true;
+  }
+  FxGraph rest;
+  kept.assign(graph.nodes.size(), -1);
+  for (int node = 0; node < graph.size(); ++node) {
+    if (!alive[static_cast<std::size_t>(node)]) continue;
+    kept[static_cast<std::size_t>(node)] = rest.size();
+    rest.nodes.push_back(graph.at(node));
+    for (int& arg : rest.nodes.back().args) arg = kept[static_cast<std::size_t>(arg)];
+  }
+  for (const int output : graph.outputs) rest.outputs.push_back(output < 0 ? -1 : kept[static_cast<std::size_t>(output)]);
+  return rest;
+}
+
+}  // namespace plimsoll::program::inductor

@@ -1,0 +1,85 @@
+/// A traced graph (torch.fx): one tensor a node, made by an operator of ATen after decomposition.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "program/tape.hpp"
+
+namespace plimsoll::program::inductor {
+
+/// Operators that a traced graph is made of.
+enum class Aten : std::uint8_t {
+  placeholder,
+  // element-wise
+  convert, power, add, add_number, subtract, subtract_from_number, multiply, divide, divide_by_number, negate, exp, sigmoid, rsqrt, clone,
+  // sums
+  sum, mean,
+  // views
+  view, permute, slice, expand,
+  cat,
+  // several results, each a getitem
+  split, attention, attention_backward, flex_attention, flex_attention_backward, getitem,
+  product,
+  // complex numbers, of which Inductor makes no code
+  table_rows, gather_rows, view_as_complex, view_as_real, multiply_complex, conjugate, clone_complex,
+  // functional collectives; each is followed by its wait
+  all_gather, reduce_scatter, wait,
+};
+
+/// What becomes of an operator in Inductor.
+enum class Lowering : std::uint8_t { input, pointwise, reduction, view, cat, several, product, call };
+
+/// What the partitioner and the lowering know of an operator.
+struct AtenRule {
+  const char* name;    ///< what fx names its nodes by
+  Lowering lowering;
+  bool recomputable;   ///< of get_default_op_list: recomputed in backward, and fused with its neighbours
+  int operations = 0;  ///< of an element-wise one: what it computes by itself, constants included (OpCounterCSE)
+};
+const AtenRule& rule_of(Aten op);
+
+/// What checkpointing says of a node (node.meta["recompute"]).
+enum class Recompute : std::uint8_t { unsaid, must_save, prefer_recompute };
+
+struct FxNode {
+  Aten op = Aten::placeholder;
+  std::vector<int> args = {};
+  Dims sizes = {}, strides = {};
+  DType type = DType::fp32;
+  Dims dims = {};                ///< of permute its order, of split its parts, of a sum the dimensions that it sums
+  int dimension = 0;        ///< of slice, cat and split
+  std::int64_t number = 0;  ///< where a slice begins; which result a getitem is; whether attention is causal; of a collective the ranks
+  Recompute recompute = Recompute::unsaid;
+  bool backward = false;    ///< a gradient's
+  bool parameter = false;   ///< of a placeholder: it lives as long as the module
+  std::string name = {};
+
+  std::int64_t elements() const { return sizes.product(); }
+  std::int64_t bytes() const { return elements() * size_of(type); }
+};
+
+/// Nodes stand behind what they read.
+struct FxGraph {
+  std::vector<FxNode> nodes;
+  std::vector<int> outputs;  ///< -1: None
+
+  const FxNode& at(int node) const { return nodes[static_cast<std::size_t>(node)]; }
+  FxNode& at(int node) { return nodes[static_cast<std::size_t>(node)]; }
+  int size() const { return static_cast<int>(nodes.size()); }
+  /// Who reads each node, each reader once.
+  std::vector<std::vector<int>> users() const;
+};
+
+/// What the two directions are cut from: the forward's nodes, then those of its gradients.
+struct JointGraph {
+  FxGraph graph;           ///< its outputs: the result, then a gradient of each input or -1
+  std::vector<int> inputs; ///< placeholders of the forward, in the order in which the trace met them
+  int tangent = -1;        ///< placeholder of the result's gradient
+};
+
+/// The graph without what nothing reads; `kept` tells the new number of each node, -1 of those that went. Placeholders stay.
+FxGraph without_dead_code(const FxGraph& graph, std::vector<int>& kept);
+
+}  // namespace plimsoll::program::inductor

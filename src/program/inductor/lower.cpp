@@ -1,0 +1,629 @@
+#include "program/inductor/lower.hpp"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "plimsoll/error.hpp"
+#include "plimsoll/units.hpp"
+
+namespace plimsoll::program::inductor {
+
+namespace {
+
+std::int64_t product_of(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::vector<std::int64_t> listed(const Dims& dims) {
+  std::vector<std::int64_t> all;
+  for (int i = 0; i < dims.rank(); ++i) all.push_back(dims[i]);
+  return all;
+}
+
+/// A part of the elements of a storage: of an expression counted in the order of its dimensions, of a buffer by their places.
+struct View {
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t offset = 0;
+};
+
+std::vector<std::int64_t> in_a_row(const std::vector<std::int64_t>& sizes) {
+  std::vector<std::int64_t> strides(sizes.size(), 1);
+  for (std::size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
+  return strides;
+}
+
+View whole_view(const Dims& sizes) { return {listed(sizes), in_a_row(listed(sizes)), 0}; }
+
+/// What computes a storage's elements: loops over `sizes`, whose loads have a stride for each of them.
+struct Expression {
+  std::vector<std::int64_t> sizes;
+  std::vector<Load> loads = {};
+  std::set<std::pair<int, std::size_t>> values = {};  ///< nodes that it computes, each under every way in which it is indexed
+  bool behind_sum = false;                       ///< reads what a sum made, or what was computed from it
+};
+
+std::size_t hash_of(const View& view) {
+  std::size_t hash = 0;
+  const auto add = [&](std::int64_t value) { hash = hash * 1000003U + static_cast<std::size_t>(value) + 1; };
+  for (std::size_t i = 0; i < view.sizes.size(); ++i) {
+    if (view.sizes[i] == 1) continue;
+    add(view.sizes[i]), add(view.strides[i]);
+  }
+  add(view.offset);
+  return hash;
+}
+
+/// A dimension of a view in terms of the loops beneath: in which of them one step is, and how far a step goes there.
+struct Step {
+  std::size_t dimension = 0;
+  std::int64_t width = 0;
+};
+
+/// The load seen through `view` of the loops over `sizes` that it belongs to.
+Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, const View& view) {
+  const std::size_t rank = sizes.size();
+  std::vector<std::int64_t> places(rank, 1);  // of the loops' elements in a row
+  for (std::size_t i = rank; i-- > 1;) places[i - 1] = places[i] * sizes[i];
+  bool in_a_row = load.way == 0;
+  for (std::size_t i = 0; i < rank; ++i) in_a_row = in_a_row && (sizes[i] == 1 || load.strides[i] == places[i]);
+  Load seen{load.buffer, {}, load.offset, load.way};
+  if (in_a_row) {
+    seen.strides = view.strides;
+    seen.offset += view.offset;
+    return seen;
+  }
+  bool told = load.way == 0;  // by strides
+  std::int64_t rest = view.offset;
+  std::vector<std::int64_t> most(rank);  // the largest index that is reached
+  for (std::size_t i = 0; i < rank; ++i) {
+    most[i] = rest / places[i];
+    seen.offset += most[i] * load.strides[i];
+    rest %= places[i];
+  }
+  for (std::size_t k = 0; k < view.sizes.size(); ++k) {
+    const std::int64_t size = view.sizes[k], stride = view.strides[k];
+    if (size == 1 || stride == 0) {
+      seen.strides.push_back(0);
+      continue;
+    }
+    Step step;
+    while (step.dimension + 1 < rank && (sizes[step.dimension] == 1 || places[step.dimension] > stride)) ++step.dimension;
+    step.width = stride / places[step.dimension];
+    told = told && stride % places[step.dimension] == 0;
+    std::int64_t reach = (size - 1) * step.width;
+    std::size_t i = step.dimension;
+    for (; told && reach >= sizes[i] && i > 0; --i) {  // over several dimensions, which must follow each other for the load too
+      told = step.width == 1 && (reach + 1) % sizes[i] == 0 && (sizes[i - 1] == 1 || load.strides[i - 1] == load.strides[i] * sizes[i]);
+      most[i] += sizes[i] - 1;
+      reach = (reach + 1) / sizes[i] - 1;
+    }
+    most[i] += reach;
+    seen.strides.push_back(load.strides[step.dimension] * step.width);
+  }
+  for (std::size_t i = 0; i < rank; ++i) told = told && most[i] < sizes[i];
+  const bool same = view.sizes == sizes && view.strides == places && view.offset == 0;
+  if (!told && !same) seen.way = load.way * 31 + hash_of(view) + 1;
+  return seen;
+}
+
+class Lowerer {
+ public:
+  Lowerer(const FxGraph& graph, const Tape& tape) : graph_(graph), tape_(tape), users_(graph.users()), boxes_(graph.nodes.size()) {
+    is_result_.resize(graph.nodes.size());
+    for (const int output : graph.outputs)
+      if (output >= 0) is_result_[static_cast<std::size_t>(output)] = true;
+  }
+
+  LoweredGraph run() {
+    for (int node = 0; node < graph_.size(); ++node) {
+      lower(node);
+      realize_by_rule(node);
+    }
+    for (const int output : graph_.outputs) out_.results.push_back(output < 0 ? Region{} : region(output));
+    return std::move(out_);
+  }
+
+ private:
+  struct Storage {
+    int buffer = -1;        ///< -1: an expression
+    Expression expression = {};
+    std::vector<std::int64_t> sizes = {};
+    std::vector<std::int64_t> strides = {};  ///< of a buffer that views count by its places; else its own
+    DType type = DType::fp32;
+  };
+  struct Box {
+    int storage = -1;
+    View view;
+  };
+
+  const FxNode& at(int node) const { return graph_.at(node); }
+  Box& box(int node) { return boxes_[static_cast<std::size_t>(node)]; }
+  Storage& storage(int node) { return storages_[static_cast<std::size_t>(box(node).storage)]; }
+  const std::vector<int>& users(int node) const { return users_[static_cast<std::size_t>(node)]; }
+  LoweredOperation& operation() { return out_.operations.back(); }
+
+  int add_buffer(LoweredBuffer buffer) {
+    out_.buffers.push_back(std::move(buffer));
+    behind_sum_.push_back(false);
+    return static_cast<int>(out_.buffers.size()) - 1;
+  }
+  /// A buffer of the operation that was added last, as its node's.
+  int output_of_last(const Dims& sizes, DType type) {
+    const int buffer = add_buffer({.operation = static_cast<int>(out_.operations.size()) - 1, .sizes = sizes, .type = type});
+    operation().outputs.push_back(buffer);
+    return buffer;
+  }
+  /// The node's elements are the buffer's, which lies as the node does: views of it count its places in memory.
+  void place(int node, int buffer) {
+    out_.buffers[static_cast<std::size_t>(buffer)].strides = listed(at(node).strides);
+    place_within(node, buffer, at(node));
+  }
+  /// Another operator's view of the same elements.
+  void alias(int node, int of) { place_within(node, storage(of).buffer, at(node)); }
+  void place_within(int node, int buffer, const FxNode& as) {
+    storages_.push_back({.buffer = buffer, .sizes = {as.elements()}, .strides = {1}, .type = as.type});
+    box(node) = {static_cast<int>(storages_.size()) - 1, {listed(as.sizes), listed(as.strides), 0}};
+  }
+  const std::vector<std::int64_t>& strides_of(const Storage& s) const {
+    return s.strides.empty() ? out_.buffers[static_cast<std::size_t>(s.buffer)].strides : s.strides;
+  }
+
+  // ---- expressions ----
+
+  /// What an element-wise reader of `node` computes at `view` of it.
+  void load_into(Expression& expression, int node, const View& view) {
+    const Storage& source = storage(node);
+    if (source.buffer >= 0) {
+      add_load(expression, seen_through({source.buffer, strides_of(source), 0}, source.sizes, view));
+      expression.behind_sum = expression.behind_sum || behind_sum_[static_cast<std::size_t>(source.buffer)];
+      return;
+    }
+    const std::size_t hash = hash_of(view);
+    for (const Load& load : source.expression.loads) add_load(expression, seen_through(load, source.expression.sizes, view));
+    const bool as_it_is = source.expression.sizes == view.sizes && view.offset == 0;
+    for (const auto& [value, how] : source.expression.values) expression.values.emplace(value, as_it_is ? how : how * 31 + hash);
+    expression.behind_sum = expression.behind_sum || source.expression.behind_sum;
+  }
+
+  static void add_load(Expression& expression, const Load& load) {
+    if (std::find(expression.loads.begin(), expression.loads.end(), load) == expression.loads.end()) expression.loads.push_back(load);
+  }
+
+  /// `argument` broadcast to `sizes`.
+  View broadcast(int argument, const std::vector<std::int64_t>& sizes) {
+    const View& own = box(argument).view;
+    View view{sizes, std::vector<std::int64_t>(sizes.size()), own.offset};
+    const std::size_t added = sizes.size() - own.sizes.size();
+    for (std::size_t i = 0; i < own.sizes.size(); ++i)
+      view.strides[i + added] = own.sizes[i] == 1 && sizes[i + added] != 1 ? 0 : own.strides[i];
+    return view;
+  }
+
+  void hold(int node, Expression expression) {
+    storages_.push_back({.expression = std::move(expression), .sizes = listed(at(node).sizes), .type = at(node).type});
+    box(node) = {static_cast<int>(storages_.size()) - 1, whole_view(at(node).sizes)};
+  }
+
+  int operations_of(const Expression& expression) const {
+    int count = static_cast<int>(expression.loads.size());
+    for (const auto& [node, view] : expression.values) count += rule_of(at(node).op).operations;
+    return count;
+  }
+
+  /// Loops without their dimensions of 1, those of what is kept in the order in which it is written.
+  static LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64_t>& kept, const std::vector<std::int64_t>& places,
+                                const std::vector<std::int64_t>& summed, const std::vector<Load>& loads) {
+    LoweredOperation operation{.kind = kind};
+    std::vector<std::size_t> dimensions;
+    for (const int i : loop_order(kept, {places})) {
+      const auto dimension = static_cast<std::size_t>(i);
+      if (kept[dimension] == 1) continue;
+      dimensions.push_back(dimension);
+      operation.kept.push_back(kept[dimension]);
+      operation.places.push_back(places[dimension]);
+    }
+    for (std::size_t i = 0; i < summed.size(); ++i) {
+      if (summed[i] == 1) continue;
+      dimensions.push_back(kept.size() + i);
+      operation.summed.push_back(summed[i]);
+    }
+    for (const Load& load : loads) {
+      Load ordered{load.buffer, {}, load.offset, load.way};
+      for (const std::size_t dimension : dimensions) ordered.strides.push_back(load.strides[dimension]);
+      operation.loads.push_back(std::move(ordered));
+    }
+    return operation;
+  }
+
+  /// Strides of a new buffer that nobody wants to lie otherwise: as what it is made from (ComputedBuffer.get_fill_order).
+  static std::vector<std::int64_t> strides_like(const std::vector<std::int64_t>& kept, const std::vector<Load>& loads) {
+    std::vector<std::vector<std::int64_t>> read;
+    for (const Load& load : loads) read.emplace_back(load.strides.begin(), load.strides.begin() + static_cast<std::ptrdiff_t>(kept.size()));
+    std::vector<std::int64_t> strides(kept.size(), 1);
+    const std::vector<int> order = loop_order(kept, read);
+    std::int64_t stride = 1;
+    for (std::size_t i = order.size(); i-- > 0;) {
+      strides[static_cast<std::size_t>(order[i])] = stride;
+      stride *= kept[static_cast<std::size_t>(order[i])];
+    }
+    return strides;
+  }
+
+  // ---- buffers ----
+
+  /// The buffer that `node`'s elements are in, made now where there is none. Of a result of the graph it lies as the node.
+  int realize(int node, bool as_it_lies = false) {
+    const int number = box(node).storage;
+    const Storage& made = storages_[static_cast<std::size_t>(number)];
+    if (made.buffer >= 0) return made.buffer;
+    const Expression expression = made.expression;
+    const bool whole = listed(at(node).sizes) == expression.sizes && box(node).view.strides == in_a_row(expression.sizes);
+    const int buffer = compute(expression, made.type, as_it_lies && whole ? listed(at(node).strides) : strides_like(expression.sizes, expression.loads));
+    storages_[static_cast<std::size_t>(number)].buffer = buffer;
+    storages_[static_cast<std::size_t>(number)].expression = {};
+    return buffer;
+  }
+
+  int compute(const Expression& expression, DType type, std::vector<std::int64_t> strides) {
+    out_.operations.push_back(loops(LoweredOperation::Kind::pointwise, expression.sizes, strides, {}, expression.loads));
+    Dims sizes;
+    for (const std::int64_t size : expression.sizes) sizes.push_back(size);
+    const int buffer = output_of_last(sizes, type);
+    out_.buffers[static_cast<std::size_t>(buffer)].strides = std::move(strides);
+    behind_sum_[static_cast<std::size_t>(buffer)] = expression.behind_sum;
+    return buffer;
+  }
+
+  /// The node's elements as a product or a call reads them: in a buffer, a copy of its own where they are a view of an expression
+  /// (ExternKernel.realize_input).
+  Region region(int node) {
+    const Storage& source = storage(node);
+    const bool whole = box(node).view.sizes == source.sizes && box(node).view.strides == in_a_row(source.sizes) && box(node).view.offset == 0;
+    if (source.buffer >= 0 || whole) return {realize(node, true), at(node).sizes, at(node).strides};
+    Expression copy{.sizes = box(node).view.sizes};
+    load_into(copy, node, box(node).view);
+    return {compute(copy, source.type, listed(at(node).strides)), at(node).sizes, at(node).strides};
+  }
+
+  void realize_by_rule(int node) {
+    constexpr int kMostLoadsOfReused = 4, kMostLoads = 8, kMostOperations = 30, kMostInlined = 100;
+    if (box(node).storage < 0) return;
+    if (is_result_[static_cast<std::size_t>(node)]) realize(node, true);
+    const auto pending = [&] { return storage(node).buffer < 0; };
+    const auto loads = [&] { return static_cast<int>(storage(node).expression.loads.size()); };
+    const auto count = [&] { return operations_of(storage(node).expression); };
+    if (pending() && users(node).size() > 1) {
+      const bool read_by_call = std::any_of(users(node).begin(), users(node).end(), [&](int user) {  // needs_realized_inputs
+        const Lowering lowering = rule_of(at(user).op).lowering;
+        return lowering == Lowering::product || lowering == Lowering::call || (lowering == Lowering::several && at(user).op != Aten::split);
+      });
+      if (read_by_call && loads() > 1) realize(node);
+    }
+    if (pending() && users(node).size() > 1 && (count() > kMostOperations || loads() > kMostLoadsOfReused)) realize(node);
+    if (pending() && (loads() > kMostLoads || count() > kMostOperations) && loads() > 1) realize(node);
+    if (pending() && count() > kMostInlined) realize(node);
+  }
+
+  // ---- operators ----
+
+  void lower(int node) {
+    switch (rule_of(at(node).op).lowering) {
+      case Lowering::input:
+        return place(node, add_buffer({.name = at(node).name, .input = node, .operation = -1, .sizes = at(node).sizes, .type = at(node).type}));
+      case Lowering::pointwise:
+        return lower_pointwise(node);
+      case Lowering::reduction:
+        return lower_sum(node);
+      case Lowering::view:
+        return lower_view(node);
+      case Lowering::cat:
+        return lower_cat(node);
+      case Lowering::several:
+        return lower_several(node);
+      case Lowering::product:
+        return lower_product(node);
+      case Lowering::call:
+        return lower_call(node);
+    }
+  }
+
+  void lower_pointwise(int node) {
+    Expression expression{.sizes = listed(at(node).sizes)};
+    for (const int argument : at(node).args) load_into(expression, argument, broadcast(argument, expression.sizes));
+    if (rule_of(at(node).op).operations > 0) expression.values.emplace(node, 0);
+    hold(node, std::move(expression));
+  }
+
+  void lower_sum(int node) {
+    const FxNode& n = at(node);
+    const int argument = n.args.front();
+    const View& whole = box(argument).view;
+    View view{{}, {}, whole.offset};
+    std::vector<std::int64_t> kept, summed;
+    const auto is_summed = [&](std::size_t i) {
+      for (int d = 0; d < n.dims.rank(); ++d)
+        if (n.dims[d] == static_cast<std::int64_t>(i)) return true;
+      return false;
+    };
+    for (const bool of_summed : {false, true}) {
+      for (std::size_t i = 0; i < whole.sizes.size(); ++i) {
+        if (is_summed(i) != of_summed) continue;
+        (of_summed ? summed : kept).push_back(whole.sizes[i]);
+        view.sizes.push_back(whole.sizes[i]);
+        view.strides.push_back(whole.strides[i]);
+      }
+    }
+    Expression expression{.sizes = view.sizes};
+    load_into(expression, argument, view);
+    const bool outer = is_summed(0) && !is_summed(whole.sizes.size() - 1);
+    const std::int64_t rows = product_of(summed), columns = product_of(kept);
+    if (outer && kept.size() != 1) refuse("a sum over rows of several dimensions is not modelled under torch.compile", "compile", "false");
+    const std::int64_t parts = outer ? outer_sum_splits(tape_, rows, columns) : 1;
+    if (parts > 1) {
+      sum_in_parts(node, expression, rows, columns, parts);
+    } else {
+      const std::vector<std::int64_t> strides = strides_like(kept, expression.loads);
+      out_.operations.push_back(loops(LoweredOperation::Kind::reduction, kept, strides, summed, expression.loads));
+      place(node, output_of_last(n.sizes, n.type));
+      spread(node, strides);
+    }
+    behind_sum_[static_cast<std::size_t>(storage(node).buffer)] = true;
+    if (n.op == Aten::mean) divide(node);
+  }
+
+  /// A sum's buffer lies with those strides of what it keeps.
+  void spread(int node, const std::vector<std::int64_t>& of_kept) {
+    std::vector<std::int64_t>& strides = out_.buffers[static_cast<std::size_t>(storage(node).buffer)].strides;
+    const FxNode& n = at(node);
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < strides.size(); ++i) {
+      bool summed = false;
+      for (int d = 0; strides.size() > of_kept.size() && d < n.dims.rank(); ++d) summed = summed || n.dims[d] == static_cast<std::int64_t>(i);
+      strides[i] = summed ? 1 : of_kept[next++];
+    }
+    box(node).view.strides = strides;
+  }
+
+  /// A sum over rows in two steps: of each part of them, then of the parts.
+  void sum_in_parts(int node, const Expression& expression, std::int64_t rows, std::int64_t columns, std::int64_t parts) {
+    const FxNode& n = at(node);
+    const std::int64_t each = ceil_div(rows, parts);
+    std::vector<Load> loads;
+    for (const Load& load : expression.loads) {
+      // The loops' dimensions are the columns', then the rows': one each here, where the rows follow each other.
+      const std::int64_t column = load.strides.front(), row = load.strides.back();
+      loads.push_back({load.buffer, {column, row * each, row}, load.offset, load.way});
+    }
+    out_.operations.push_back(loops(LoweredOperation::Kind::reduction, {columns, parts}, {1, columns}, {each}, loads));
+    operation().whole = {columns, rows};
+    const int partial = output_of_last({parts, columns}, n.type);
+    behind_sum_[static_cast<std::size_t>(partial)] = true;
+    out_.operations.push_back(loops(LoweredOperation::Kind::reduction, {columns}, {1}, {parts}, {{partial, {1, columns}, 0}}));
+    place(node, output_of_last(n.sizes, n.type));
+  }
+
+  /// mean: the sum, times one over the count, which its readers compute.
+  void divide(int node) {
+    Expression expression{.sizes = listed(at(node).sizes), .loads = {{storage(node).buffer, box(node).view.strides, 0}}};
+    expression.values.emplace(node, 0);
+    expression.behind_sum = true;
+    hold(node, std::move(expression));
+  }
+
+  void lower_view(int node) {
+    const FxNode& n = at(node);
+    const int of = n.args.front();
+    if (rule_of(at(of).op).lowering == Lowering::several && at(of).op != Aten::split) return;  // a result, placed with the others
+    if (n.type == DType::complex64) return alias(node, of), skip_name();  // ATen's own
+    const Box source = box(of);
+    View view = source.view;
+    switch (n.op) {
+      case Aten::permute:
+        for (int i = 0; i < n.dims.rank(); ++i) {
+          view.sizes[static_cast<std::size_t>(i)] = source.view.sizes[static_cast<std::size_t>(n.dims[i])];
+          view.strides[static_cast<std::size_t>(i)] = source.view.strides[static_cast<std::size_t>(n.dims[i])];
+        }
+        break;
+      case Aten::slice:
+      case Aten::getitem:
+        view.sizes = listed(n.sizes);
+        view.offset += n.number * view.strides[static_cast<std::size_t>(n.dimension)];
+        break;
+      default: {  // the view of what lies in a row, or of rows of another memory
+        std::optional<std::vector<std::int64_t>> strides = reshaped(source.view, listed(n.sizes));
+        if (!strides) refuse("a view of elements that do not follow each other is not modelled under torch.compile", "compile", "false");
+        view = {listed(n.sizes), std::move(*strides), source.view.offset};
+      }
+    }
+    box(node) = {source.storage, std::move(view)};
+  }
+
+  /// Strides of the view's elements under other sizes.
+  static std::optional<std::vector<std::int64_t>> reshaped(const View& view, const std::vector<std::int64_t>& sizes) {
+    std::vector<std::int64_t> strides(sizes.size());
+    std::size_t next = sizes.size();
+    std::int64_t elements = 1, seen = 1;
+    std::size_t base = view.sizes.size();
+    for (std::size_t i = view.sizes.size(); i-- > 0;) {
+      if (base == view.sizes.size()) base = i;
+      elements *= view.sizes[i];
+      const bool ends = i == 0 || (view.sizes[i - 1] != 1 && view.strides[i - 1] != elements * view.strides[base]);
+      if (!ends) continue;
+      while (next > 0 && (seen < elements || sizes[next - 1] == 1)) {
+        strides[--next] = seen * view.strides[base];
+        seen *= sizes[next];
+      }
+      if (seen != elements) return std::nullopt;
+      elements = seen = 1;
+      base = view.sizes.size();
+    }
+    return strides;
+  }
+
+  void lower_cat(int node) {
+    constexpr std::size_t kMostParts = 8;  // max_pointwise_cat_inputs
+    const FxNode& n = at(node);
+    if (n.args.size() > kMostParts) refuse("a concatenation of more than eight tensors is not modelled under torch.compile", "compile", "false");
+    Expression expression{.sizes = listed(n.sizes)};
+    std::int64_t start = 0;
+    for (const int argument : n.args) {
+      if (storage(argument).buffer < 0 && storage(argument).expression.behind_sum)
+        refuse("a concatenation of what is computed from sums is not modelled under torch.compile", "compile", "false");
+      load_part(expression, argument, box(argument).view, start);
+      start += at(argument).sizes[n.dimension];
+    }
+    hold(node, std::move(expression));
+  }
+
+  /// A part of a concatenation: its loads are masked where it is not.
+  void load_part(Expression& expression, int argument, const View& own, std::int64_t start) {
+    const Storage& source = storage(argument);
+    if (source.buffer >= 0) {
+      add_load(expression, seen_through({source.buffer, strides_of(source), 0}, source.sizes, own));
+    } else {
+      for (const Load& load : source.expression.loads) add_load(expression, seen_through(load, source.expression.sizes, own));
+    }
+    for (const auto& [value, how] : source.expression.values) expression.values.emplace(value, how * 31 + hash_of(own) + static_cast<std::size_t>(start));
+  }
+
+  void lower_product(int node) {
+    const FxNode& n = at(node);
+    const Region left = region(n.args[0]), right = region(n.args[1]);
+    LoweredOperation product{.kind = LoweredOperation::Kind::product, .node = node, .arguments = {left, right}};
+    product.rows = left.sizes[0], product.inner = left.sizes[1], product.columns = right.sizes[1];
+    const auto is_turned = [](const Region& matrix) { return matrix.strides[1] != 1; };
+    product.turned = is_turned(left) ? Turned::left : is_turned(right) ? Turned::right : Turned::neither;
+    out_.operations.push_back(std::move(product));
+    place(node, output_of_last(n.sizes, n.type));
+  }
+
+  void skip_name() {
+    if (!out_.operations.empty()) ++operation().names_behind;
+  }
+
+  /// The node as a call reads it.
+  Box held_copy(int node) {
+    storages_.push_back({.buffer = region(node).buffer, .sizes = {at(node).elements()}, .strides = {1}, .type = at(node).type});
+    return {static_cast<int>(storages_.size()) - 1, {listed(at(node).sizes), listed(at(node).strides), 0}};
+  }
+
+  void add_call(int node) {
+    LoweredOperation call{.kind = LoweredOperation::Kind::call, .node = node};
+    for (const int argument : at(node).args) call.arguments.push_back(region(argument));
+    out_.operations.push_back(std::move(call));
+  }
+
+  void lower_call(int node) {
+    const FxNode& n = at(node);
+    switch (n.op) {
+      case Aten::view_as_complex:
+      case Aten::view_as_real:
+      case Aten::conjugate:
+        box(n.args.front()) = held_copy(n.args.front());
+        alias(node, n.args.front());
+        return skip_name();
+      case Aten::wait:
+        alias(node, n.args.front());
+        skip_name();
+        return skip_name();
+      default:
+        add_call(node);
+        place(node, output_of_last(n.sizes, n.type));
+    }
+  }
+
+  void lower_several(int node) {
+    const FxNode& n = at(node);
+    if (n.op == Aten::split) {
+      box(node) = box(n.args.front());
+      return;
+    }
+    if (n.op == Aten::flex_attention_backward) return lower_flex_backward(node);
+    add_call(node);
+    if (n.op == Aten::flex_attention) return place_flex(node);
+    place_results(node, {0, 1, 2, 3});
+    constexpr int kNamed = 5;  // the tensors that the forward gives; the last is empty
+    if (n.op == Aten::attention) operation().names_behind += kNamed - static_cast<int>(operation().outputs.size());
+  }
+
+  /// The kernel writes both of its results into buffers that the graph makes, read or not; two names are those of what it is told.
+  void place_flex(int node) {
+    const Dims heads = at(at(node).args.front()).sizes;
+    place_results(node, {1});
+    if (operation().outputs.empty()) {
+      output_of_last({heads[0], heads[1], heads[2]}, DType::fp32);
+      operation().results = {1};
+    }
+    place_results(node, {0});
+    operation().names_behind += 2;
+  }
+
+  /// The results that are read, in the order in which the call makes them.
+  void place_results(int node, const std::vector<int>& order) {
+    for (const int number : order) {
+      for (const int item : users(node)) {
+        if (at(item).number != number) continue;
+        place(item, output_of_last(at(item).sizes, at(item).type));
+        operation().results.push_back(number);
+      }
+    }
+  }
+
+  /// The product of the gradient and the output summed over a head, then the one kernel.
+  void lower_flex_backward(int node) {
+    const FxNode& n = at(node);
+    const int output = n.args[3], gradient = n.args[5];
+    skip_name();
+    const std::vector<std::int64_t> rows = listed(at(n.args[4]).sizes), width{at(output).sizes[-1]};
+    const auto load = [&](int argument) {
+      const Region region_of_it = region(argument);
+      return Load{region_of_it.buffer, listed(region_of_it.strides), 0};
+    };
+    const std::vector<Load> loads{load(output), load(gradient)};
+    out_.operations.push_back(loops(LoweredOperation::Kind::reduction, rows, in_a_row(rows), width, loads));
+    const int delta = output_of_last(at(n.args[4]).sizes, DType::fp32);
+    add_call(node);
+    operation().arguments.push_back({delta, at(n.args[4]).sizes, contiguous_strides(at(n.args[4]).sizes)});
+    place_results(node, {0, 2, 1});
+    ++operation().names_behind;
+  }
+
+  const FxGraph& graph_;
+  const Tape& tape_;
+  std::vector<std::vector<int>> users_;
+  std::vector<Box> boxes_;
+  std::vector<Storage> storages_;
+  std::vector<bool> is_result_, behind_sum_;
+  LoweredGraph out_;
+};
+
+}  // namespace
+
+std::vector<int> loop_order(const std::vector<std::int64_t>& sizes, const std::vector<std::vector<std::int64_t>>& strides) {
+  std::vector<int> order(sizes.size());
+  std::iota(order.rbegin(), order.rend(), 0);  // the innermost first
+  const auto inside = [&](int a, int b) {
+    const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
+    if (sizes[i] == 1 || sizes[j] == 1) return sizes[i] != 1 && sizes[j] == 1;
+    int first = 0, second = 0;
+    for (const std::vector<std::int64_t>& steps : strides) {
+      first += steps[j] == 0 || steps[i] < steps[j] ? 1 : 0;
+      second += steps[i] == 0 || steps[j] < steps[i] ? 1 : 0;
+    }
+    return first != second ? first > second : a > b;
+  };
+  std::stable_sort(order.begin(), order.end(), inside);
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+std::int64_t LoweredOperation::kept_elements() const { return product_of(kept); }
+std::int64_t LoweredOperation::summed_elements() const { return product_of(summed); }
+
+LoweredGraph lower(const FxGraph& graph, const Tape& tape) { return Lowerer(graph, tape).run(); }
+
+}  // namespace plimsoll::program::inductor

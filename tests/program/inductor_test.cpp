@@ -1,0 +1,195 @@
+// torch.compile by the compiler's rules (torch/_functorch/partitioners.py, torch/_inductor/{graph,scheduler}.py of PyTorch 2.15).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <initializer_list>
+#include <string>
+#include <vector>
+
+#include "devices.hpp"
+#include "program/inductor/fuse.hpp"
+#include "program/inductor/lower.hpp"
+#include "program/inductor/partition.hpp"
+
+namespace plimsoll::program::inductor {
+namespace {
+
+/// A graph told node by node, row-major.
+class Graphs : public ::testing::Test {
+ protected:
+  int add(Aten op, std::vector<int> args, const Dims& sizes, DType type = DType::fp32) {
+    FxNode node{.op = op, .args = std::move(args), .sizes = sizes, .strides = contiguous_strides(sizes), .type = type};
+    node.name = (op == Aten::placeholder ? "primals_" : "node_") + std::to_string(graph.size());
+    graph.nodes.push_back(std::move(node));
+    return graph.size() - 1;
+  }
+  int input(const Dims& sizes) { return add(Aten::placeholder, {}, sizes); }
+  int permuted(int x) {
+    const FxNode& of = graph.at(x);
+    FxNode node{.op = Aten::permute, .args = {x}, .sizes = {of.sizes[1], of.sizes[0]}, .strides = {of.strides[1], of.strides[0]},
+                .type = of.type, .dims = {1, 0}, .name = "node_" + std::to_string(graph.size())};
+    graph.nodes.push_back(std::move(node));
+    return graph.size() - 1;
+  }
+  int summed(int x, int dimension) {
+    Dims sizes;
+    for (int i = 0; i < graph.at(x).sizes.rank(); ++i)
+      if (i != dimension) sizes.push_back(graph.at(x).sizes[i]);
+    const int sum = add(Aten::sum, {x}, sizes);
+    graph.at(sum).dims = {dimension};
+    return sum;
+  }
+  std::vector<int> saved(std::vector<int> inputs, int tangent, std::vector<int> outputs) {
+    graph.outputs = std::move(outputs);
+    return saved_values({graph, std::move(inputs), tangent});
+  }
+  LoweredGraph lowered(std::vector<int> outputs) {
+    graph.outputs = std::move(outputs);
+    return lower(graph, tape);
+  }
+  static std::size_t count(const LoweredGraph& lowered, LoweredOperation::Kind kind) {
+    return static_cast<std::size_t>(
+        std::count_if(lowered.operations.begin(), lowered.operations.end(), [&](const LoweredOperation& o) { return o.kind == kind; }));
+  }
+
+  Tape tape{h100()};
+  FxGraph graph;
+  const Dims square{64, 64};
+};
+
+// ---- partition ----------------------------------------------------------------------------------------------------------
+
+// y = sigmoid(x); the gradient reads sigmoid(x). Both are 16 KiB: the input, two steps from the gradient, weighs 1.1², the sigmoid, one
+// step from it and fused into what reads it, 2 · 1.1. The input is saved and the sigmoid computed again.
+TEST_F(Graphs, ComputeAgainWhatFuses) {
+  const int x = input(square), y = add(Aten::sigmoid, {x}, square), tangent = input(square);
+  const int gradient = add(Aten::multiply, {tangent, y}, square);
+  EXPECT_EQ(saved({x}, tangent, {y, gradient}), std::vector<int>{x});
+}
+
+// y = exp(x) · w; the gradient of w is exp(x)ᵀ · tangent: a product reads it backward, so that it would be written there again. What is
+// saved of it is the view that the product reads, the nearest to the gradient.
+TEST_F(Graphs, SaveWhatProductsReadBackward) {
+  const int x = input(square), w = input(square), e = add(Aten::exp, {x}, square), y = add(Aten::product, {e, w}, square);
+  const int tangent = input(square), turned = permuted(e), gradient = add(Aten::product, {turned, tangent}, square);
+  EXPECT_EQ(saved({x, w}, tangent, {y, -1, gradient}), std::vector<int>{turned});
+}
+
+// A sum over 64 columns is 64 times smaller than what it sums: it is saved although the gradient reads its input too.
+TEST_F(Graphs, SaveSumsThatShrinkTheirInput) {
+  const int x = input(square), s = add(Aten::sum, {x}, {64, 1});
+  graph.at(s).dims = {1};
+  const int y = add(Aten::multiply, {x, s}, square), tangent = input(square);
+  const int gradient = add(Aten::multiply, {add(Aten::multiply, {tangent, x}, square), s}, square);
+  EXPECT_EQ(saved({x}, tangent, {y, gradient}), (std::vector<int>{x, s}));
+}
+
+// In a checkpointed region everything comes again from the inputs, but for what its policy keeps.
+TEST_F(Graphs, FollowCheckpoints) {
+  const int x = input(square), w = input(square), a = add(Aten::product, {x, w}, square), e = add(Aten::exp, {a}, square);
+  const int tangent = input(square), gradient = add(Aten::multiply, {tangent, e}, square);
+  for (const int node : {a, e}) graph.at(node).recompute = Recompute::prefer_recompute;
+  EXPECT_EQ(saved({x, w}, tangent, {e, gradient, -1}), (std::vector<int>{x, w}));
+  graph.at(a).recompute = Recompute::must_save;
+  EXPECT_EQ(saved({x, w}, tangent, {e, gradient, -1}), std::vector<int>{a});
+}
+
+// What the ranks have exchanged is never exchanged again without a checkpoint that says so.
+TEST_F(Graphs, SaveWhatWasExchanged) {
+  const int x = input(square), gathered = add(Aten::all_gather, {x}, {128, 64}), here = add(Aten::wait, {gathered}, {128, 64});
+  const int y = add(Aten::exp, {here}, {128, 64}), tangent = input({128, 64}), gradient = add(Aten::multiply, {tangent, y}, {128, 64});
+  EXPECT_EQ(saved({x}, tangent, {y, gradient}), std::vector<int>{here});
+}
+
+// The backward begins with what reads the tangent; what is computed again stands just before its first reader.
+TEST_F(Graphs, PutRecomputationsBeforeTheirReaders) {
+  const int x = input(square), w = input(square), a = add(Aten::exp, {x}, square), b = add(Aten::exp, {a}, square), tangent = input(square);
+  const int first = add(Aten::product, {tangent, w}, square), second = add(Aten::multiply, {first, b}, square);
+  for (const int node : {a, b}) graph.at(node).recompute = Recompute::prefer_recompute;
+  graph.outputs = {b, second, -1};
+  const FxGraph backward = partition({graph, {x, w}, tangent}).backward;
+  std::vector<Aten> order;
+  for (const FxNode& node : backward.nodes) order.push_back(node.op);
+  EXPECT_EQ(order, (std::vector<Aten>{Aten::placeholder, Aten::placeholder, Aten::placeholder, Aten::product, Aten::exp, Aten::exp,
+                                      Aten::multiply}));
+}
+
+// ---- realize ------------------------------------------------------------------------------------------------------------
+
+// A value with two readers is computed by each of them while it has up to four loads, and is a buffer with five.
+TEST_F(Graphs, RealizeWhatIsReusedFromFiveLoadsOn) {
+  for (const int loads : {4, 5}) {
+    graph = {};
+    int sum = input(square);
+    for (int i = 1; i < loads; ++i) sum = add(Aten::add, {sum, input(square)}, square);
+    const int a = add(Aten::exp, {sum}, square), b = add(Aten::negate, {sum}, square);
+    EXPECT_EQ(count(lowered({a, b}), LoweredOperation::Kind::pointwise), loads == 4 ? 2U : 3U);
+  }
+}
+
+// With nine loads a value is a buffer for one reader too.
+TEST_F(Graphs, RealizeNineLoads) {
+  for (const int loads : {8, 9}) {
+    graph = {};
+    int sum = input(square);
+    for (int i = 1; i < loads; ++i) sum = add(Aten::add, {sum, input(square)}, square);
+    EXPECT_EQ(count(lowered({add(Aten::exp, {sum}, square)}), LoweredOperation::Kind::pointwise), loads == 8 ? 1U : 2U);
+  }
+}
+
+// What a product reads is a buffer; a transposed one is the same buffer seen otherwise.
+TEST_F(Graphs, RealizeWhatProductsRead) {
+  const int e = add(Aten::exp, {input(square)}, square), turned = permuted(e);
+  const int y = add(Aten::product, {e, input(square)}, square), z = add(Aten::product, {turned, input(square)}, square);
+  const LoweredGraph graph_of_three = lowered({y, z});
+  // A view of an expression is copied for its product; the other product reads the expression's own buffer, made before.
+  EXPECT_EQ(count(graph_of_three, LoweredOperation::Kind::pointwise), 1U);
+  EXPECT_EQ(graph_of_three.operations.back().turned, Turned::left);
+}
+
+// A sum over rows is taken in two steps on H100 (132 processors of 2,048 threads): 4,096 rows of 4,096 columns are more than 32 elements a
+// thread of the device and less than 512, so that its 132 · 2,048 / 256 = 1,056 blocks are dealt to 4,096 / 128 = 32 blocks of columns,
+// 33 to each; ceil(4,096 / (4 · 33)) = 32 rows a thread, and ceil(4,096 / (4 · 32)) = 32 parts (choices.py). They lie column by column.
+TEST_F(Graphs, SumRowsInParts) {
+  const LoweredGraph sums = lowered({summed(input({4096, 4096}), 0)});
+  ASSERT_EQ(sums.operations.size(), 2U);
+  EXPECT_EQ(sums.operations[0].kept, (std::vector<std::int64_t>{32, 4096}));
+  EXPECT_EQ(sums.operations[0].places, (std::vector<std::int64_t>{4096, 1}));
+  EXPECT_EQ(sums.operations[0].summed, std::vector<std::int64_t>{128});
+  EXPECT_EQ(sums.operations[1].summed, std::vector<std::int64_t>{32});
+}
+
+// ---- fuse ---------------------------------------------------------------------------------------------------------------
+
+// A sum over columns, what is made of it for every row, and what that is multiplied with are one kernel.
+TEST_F(Graphs, FuseASumWithWhatReadsItsRows) {
+  const int x = input(square), s = add(Aten::sum, {x}, {64, 1});
+  graph.at(s).dims = {1};
+  const int scale = add(Aten::rsqrt, {s}, {64, 1}), y = add(Aten::multiply, {x, scale}, square);
+  const std::vector<FusedKernel> kernels = fuse(lowered({y, scale}));
+  ASSERT_EQ(kernels.size(), 1U);
+  EXPECT_EQ(kernels[0].operations.size(), 3U);
+}
+
+// Two that read the same tensor are one kernel where they read the same places, and two where a product stands between them.
+TEST_F(Graphs, FuseReadersOfTheSamePlaces) {
+  const int x = input(square), a = add(Aten::exp, {x}, square), b = add(Aten::negate, {x}, square);
+  EXPECT_EQ(fuse(lowered({a, b})).size(), 1U);
+  const int behind = add(Aten::add, {x, add(Aten::product, {a, a}, square)}, square);
+  const std::vector<FusedKernel> kernels = fuse(lowered({a, behind}));
+  EXPECT_TRUE(kernels.empty());
+}
+
+// Sums over rows and over columns of one tensor are one kernel from 5 · 2²⁰ elements and 4,096 rows on.
+TEST_F(Graphs, FuseSumsOfBothOrdersOfLargeTensors) {
+  for (const std::int64_t rows : {4096, 2048}) {
+    graph = {};
+    const int x = input({rows, 4096});
+    const std::vector<FusedKernel> kernels = fuse(lowered({summed(x, 1), summed(x, 0)}));
+    EXPECT_EQ(kernels.size(), rows == 4096 ? 1U : 0U);
+    if (rows == 4096) EXPECT_EQ(kernels[0].over_rows.size(), 1U);
+  }
+}
+
+}  // namespace
+}  // namespace plimsoll::program::inductor
