@@ -11,15 +11,20 @@
 namespace plimsoll::formats {
 namespace {
 
-constexpr const char* kRecipes = "models/recipes.json";
+JsonDocument shipped(const char* path) {
+  const auto* file = data::find_shipped_file(path);
+  if (!file) fail(std::string("there is no shipped file ") + path);
+  return JsonDocument::parse(file->text, path);
+}
 
-const JsonDocument& recipes() {
-  static const JsonDocument document = [] {
-    const auto* file = data::find_shipped_file(kRecipes);
-    if (!file) fail(std::string("there is no shipped file ") + kRecipes);
-    return JsonDocument::parse(file->text, kRecipes);
+/// In the order in which they give keys: what was run from a launcher's source (bench/bridge_recipes.py), then what was read from launch scripts.
+const std::vector<JsonDocument>& recipe_files() {
+  static const std::vector<JsonDocument> files = [] {
+    std::vector<JsonDocument> read;
+    for (const char* path : {"models/bridge-recipes.json", "models/recipes.json"}) read.push_back(shipped(path));
+    return read;
   }();
-  return document;
+  return files;
 }
 
 std::string text_of(const JsonValue& object, const char* part, const char* key) {
@@ -37,20 +42,26 @@ std::string text_at(const JsonValue& row, const std::string& path) {
   return row[part][key].is_text() ? row[part][key].text() : json_text(row[part][key]);
 }
 
-/// Whether the text begins with one of a recipe's.
-bool begins_with_one(const std::string& text, const JsonValue& beginnings) {
-  for (const JsonValue& beginning : beginnings.elements())
-    if (text.rfind(beginning.text(), 0) == 0 && !text.empty()) return true;
+/// Whether the row's value, as text, is one of a recipe's: begins with a text, is a number, or is absent where the recipe says null.
+bool is_one_of(const std::string& text, const JsonValue& values) {
+  for (const JsonValue& value : values.elements()) {
+    if (value.is_null() ? text.empty() : value.is_text() ? !text.empty() && text.rfind(value.text(), 0) == 0 : text == json_text(value)) return true;
+  }
   return false;
 }
 
+/// What a recipe leaves to the head of its file.
+std::string own_or_shared(const JsonValue& recipe, const JsonValue& file, const char* key) {
+  return recipe.has(key) ? recipe[key].text() : file[key].text();
+}
+
 /// Whether the row is of the recipe's source and fulfils its conditions.
-bool applies(const JsonValue& recipe, const JsonValue& row) {
-  if (recipe["title"].text() != text_of(row, "source", "title")) return false;
+bool applies(const JsonValue& recipe, const JsonValue& file, const JsonValue& row) {
+  if (own_or_shared(recipe, file, "title") != text_of(row, "source", "title")) return false;
   if (!recipe.has("when")) return true;
   const JsonValue conditions = recipe["when"];
   for (const auto& path : conditions.keys())
-    if (!begins_with_one(text_at(row, path), conditions[path])) return false;
+    if (!is_one_of(text_at(row, path), conditions[path])) return false;
   return true;
 }
 
@@ -60,17 +71,20 @@ struct Applying {
   JsonValue training;
 };
 
-/// Those of a row's source and model, in the order of the file. Of models the recipe's name is the row's or how that begins.
+/// Those of a row's source and model, in the order of the files. Of models the recipe's name is the row's or how that begins.
 std::vector<Applying> recipes_of(const JsonValue& row) {
   const std::string name = text_of(row, "model", "name");
   std::vector<Applying> list;
-  for (const JsonValue& recipe : recipes().root()["recipes"].elements()) {
-    if (!applies(recipe, row)) continue;
-    const JsonValue models = recipe["models"];
-    std::string best;
-    for (const auto& model : models.keys())
-      if (name.rfind(model, 0) == 0 && model.size() > best.size()) best = model;
-    if (!best.empty() || models.has("")) list.push_back({recipe["source"].text(), models[best]});
+  for (const JsonDocument& document : recipe_files()) {
+    const JsonValue file = document.root();
+    for (const JsonValue& recipe : file["recipes"].elements()) {
+      if (!applies(recipe, file, row)) continue;
+      const JsonValue models = recipe["models"];
+      std::string best;
+      for (const auto& model : models.keys())
+        if (name.rfind(model, 0) == 0 && model.size() > best.size()) best = model;
+      if (!best.empty() || models.has("")) list.push_back({own_or_shared(recipe, file, "source"), models[best]});
+    }
   }
   return list;
 }

@@ -152,6 +152,36 @@ TEST(CompletedRows, MixturesOfTheReleasesOfMegatronBridge) {
   EXPECT_FALSE(dropless.strategy.moe.capacity_factor.has_value());
 }
 
+// What Megatron-Bridge's own recipes set for a device, a precision and a release (models/bridge-recipes.json), and no table repeats. DeepSeek-V3 on
+// B200 in mxfp8 is in 26.04.01 what its patch release has for pp 8, vp 2 and ep 32 (deepep, exchanges that overlap), and what the release has for pp 16;
+// Qwen3-30B-A3B is reached by HybridEP on GB200 from 25.11 on, and by an all-to-all on B200 before 26.02.01. What a row says itself stays.
+TEST(CompletedRows, WhatMegatronBridgesRecipesSetForADevice) {
+  const auto mixture = [](const std::string& model, const std::string& gpu, const std::string& release, const std::string& shape) {
+    std::string json = row("NVIDIA Megatron-Bridge performance summary", R"({"name": ")" + model + R"("})",
+                           R"({"framework": "megatron-bridge", "framework_version": "NeMo )" + release +
+                               R"(", "seq_len": 4096, "micro_batch": 1, "tp": 1, "precision": "mxfp8", )" + shape + "}");
+    json.replace(json.find("A100-SXM4-80GB"), 14, gpu);
+    json.replace(json.find("1024, \"gpus_per_node\": 8"), 24, gpu[0] == 'G' ? "256, \"gpus_per_node\": 4" : "256, \"gpus_per_node\": 8");
+    MeasuredRow read_row = read(json);
+    EXPECT_EQ(read_row.refused, "");
+    return read_row.strategy;
+  };
+  const std::string pipeline = R"("global_batch": 4096, "pp": 8, "vp": 2, "dp": 32, "ep": 32)";
+  const Strategy patched = mixture("DeepSeek-V3", "B200-SXM-180GB", "26.04.01 (v0.4.1)", pipeline);
+  EXPECT_EQ(patched.moe.dispatcher, "deepep");
+  EXPECT_TRUE(patched.moe.a2a_overlap.value_or(false));
+  EXPECT_EQ(patched.recompute.modules, (std::vector<std::string>{"mla_up_proj", "mlp"}));
+  EXPECT_EQ(patched.pp_layers, (std::vector<int>{4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 4, 1}));
+  const Strategy own = mixture("DeepSeek-V3", "B200-SXM-180GB", "26.04.01 (v0.4.1)", R"("global_batch": 4096, "pp": 16, "dp": 16, "ep": 8)");
+  EXPECT_EQ(own.moe.dispatcher, "hybridep");
+  EXPECT_FALSE(own.moe.a2a_overlap.value_or(false));
+  const std::string whole = R"("global_batch": 512, "pp": 1, "dp": 256, "ep": 8)";
+  EXPECT_EQ(mixture("Qwen3-30B-A3B", "GB200-NVL72-186GB", "25.11 (v0.2.0)", whole).moe.dispatcher, "hybridep");
+  EXPECT_EQ(mixture("Qwen3-30B-A3B", "B200-SXM-180GB", "26.02 (v0.3.0)", whole).moe.dispatcher, "");
+  EXPECT_EQ(mixture("Qwen3-30B-A3B", "B200-SXM-180GB", "26.02.01 (v0.3.1)", whole).moe.dispatcher, "hybridep");
+  EXPECT_EQ(mixture("Qwen3-30B-A3B", "GB200-NVL72-186GB", "25.11 (v0.2.0)", whole + R"(, "moe_dispatcher": "alltoall")").moe.dispatcher, "alltoall");
+}
+
 // NeMo's and Megatron-Bridge's performance recipes: recipe.peft.target_modules = ['linear_qkv'].
 TEST(CompletedRows, AdaptersOfTheLaunchersRecipes) {
   const auto lora = [](const std::string& given) {

@@ -272,6 +272,8 @@ class TeRelease {
   bool keeps_dummies() const { return release_.since(2, 3); }
   /// Linears whose input others save keep it as it is, and cast it again in backward.
   bool shares_inputs() const { return release_.since(2, 6); }
+  /// Attention in 8 bits has windows and sinks (get_attention_backend; on Blackwell, by cuDNN 9.21).
+  bool scores_in_eight_bits(const TargetDevice& device) const { return release_.since(2, 15) && device.from(100); }
 
  private:
   Release release_;
@@ -391,7 +393,8 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.fuses_swiglu = *strategy.megatron.bias_swiglu_fusion;
   config.keeps_dummies = TeRelease(strategy).keeps_dummies();
   config.attention_library = te_attention_library(strategy, device);
-  config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention};
+  config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention,
+                      .scores_in_eight_bits = TeRelease(strategy).scores_in_eight_bits(device)};
   config.lora = strategy.lora;
   if (config.lora) config.adapted = adapted_linears(*config.lora);
   config.loss = strategy.loss;

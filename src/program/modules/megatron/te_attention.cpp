@@ -38,6 +38,17 @@ AttentionKernels kernels_of(const MegatronRuntime& runtime, const Tensor& query,
   return {runtime.attention(), in_eight_bits ? DType::fp8 : query.dtype()};
 }
 
+/// The same with a layer's own scores. Sinks are cuDNN's alone: flash-attn has no softmax offsets (get_attention_backend).
+AttentionKernels kernels_of(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const TeScores& scores, bool in_eight_bits) {
+  AttentionKernels kernels = kernels_of(runtime, query, in_eight_bits);
+  if (scores.window < key.size(0)) kernels.window = scores.window;
+  if (scores.sinks) kernels.library = AttentionLibrary::cudnn;
+  return kernels;
+}
+
+/// Sinks as they are handed over: fp32 [1, heads, 1, 1].
+Tensor handed_sinks(const TeScores& scores) { return scores.sinks ? to(reshape(scores.sinks, {1, -1, 1, 1}), DType::fp32) : Tensor(); }
+
 /// Causal attention over [s, b, heads, width].
 Attention attention_of(Attention::Part part, const AttentionKernels& kernels, const Tensor& query, const Tensor& key, const Tensor& value) {
   Attention attention = attention_over(kernels.library, query, key, value, HeadsOrder::length_batch_heads);
@@ -89,19 +100,23 @@ AttentionGradients attend_backward(Tape& tape, const AttentionKernels& kernels, 
 }
 
 /// FusedAttnFunc with 8-bit arguments, result and gradients; what it takes and gives back has 16 bits.
-Tensor fused_attention_in_eight_bits(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value) {
-  PythonFunction op("te_attention", {&query, &key, &value});
+Tensor fused_attention_in_eight_bits(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value,
+                                     const TeScores& scores) {
+  const Tensor sinks = handed_sinks(scores);
+  PythonFunction op("te_attention", {&query, &key, &value, &sinks});
   const Tensor q = eight_bit_copy(query), k = eight_bit_copy(key), v = eight_bit_copy(value);
-  const AttentionKernels kernels = kernels_of(runtime, query, true);
+  const AttentionKernels kernels = kernels_of(runtime, query, key, scores, true);
   Attended attended = attend(op.tape(), kernels, query, key, value);
   const Tensor inverse = empty_like(attended.statistics), output = eight_bit_copy(attended.output);
   for (const Tensor& each : {q, k, v, output, attended.statistics, inverse, attended.generator}) op.save_output(each);
+  op.save_output(sinks);
   const DType type = query.dtype();
   return op.done(attended.output, [type, kernels](BackwardCall& b) {
     const Tensor gradient = eight_bit_copy(contiguous(b.grad()));
     const AttentionGradients gradients = attend_backward(b.tape, kernels, b.saved(0), b.saved(1), b.saved(2));
     const Tensor query_gradient = b.tape.empty(gradients.query.sizes(), type), key_gradient = b.tape.empty(gradients.key.sizes(), type);
     const Tensor value_gradient = b.tape.empty(gradients.value.sizes(), type);
+    if (b.needs(3)) b.give(3, b.tape.empty(b.saved(7).sizes(), DType::fp32));
     b.give(0, query_gradient);
     b.give(1, key_gradient);
     b.give(2, value_gradient);
@@ -109,17 +124,15 @@ Tensor fused_attention_in_eight_bits(const MegatronRuntime& runtime, const Tenso
   });
 }
 
-/// FusedAttnFunc. Sinks are handed over as fp32 [1, heads, 1, 1].
+/// FusedAttnFunc.
 Tensor fused_attention(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value,
                        const TeScores& scores) {
-  const Tensor sinks = scores.sinks ? to(reshape(scores.sinks, {1, -1, 1, 1}), DType::fp32) : Tensor();
+  const Tensor sinks = handed_sinks(scores);
   PythonFunction op("te_attention", {&query, &key, &value, &sinks});
   op.save(query);
   op.save(key);
   op.save(value);
-  AttentionKernels kernels = kernels_of(runtime, query);
-  if (scores.window < key.size(0)) kernels.window = scores.window;
-  if (sinks) kernels.library = AttentionLibrary::cudnn;  // get_attention_backend: flash-attn has no softmax offsets
+  const AttentionKernels kernels = kernels_of(runtime, query, key, scores, false);
   Attended attended = attend(op.tape(), kernels, query, key, value);
   op.save_output(attended.output);
   op.save_output(attended.statistics);
@@ -286,14 +299,15 @@ Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor&
                     const TeScores& scores) {
   // get_qkv_layout: three row-major tensors, or copies of all of them.
   const Tensor q = contiguous(query), k = contiguous(key), v = contiguous(value);
-  if ((scores.window > 0 || scores.sinks) && (runtime.cp() > 1 || options.in_eight_bits))
-    refuse("a sliding window or sinks are not modelled for Transformer Engine's attention over context-parallel ranks or in 8 bits",
+  if ((scores.window > 0 || scores.sinks) && (runtime.cp() > 1 || (options.in_eight_bits && !options.scores_in_eight_bits)))
+    refuse("a sliding window or sinks are not modelled for Transformer Engine's attention over context-parallel ranks, and in 8 bits known to no "
+           "kernel before its release 2.15 or before Blackwell",
            runtime.cp() > 1 ? "cp" : "fp8_attention");
   constexpr std::int64_t kModules = 2;  // DotProductAttention and FusedAttention
   runtime.tape().host(HostWork::module, kModules);
   Tensor output;
   if (runtime.cp() == 1) {
-    output = options.in_eight_bits ? fused_attention_in_eight_bits(runtime, q, k, v) : fused_attention(runtime, q, k, v, scores);
+    output = options.in_eight_bits ? fused_attention_in_eight_bits(runtime, q, k, v, scores) : fused_attention(runtime, q, k, v, scores);
   } else if (options.exchange == "a2a") {
     output = exchanged_attention(runtime, q, k, v, options.in_eight_bits);
   } else if (options.exchange == "p2p") {

@@ -18,6 +18,7 @@ Tensor te_rotary(const Tensor& x, const Tensor& table);
 struct TeAttention {
   std::string exchange;        ///< under context parallelism: "a2a" trades sequence for heads, "p2p" passes keys and values around the ring
   bool in_eight_bits = false;  ///< fp8_dot_product_attention
+  bool scores_in_eight_bits = false;  ///< its 8-bit kernels know windows and sinks (get_attention_backend)
 };
 
 /// What of it is a layer's own.
@@ -28,7 +29,8 @@ struct TeScores {
 
 /// te.pytorch.DotProductAttention on the fused kernels of the library that it chooses: query [s, b, heads, width], key and value with their
 /// own heads and widths → [s, b, heads · value width]. Under context parallelism each rank has its part of the sequence. Throws Error
-/// (refused): another exchange, eight bits with an exchange of heads, a window or sinks with an exchange of either kind or in eight bits.
+/// (refused): another exchange, eight bits with an exchange of heads, a window or sinks with an exchange of either kind, or in eight bits where
+/// no kernel knows them.
 Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const TeAttention& options,
                     const TeScores& scores = {});
 
