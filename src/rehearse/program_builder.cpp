@@ -14,7 +14,8 @@ namespace plimsoll::rehearse {
 namespace {
 
 constexpr std::size_t kMostStreams = 4096;
-const char* const kSetUp = "set-up";  // until the first pass
+const char* const kSetUp = "set-up";                  // until the first pass
+constexpr std::uint32_t kOfTheHost = ~std::uint32_t{0};  // a stream that does no work, on which the host waits for events
 
 }  // namespace
 
@@ -60,8 +61,7 @@ void ProgramBuilder::read(const EventView& event) {
     case Kind::stream_wait:
       return wait(event.as<record::StreamWait>());
     case Kind::synchronize:
-      ++part().totals.host_waits;
-      return;
+      return host_waits(event.as<record::Synchronize>());
     case Kind::graph_begin:
       capturing_ = event.as<record::GraphBegin>().graph;
       graphs_[capturing_].clear();
@@ -148,7 +148,7 @@ StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
   if (is_new) {
     if (streams_.size() > kMostStreams) refuse(fmt::format("a program on more than {} streams", kMostStreams), file_.path());
     recording_.program.streams.resize(streams_.size());
-    const std::string name = recorded == 0 ? "default" : fmt::format("stream {}", recorded);
+    const std::string name = recorded == 0 ? "default" : recorded == kOfTheHost ? "what the host waits for" : fmt::format("stream {}", recorded);
     recording_.program.streams[found->second] =
         recording_.device && *recording_.device != device ? fmt::format("device {}: {}", device, name) : name;
   }
@@ -313,6 +313,26 @@ void ProgramBuilder::wait(const record::StreamWait& event) {
   Instruction instruction{InstructionKind::wait_event};
   instruction.stream = stream(event.stream, event.header.device);
   instruction.id = found->second.id;
+  issue(instruction, false);
+}
+
+/// For a stream, for the device, or for an event: a stream that does no work waits for that, and the host for this stream.
+void ProgramBuilder::host_waits(const record::Synchronize& event) {
+  ++part().totals.host_waits;
+  Instruction instruction{InstructionKind::synchronize};
+  if (event.waits == record::Waits::for_event) {
+    const auto found = events_.find(event.target);
+    if (found == events_.end() || found->second.part != parts_.size()) return;  // an event of an earlier step is over
+    record::StreamWait behind{};
+    behind.header.device = event.header.device;
+    behind.stream = kOfTheHost;
+    behind.event = event.target;
+    wait(behind);
+  }
+  if (event.waits != record::Waits::for_device) {
+    instruction.stream = stream(event.waits == record::Waits::for_event ? kOfTheHost : event.target, event.header.device);
+    instruction.id = 1;
+  }
   issue(instruction, false);
 }
 

@@ -63,6 +63,7 @@ class ProgramBuilder {
   void copy(StreamId on, Copy::Direction direction, std::int64_t bytes, bool captured);
   void event_recorded(const record::EventRecord& event);
   void wait(const record::StreamWait& event);
+  void host_waits(const record::Synchronize& event);
   void mark(const record::Mark& event);
   void text_mark(const std::string& text, std::int64_t value);
   void phase_begins(const std::string& name);

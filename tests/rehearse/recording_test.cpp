@@ -258,6 +258,37 @@ TEST(Recording, WaitsReachBackToTheirEvent) {
   EXPECT_LT(end_of(waits->stream), timeline.step / 2.0);
 }
 
+/// The host waits for stream 0 before it launches on stream 7: the small product begins when the large one has ended. It waits for an event that was
+/// recorded before the large one: it begins before that.
+TEST(Recording, TheHostWaitsForStreamsAndEvents) {
+  const Cluster cluster = parse_cluster("1xh100-sxm");
+  const auto begin_of_second = [&](const record::Synchronize& waits) {
+    RecordWriter writer;
+    writer.phase("forward").gemm(512, 512, 512);
+    record::EventRecord recorded{};
+    recorded.event = 5;
+    writer.write(record::Kind::event_record, recorded).gemm(8192, 8192, 8192);
+    writer.write(record::Kind::synchronize, waits).gemm(64, 64, 64, 7).step_end();
+    const Recording recording = read(writer);
+    const Timeline timeline = play_time(recording.program, pricing_of(recording, cluster));
+    Seconds large, small;
+    for (const Event& event : timeline.events) {
+      const Product* product = recording.program.kernels[recording.program.step[event.instruction].id].product();
+      if (product->m == 8192) large = event.end;
+      if (product->m == 64) small = event.start;
+    }
+    return small / large;
+  };
+  record::Synchronize waits{};
+  waits.waits = record::Waits::for_stream;
+  EXPECT_GE(begin_of_second(waits), 1.0);
+  waits.waits = record::Waits::for_device;
+  EXPECT_GE(begin_of_second(waits), 1.0);
+  waits.waits = record::Waits::for_event;
+  waits.target = 5;
+  EXPECT_LT(begin_of_second(waits), 0.5);
+}
+
 /// An all-gather names a rank's share; the program has the whole buffer. Two ranks of a world of four, four apart: no tensor group.
 TEST(Recording, CollectivesHaveTheirGroup) {
   RecordWriter writer;

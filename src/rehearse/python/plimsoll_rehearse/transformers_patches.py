@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 
-from . import journal
+from . import device, journal
 from .imports import after
 
 
@@ -17,7 +17,7 @@ def patch_transformers(transformers):
 
 @after("transformers.masking_utils")
 def one_document_per_sequence(module):
-    """Packed sequences are looked for by reading position ids; the rehearsed batch has one document per sequence.
+    """Packed sequences are looked for by reading position ids, for which the host waits; the rehearsed batch has one document per sequence.
 
     What torch.compile traces reads nothing: there transformers itself takes every batch for a packed one and masks its attention.
     """
@@ -27,10 +27,14 @@ def one_document_per_sequence(module):
 
     original = module.find_packed_sequence_indices
 
-    def find_packed_sequence_indices(*arguments, **options):
+    def find_packed_sequence_indices(position_ids, *arguments, **options):
         if torch.compiler.is_compiling():
-            return original(*arguments, **options)
+            return original(position_ids, *arguments, **options)
         journal.replaced("transformers' search for packed sequences: one document per sequence")
+        if position_ids.is_cuda:
+            answer = torch.empty(1, dtype=torch.bool, device=position_ids.device)
+            device.note_values(answer.data_ptr(), answer.nbytes, device.CERTAIN)
+            answer.cpu()
         return None
 
     module.find_packed_sequence_indices = find_packed_sequence_indices
