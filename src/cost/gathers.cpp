@@ -18,9 +18,14 @@ Seconds chunk_time(const MultiTensor& kernel, const cost::MultiTensorLaws& laws)
   return (laws.chunk_start + laws.chunk_per_operand * real(static_cast<std::int64_t>(kernel.operands.size()))) * filled;
 }
 
+/// Of an element. A copy that converts takes them one by one, one within a type sixteen bytes at a time (copy_chunk_with_pad of
+/// ATen/native/cuda/TensorShape.cu).
 double instructions_of(const MultiTensor& kernel, const cost::MultiTensorLaws& laws) {
+  constexpr double kVectorBytes = 16;
   if (kernel.function == MultiTensor::Function::fused) return laws.fused_instructions;
-  return kernel.function == MultiTensor::Function::copy ? laws.copy_instructions : 0;
+  if (kernel.function != MultiTensor::Function::copy) return 0;
+  const DType from = kernel.operands[0].type, into = kernel.operands[kernel.operands.size() - 1].type;
+  return from == into ? laws.copy_instructions * real(size_of(into)) / kVectorBytes : laws.copy_instructions;
 }
 
 }  // namespace

@@ -26,7 +26,7 @@ std::optional<Kernel> read_row_wise(std::string_view name, const Launch& launch)
 std::optional<Kernel> read_gather(std::string_view name, const Launch& launch);
 /// FlashAttention-2 and memory-efficient attention.
 std::optional<Kernel> read_attention(std::string_view name, const Launch& launch);
-/// multi_tensor_apply.
+/// multi_tensor_apply, _chunk_cat and split_with_sizes_copy.
 std::optional<Kernel> read_multi_tensor(std::string_view name, const Launch& launch);
 
 }  // namespace plimsoll::rehearse

@@ -48,9 +48,11 @@ struct Lists {
   MultiTensor::Function function = MultiTensor::Function::map;
   std::int64_t reads = 0, writes = 0;
   DType type = DType::fp32;
+  std::optional<DType> into = {};  ///< of what is written, where it is another
 };
 
-/// ForeachFunctors.cuh: <type, depth, lists read, the one written>; the fused optimizers write all lists but the gradients'.
+/// ForeachFunctors.cuh: <type, depth, lists read, the one written>, a copy's with the type that it writes before; the fused optimizers write all
+/// lists but the gradients'.
 std::optional<Lists> lists_of(std::string_view name) {
   for (const std::string_view opening : {"FusedAdamMathFunctor<", "FusedSgdMathFunctor<", "FusedAdagradMathFunctor<"})
     if (const auto arguments = template_arguments(name, opening); arguments.size() >= 2) {
@@ -62,15 +64,33 @@ std::optional<Lists> lists_of(std::string_view name) {
     return Lists{MultiTensor::Function::norm, 1, 0, element_type(norm[0]).value_or(DType::fp32)};
   for (const std::string_view functor : {"Functor<", "FunctorScalarList<"})
     for (std::size_t at = name.find(functor); at != std::string_view::npos; at = name.find(functor, at + 1)) {
-      const auto arguments = template_arguments(name.substr(at), functor);
+      auto arguments = template_arguments(name.substr(at), functor);
       if (arguments.size() < 4) continue;
+      const bool copies = contains(name, "CopyFunctor<");
+      const auto into = element_type(arguments[0]);
+      if (copies) arguments.erase(arguments.begin());
       const auto type = element_type(arguments[0]);
       const auto depth = leading_number(arguments[1]), reads = leading_number(arguments[2]);
       if (!type || !depth || !reads || *reads < 0 || *reads > *depth || *depth > 6) continue;
-      const bool copies = contains(name, "CopyFunctor<");
-      return Lists{copies ? MultiTensor::Function::copy : MultiTensor::Function::map, *reads, 1, *type};
+      return Lists{copies ? MultiTensor::Function::copy : MultiTensor::Function::map, *reads, 1, *type, into};
     }
   return {};
+}
+
+/// ATen/native/cuda/TensorShape.cu: what was gathered is cut into the tensors (a stride and how many), or tensors are put side by side in slices
+/// of so many bytes. Two types are template arguments where a release converts.
+std::optional<MultiTensor> read_chunks(std::string_view name, const Launch& launch) {
+  constexpr int kStride = 5, kChunks = 6, kSliceBytes = 8;
+  const bool cut = contains(name, "split_with_sizes_copy_out_contiguous_no_cast_kernel(");
+  if (!cut && !contains(name, "chunk_cat_cuda_kernel")) return {};
+  const auto bytes = cut ? product_of(launch.arguments, {kStride, kChunks}) : product_of(launch.arguments, {kSliceBytes});
+  const auto slices = cut ? 1 : static_cast<std::int64_t>(std::min<std::uint64_t>(launch.blocks[2], 1U << 16U));
+  if (!bytes || slices < 1 || *bytes > kMostElements / slices) return {};
+  const auto types = template_arguments(name, "chunk_cat_cuda_kernel<");
+  const DType into = types.size() == 2 ? element_type(types[0]).value_or(DType::uint8) : DType::uint8;
+  const DType from = types.size() == 2 ? element_type(types[1]).value_or(into) : into;
+  const std::int64_t elements = *bytes * slices / size_of(into);
+  return MultiTensor{MultiTensor::Function::copy, 1, elements, Operands({{elements, from}}, {{elements, into}})};
 }
 
 }  // namespace
@@ -87,6 +107,7 @@ std::optional<Kernel> read_gather(std::string_view name, const Launch& launch) {
 }
 
 std::optional<Kernel> read_multi_tensor(std::string_view name, const Launch& launch) {
+  if (const auto chunks = read_chunks(name, launch)) return Kernel{*chunks};
   if (!contains(name, "multi_tensor_apply_kernel<")) return {};
   const auto lists = lists_of(name);
   if (!lists) return {};
@@ -94,7 +115,7 @@ std::optional<Kernel> read_multi_tensor(std::string_view name, const Launch& lau
   kernel.function = lists->function;
   kernel.elements = std::min(blocks_of(launch), kMostElements / kForeachChunk) * kForeachChunk;
   for (std::int64_t i = 0; i < lists->reads; ++i) kernel.operands.read({kernel.elements, lists->type});
-  for (std::int64_t i = 0; i < lists->writes; ++i) kernel.operands.write({kernel.elements, lists->type});
+  for (std::int64_t i = 0; i < lists->writes; ++i) kernel.operands.write({kernel.elements, lists->into.value_or(lists->type)});
   return Kernel{kernel};
 }
 

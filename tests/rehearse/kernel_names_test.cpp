@@ -52,6 +52,16 @@ TEST(KernelNames, ForeachKernelsWalkTheirLists) {
   EXPECT_EQ(foreach.kernel.bytes_read() + foreach.kernel.bytes_written(), (3 + 1) * 10 * 65536 * 2);
 }
 
+/// CopyFunctor<written, read, …>: two chunks of 65536 elements, 4 bytes read and 2 written of each.
+TEST(KernelNames, ForeachCopiesConvert) {
+  const NamedKernel copy = classify_kernel(
+      "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<at::native::(anonymous namespace)::TensorListMetadata<2>, "
+      "at::native::(anonymous namespace)::CopyFunctor<c10::BFloat16, float, 2, 1, 1>, at::native::Copy<c10::BFloat16, float> >(x)",
+      launch(2, 1, 1, 512), 8);
+  EXPECT_EQ(copy.kernel.bytes_read(), 2 * 65536 * 4);
+  EXPECT_EQ(copy.kernel.bytes_written(), 2 * 65536 * 2);
+}
+
 TEST(KernelNames, UnknownKernelsAreCountedByTheirThreads) {
   const NamedKernel unknown = classify_kernel("my_kernel(float*)", launch(10, 2, 1, 256), 8);
   EXPECT_FALSE(unknown.bytes_known);
@@ -268,6 +278,27 @@ TEST(KernelNames, ShortNames) {
   EXPECT_EQ(short_name(kSilu), "vectorized_elementwise_kernel silu_kernel");
   EXPECT_EQ(short_name(kFlashForward), "pytorch_flash::flash_fwd_kernel");
   EXPECT_EQ(short_name("triton_poi_fused_add_0"), "triton_poi_fused_add_0");
+}
+
+/// FSDP2: eight chunks 1000 bytes apart are copied out; gradients of 3 slices of 800 bytes are put side by side as they are, and from bf16 as fp32,
+/// of which a slice has 200.
+TEST(KernelArguments, ChunksOfManyTensorsAreCutOutAndPutTogether) {
+  const Kernel cut = classify("at::native::detail::split_with_sizes_copy_out_contiguous_no_cast_kernel(char**, char**, long*, long*, long*, long, long)",
+                              launch(7, 2, 1, 128), Kept().number<std::int64_t>(5, 1000).number<std::int64_t>(6, 8))
+                         .kernel;
+  EXPECT_EQ(cut.kind(), KernelKind::multi_tensor);
+  EXPECT_EQ(cut.bytes_read(), 8000);
+  EXPECT_EQ(cut.bytes_written(), 8000);
+  const Kept slices = Kept().number<std::int64_t>(8, 800).number<std::int64_t>(9, 100);
+  const std::string parameters = "long*, long*, long*, long*, long*, long*, long, long, long)";
+  const Kernel same = classify("void at::native::detail::chunk_cat_cuda_kernel<char, char>(char**, char*, " + parameters, launch(1, 8, 3, 128), slices).kernel;
+  EXPECT_EQ(same.bytes_read(), 2400);
+  EXPECT_EQ(same.bytes_written(), 2400);
+  const Kernel wide =
+      classify("void at::native::detail::chunk_cat_cuda_kernel<float, c10::BFloat16>(c10::BFloat16**, float*, " + parameters, launch(1, 8, 3, 128), slices)
+          .kernel;
+  EXPECT_EQ(wide.bytes_read(), 1200);
+  EXPECT_EQ(wide.bytes_written(), 2400);
 }
 
 }  // namespace
