@@ -52,6 +52,8 @@ _counts = collections.Counter()  # (phase, work)
 _phases = []  # (nanoseconds, phase), as they begin
 _spans = {name: [] for name in (_SECOND_RUN, *_WHOLE)}  # from and to, nanoseconds: second runs lie within nodes of autograd
 _known_codes = {}  # code object -> work or None
+_known_operators = {}  # whether an operator makes or changes a tensor, by its name
+_lists = set()  # (optimizer, group, type, device) of the tensors that are stepped: each is one list
 _done = False
 
 
@@ -98,8 +100,12 @@ def _count_here(gradient):
 
 
 def optimizer_stepped(optimizer):
-    if _profile is not None:
-        _counts["optimizer", "optimizer_tensor"] += sum(each.grad is not None for group in optimizer.param_groups for each in group["params"])
+    if _profile is None:
+        return
+    for at, group in enumerate(optimizer.param_groups):
+        stepped = [each for each in group["params"] if each.grad is not None]
+        _counts["optimizer", "optimizer_tensor"] += len(stepped)
+        _lists.update((id(optimizer), at, each.dtype, each.device) for each in stepped)
 
 
 def _begin(torch):
@@ -135,8 +141,20 @@ def _is_list(name):
     return name.startswith(("aten::_foreach_", "aten::_fused_"))
 
 
-def _is_told(name):
-    return name.startswith(("aten::", _NODE, "CompiledFunction", *_UNITS)) or name.endswith("Function")
+def _functions_of(events):
+    """Names of what was written in Python as a function of autograd, whose node has a name without a number."""
+    return {each.name()[len(_NODE) : -len("Backward")] for each in events if each.name().startswith(_NODE) and each.name().endswith("Backward")}
+
+
+def _makes_tensors(name):
+    """Whether an operator ever makes a tensor or changes one: views, and what answers the host alone, do not."""
+    if name not in _known_operators:
+        operator = getattr(sys.modules["torch"].ops.aten, name.removeprefix("aten::"), None)
+        schemas = [getattr(operator, each)._schema for each in operator.overloads()] if operator is not None else []
+        results = [each for schema in schemas for each in schema.returns if "Tensor" in str(each.type)]
+        changes = any(each.alias_info is not None and each.alias_info.is_write for schema in schemas for each in schema.arguments)
+        _known_operators[name] = not schemas or changes and name != "aten::record_stream" or any(each.alias_info is None for each in results)
+    return _known_operators[name]
 
 
 def _work_of_event(name, around):
@@ -169,9 +187,9 @@ def _nanoseconds(event):
 
 def _works(events):
     """(start, name, work) of every event that is one, one thread after another."""
-    threads = collections.defaultdict(list)
+    threads, functions = collections.defaultdict(list), _functions_of(events)
     for each in events:
-        if _is_told(each.name()):
+        if each.name().startswith(("aten::", _NODE, "CompiledFunction", *_UNITS)) or each.name() in functions:
             start, length = _nanoseconds(each)
             threads[each.start_thread_id()].append((start, start + length, each.name()))
     for spans in threads.values():
@@ -198,13 +216,16 @@ def _works_of_thread(spans):
     for start, end, name in spans:
         while around and around[-1][0] <= start:
             around.pop()
+        if not around and name.startswith("aten::") and _phase_at(start) != "forward" and not _makes_tensors(name):
+            continue  # of which autograd records nothing: a microsecond
         calls = [each for _, each, _ in around if not each.startswith(_NODE)]
         work = None if start in whole else _work_of_event(name, calls)
         if name.startswith(_NODE):
             has_operation = False
         elif work == "operation" and len(calls) < len(around):
             if start not in second_runs:  # a node's own operators are one piece of work, and that of a gradient's arrival is told
-                work, has_operation = None if has_operation or _is_arrival(around[0][1]) else work, True
+                node = around[0][1]
+                work, has_operation = None if has_operation or node in _PARTS or _is_arrival(node) else work, True
         elif work == "operation" and of_engine and not around:  # by a hook of a gradient's arrival: the work of whoever hooked it
             work = None
         if name.startswith(_PRODUCTS):  # of a compiled function that multiplies: a layer, with all its weights
@@ -218,20 +239,24 @@ def _works_of_thread(spans):
     return found
 
 
+def _phase_at(time):
+    return _phases[max(0, bisect.bisect(_phases, time, key=lambda phase: phase[0]) - 1)][1]
+
+
 def _tell(events):
-    at, lists = 0, 0
+    lists = 0
     for start, name, work in sorted(_works(events)):
-        while at + 1 < len(_phases) and _phases[at + 1][0] <= start:
-            at += 1
-        phase = _phases[at][1]
+        phase = _phase_at(start)
         if phase == "optimizer" and _is_list(name):
             lists += 1
             continue
         _counts[phase, work] += 1
         if work == "cast":
             _counts[phase, "operation"] += 1
+        elif work == "python_function":
+            _counts[phase, "backward_node" if name.startswith(_NODE) else "operation"] += 1
     if lists:  # of a step over lists of tensors, the rest is the step's own
-        _counts["optimizer", "optimizer_tensor"] *= lists
+        _counts["optimizer", "optimizer_tensor"] = _counts["optimizer", "optimizer_tensor"] * lists // max(1, len(_lists))
         del _counts["optimizer", "operation"]
     for (phase, work), count in sorted(_counts.items()):
         device.mark(device.TEXT, count, f"host work {phase} {work}")
