@@ -63,10 +63,17 @@ std::int64_t distinct(const Tensor& x) {
 }
 
 /// Kernels of a pointwise operator whose largest operand has so many elements of this size: TensorIterator halves what 32-bit offsets in
-/// bytes do not reach (TensorIterator::with_32bit_indexing).
+/// bytes do not reach (TensorIterator::with_32bit_indexing). Parts of one depth have `least` elements or one more, so that two counts tell of
+/// all of them, however many there are.
 std::int64_t indexed_parts(std::int64_t elements, std::int64_t size) {
-  if (1 + (elements - 1) * size <= std::numeric_limits<std::int32_t>::max()) return 1;
-  return indexed_parts(elements / 2, size) + indexed_parts(elements - elements / 2, size);
+  const auto reached = [&](std::int64_t part) { return 1 + (part - 1) * size <= std::numeric_limits<std::int32_t>::max(); };
+  std::int64_t least = elements, of_least = 1, of_more = 0;
+  while (!reached(least)) {
+    const bool odd = least % 2 != 0;
+    const std::int64_t halves = odd ? of_least : 2 * of_least + of_more, more = odd ? of_least + 2 * of_more : of_more;
+    least /= 2, of_least = halves, of_more = more;
+  }
+  return of_least + (reached(least + 1) ? of_more : 2 * of_more);
 }
 
 Operand part_of(Operand operand, std::int64_t parts) {
