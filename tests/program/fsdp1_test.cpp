@@ -95,6 +95,19 @@ TEST(FirstFsdp, AdaptersAreUnitsBesideTheClassesThatAreAskedFor) {
   EXPECT_EQ(order, collectives_of("pythia-70m", {{"framework", "accelerate"}, {"lora.r", "8"}}));
 }
 
+// forward_prefetch gathers the next unit of forward earlier, and no unit more often: in backward a recomputation runs units that ran in this
+// pass, which _get_handle_to_prefetch passes over (_needs_pre_forward_unshard), and what is gathered ahead is given back before the next
+// micro-batch.
+TEST(FirstFsdp, ForwardPrefetchGathersNothingTwice) {
+  const auto gathers = [](const char* prefetch) {
+    const std::string order = collectives_of(
+        "pythia-70m", {{"framework", "accelerate"}, {"lora.r", "8"}, {"recompute", "full"}, {"recompute_reentrant", "false"}, {"grad_accum", "2"},
+                       {"fsdp.no_sync", "true"}, {"fsdp.forward_prefetch", prefetch}});
+    return std::count(order.begin(), order.end(), 'G');
+  };
+  EXPECT_EQ(gathers("true"), gathers("false"));
+}
+
 // 4-bit weights are flattened with the norms beside them, so that they must lie in the norms' type (FlatParamHandle, uniform dtype).
 TEST(FirstFsdp, QuantisedWeightsLieInTheTypeOfTheOthers) {
   const auto gathers = [](const std::string& storage) {

@@ -111,6 +111,7 @@ def first_fsdp(network, said, device, empty):
         sharding_strategy=ShardingStrategy[config.get("reshard_after_forward", "FULL_SHARD")],
         auto_wrap_policy=first_policy(network, said),
         backward_prefetch=None if prefetch == "NO_PREFETCH" else BackwardPrefetch[prefetch],
+        forward_prefetch=bool(config.get("forward_prefetch", False)),
         mixed_precision=MixedPrecision(param_dtype=half, reduce_dtype=half, buffer_dtype=half) if half else None,
         use_orig_params=config.get("use_orig_params", True),
         device_id=device,

@@ -97,6 +97,10 @@ void Fsdp1::clip_grad_norm(const std::vector<Tensor>& parameters) {
     program::clip_grad_norm(tape_, parameters);
 }
 
+void Fsdp1::begin_forward() {
+  for (auto& unit : units_) unit->begin_forward();
+}
+
 void Fsdp1::finish_backward() {
   if (synchronize_) {
     tape_.wait(kComputeStream, reduce_stream_);

@@ -63,6 +63,7 @@ class Fsdp1 {
   std::int64_t predivision() const;
   bool divides_again() const { return settings_.world > predivision(); }  ///< by what the division before the reduction left
   void initialize();
+  void begin_forward();
   void finish_backward();
 
   Tape& tape_;

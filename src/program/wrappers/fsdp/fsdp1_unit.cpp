@@ -169,6 +169,7 @@ void Fsdp1Unit::all_gather() {
 
 /// Modules lose their views; the memory goes where it is asked for, or where it is only the cast of parameters that are not sharded.
 void Fsdp1Unit::reshard(bool free_gathered) {
+  prefetched_ = false;
   if (!unsharded_) return;
   for (const FlatPiece& piece : pieces_) {
     piece.slot->tensor.reset();
@@ -223,11 +224,14 @@ void Fsdp1Unit::unshard_for_forward() {
   split_views();
 }
 
+/// _prefetch_handle in forward: the unit that ran after this one in the first pass, unless it ran in this pass already; a recomputation runs
+/// units that did.
 void Fsdp1Unit::prefetch_forward() {
   if (!owner_.settings_.forward_prefetch || *pre_forward_index_ + 1 >= owner_.pre_forward_order_.size()) return;
   Fsdp1Unit& next = *owner_.pre_forward_order_[*pre_forward_index_ + 1];
-  if (std::exchange(next.prefetched_, true)) return;
+  if (!next.unshards_in_forward_ || next.prefetched_) return;
   next.unshard_for_forward();
+  next.prefetched_ = true;
 }
 
 /// _prefetch_handle: the unit that ran before this one in forward, before this one's gradients (BACKWARD_PRE) or after (BACKWARD_POST).
@@ -252,6 +256,7 @@ void Fsdp1Unit::pre_forward(std::vector<Tensor*>& inputs) {
   state_ = State::forward;
   if (is_root_) {
     owner_.initialize();
+    if (owner_.settings_.forward_prefetch) owner_.begin_forward();
     cast_inputs(inputs);
   }
   if (!pieces_.empty()) {
@@ -259,7 +264,8 @@ void Fsdp1Unit::pre_forward(std::vector<Tensor*>& inputs) {
       pre_forward_index_ = owner_.pre_forward_order_.size();
       owner_.pre_forward_order_.push_back(this);
     }
-    if (!std::exchange(prefetched_, false)) unshard_for_forward();
+    if (!prefetched_) unshard_for_forward();
+    unshards_in_forward_ = false;
     tape().wait(kComputeStream, owner_.unshard_stream_);
     show_views();
     prefetch_forward();

@@ -37,6 +37,7 @@ class Fsdp1Unit {
   void initialize();
   void unshard();
   void reshard(bool free_gathered);
+  void begin_forward() { unshards_in_forward_ = true, prefetched_ = false; }
   void end_backward();
   void rest();
   void fetch();
@@ -103,7 +104,8 @@ class Fsdp1Unit {
   Tensor reduced_;             ///< the reduced gradient: _saved_grad_shard
   bool unsharded_ = false;
   bool unsharded_gradient_shown_ = false;  ///< original parameters have gradients from no_sync()
-  bool prefetched_ = false;                ///< gathered by the unit that runs before it in forward
+  bool prefetched_ = false;                ///< gathered by the unit that runs before it in forward; until it is given back
+  bool unshards_in_forward_ = false;       ///< _needs_pre_forward_unshard: it has not run in this pass yet
   bool unshards_in_backward_ = false;      ///< _needs_pre_backward_unshard
   std::size_t inputs_waiting_ = 0;         ///< of a frozen unit: inputs whose gradients have not come yet
   std::optional<std::size_t> pre_forward_index_;
