@@ -41,6 +41,17 @@ TEST(PrimusFiles, ExperimentsExtendEachOther) {
   EXPECT_NE(problem_of({circle}, {"", "8xmi300x", {}}).find("without end"), std::string::npos);
 }
 
+// An experiment of nothing but what it extends is Primus' as well. PrimusConfig takes `modules` and what names the run: a trainer's key beside
+// them changes nothing, so that it is no setting of the run.
+TEST(PrimusFiles, KeysBesideTheModulesAreNone) {
+  const Folder folder;
+  folder.write("plain.yaml", "exp_name: a\nmodules:\n  pre_trainer:\n    framework: megatron\n    model: llama3.1_8B.yaml\n    overrides: {micro_batch_size: 1, seq_length: 4096}\n");
+  const std::string bare = folder.write("bare.yaml", "extends:\n  - plain.yaml\n");
+  EXPECT_EQ(value_in(read_foreign({bare}, {"", "8xmi300x", {}}), "seq_len"), "4096");
+  const std::string beside = folder.write("beside.yaml", "extends:\n  - plain.yaml\nlora: {enabled: true, dim: 32}\nlr: 2.0e-4\nmicro_batch_size: 2\n");
+  EXPECT_NE(problem_of({beside}, {"", "8xmi300x", {}}).find("lora stands beside modules, where Primus reads nothing"), std::string::npos);
+}
+
 // Over torchtitan sections are merged key by key; Primus-Turbo's attention is told, its products in 8 bits and DeepSeek's other attention are
 // refused (primus/backends/torchtitan/primus_turbo_extensions/config_extension.py and patches/turbo).
 TEST(PrimusFiles, OverTorchtitanAreMergedBySection) {

@@ -41,8 +41,21 @@ const Rows& primus_rows() {
   return table;
 }
 
+/// By its modules, or by the experiments that it extends.
 int recognises_primus(const Node& tree) {
-  return 8 * count_of(tree, {"modules.pre_trainer", "modules.post_trainer"}) + count_of(tree, {"exp_name", "work_group", "workspace"});
+  const Node* bases = tree.find("extends");
+  const bool extends = bases && bases->is_list() && !bases->members.empty() &&
+                       std::all_of(bases->members.begin(), bases->members.end(),
+                                   [](const auto& base) { return base.second.is_scalar() && base.second.text.ends_with(".yaml"); });
+  return 8 * count_of(tree, {"modules.pre_trainer", "modules.post_trainer"}) + (extends ? 8 : 0) + count_of(tree, {"exp_name", "work_group", "workspace"});
+}
+
+/// PrimusConfig takes these of an experiment; a key of a trainer's beside them changes nothing, whatever it says.
+void require_envelope(const Node& tree) {
+  static constexpr std::string_view kRead[] = {"work_group", "user_name", "exp_name", "workspace", "platform", "env", "modules", "extends", "bases"};
+  for (const auto& [name, value] : tree.members)
+    if (std::find(std::begin(kRead), std::end(kRead), name) == std::end(kRead))
+      fail(name.substr(0, 60) + " stands beside modules, where Primus reads nothing", value.where, "put it below the trainer's overrides, or leave it out");
 }
 
 /// "llama3.1_8B.yaml" → "llama-3.1-8b"
@@ -336,10 +349,11 @@ void read_primus(Reading& reading, const Node& said) {
   const bool post = tree.find("modules.pre_trainer") == nullptr;
   const Node* framework = trainer->find("framework");
   const std::string backend = framework ? framework->word() : "megatron";
-  if (backend == "torchtitan" && !post) return read_primus_titan(reading, *trainer);
-  if (backend != "megatron")
+  if (backend != "megatron" && (backend != "torchtitan" || post))
     refuse("Primus' " + std::string(post ? "fine-tuning" : "training") + " over " + backend.substr(0, 40) + " is not read from its files",
            framework->where, kRehearsal);
+  require_envelope(said);
+  if (backend == "torchtitan") return read_primus_titan(reading, *trainer);
   reading.say("framework", "primus", post ? "modules.post_trainer" : "modules.pre_trainer", trainer->where);
   Node arguments = trainer->find("overrides") ? *trainer->find("overrides") : Node::table(trainer->where);
   const bool tuned = read_primus_bases(reading, *trainer, arguments);
