@@ -252,6 +252,7 @@ Entry nemo() { return {overlapping(launcher("nemo", "NeMo", "NeMo 2 and MLPerf r
 
 Entry primus() {
   FrameworkProfile p = launcher("primus", "Primus (Megatron backend)", "Primus megatron-parameters.md");
+  p.fsdp = DataParallel::fsdp2;  // use_torch_fsdp2; what it runs over torchtitan is torchtitan's
   for (const char* own : {"zb-h1", "zbv", "v-half", "v-min"}) p.schedules.push_back(own);  // patch_primus_pipeline's pp_algorithm
   return {p, adjust, complete_primus, check};
 }

@@ -47,10 +47,6 @@ void resolve_framework(Resolver& r) {
   }
   s.framework = r.profile().name;
   resolve_releases(r);
-  if (s.framework == "primus" && is_fsdp(s.data_parallel) && s.data_parallel != DataParallel::fsdp2) {  // which is Megatron's use_torch_fsdp2
-    s.framework = "torchtitan";
-    r.assume("framework: torchtitan (Primus runs FSDP through it)");
-  }
   if (s.framework == "megatron-deepspeed" && s.data_parallel == DataParallel::ddp) {
     // Its copy of Megatron-LM, that of 2021 until July 2023 at least (microsoft/Megatron-DeepSpeed, megatron/arguments.py).
     s.framework = "megatron-lm";
