@@ -509,6 +509,9 @@ struct Strategy {
   HostLoading host_loading = HostLoading::automatic;
   std::optional<Bytes> host_memory;   ///< of one host, where the cluster's file does not say, or not right
   BaseWeights base_weights = BaseWeights::as_trained;
+  /// Quantization-aware training by torchao's fake quantizers (Int8DynActInt4WeightQATQuantizer): inputs of linears are rounded to 8 bits token
+  /// by token, weights to 4 bits in groups of so many elements, and stay in their type; 0: neither.
+  std::int64_t qat_group_size = 0;
   std::optional<DType> quant_storage;  ///< bnb_4bit_quant_storage, the type that 4-bit weights lie in; empty: uint8
   bool tf32 = false;                   ///< fp32 products in tf32 (torch.backends.cuda.matmul.allow_tf32)
   /// Whether scaled_dot_product_attention takes cuDNN's kernels before its own (torch.backends.cuda.enable_cudnn_sdp); resolved: where the

@@ -162,6 +162,7 @@ const std::vector<Rule>& rules_of_kernels() {
        "by transformers over weights that are not quantised, whose adapters PEFT keeps in fp32 (autocast_adapter_dtype)"},
       {{"trainable_params"}, [](const Run& r) { return r.s.peft.has_value(); }, "without a PEFT task that leaves a number open"},
       {{"bnb_4bit_quant_storage"}, [](const Run& r) { return r.s.base_weights != BaseWeights::as_trained; }, "without 4-bit weights"},
+      {{"qat.group_size"}, [](const Run& r) { return r.code == ModelCode::torchtune; }, "outside of torchtune"},
       {{"moe_fused_mlp"}, [](const Run& r) { return r.s.low_precision == LowPrecision::mxfp8; }, "without mxfp8"},
       {{"allocator.garbage_collection_threshold"},
        [](const Run& r) { return r.s.allocator.per_process_memory_fraction.has_value(); },

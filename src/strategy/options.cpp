@@ -495,6 +495,8 @@ const std::vector<Entry>& precision_entries() {
       {"peft.num_virtual_tokens", "tokens", "prompts learnt before the text", [](Setting& x) { x.count(peft(x).virtual_tokens); }},
       {"peft.encoder_hidden_size", "size", "", [](Setting& x) { x.count(peft(x).encoder_hidden_size); }},
       {"base_weights", "as-trained, nf4, nf4-double-quant, int8", "how frozen weights are stored", set_base_weights},
+      {"qat.group_size", "elements", "quantization-aware training by torchao: int4 weights in groups of so many, int8 inputs by token",
+       [](Setting& x) { x.count(x.s.qat_group_size); }},
       {"bnb_4bit_quant_storage", "fp32, bf16, fp16; left out: uint8", "the type that 4-bit weights lie in",
        [](Setting& x) { x.type(x.s.quant_storage); }},
   };

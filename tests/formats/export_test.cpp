@@ -262,6 +262,10 @@ TEST(Export, HowLongTheRunIsReachesTheFiles) {
   const ExportedRun tune = export_run(plan, "torchtune");
   EXPECT_NE(text_of(tune, "recipe.yaml").find("max_steps_per_epoch: 1234"), std::string::npos);
   EXPECT_TRUE(std::any_of(tune.no_equal.begin(), tune.no_equal.end(), [](const std::string& line) { return line.rfind("save-every: 500", 0) == 0; }));
+  plan.strategy = strategy_of({{"framework", "torchtune"}, {"fsdp", "full"}, {"seq_len", "2048"}, {"qat.group_size", "128"}});
+  const ExportedRun aware = export_run(plan, "torchtune");  // another recipe prepares a model with a quantizer
+  EXPECT_NE(text_of(aware, "recipe.yaml").find("Int8DynActInt4WeightQATQuantizer"), std::string::npos);
+  EXPECT_NE(text_of(aware, "run.sh").find(" qat_distributed --config recipe.yaml"), std::string::npos);
 }
 
 // A case that grew beyond what is allowed fails, one that shrank does not.

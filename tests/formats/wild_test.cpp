@@ -278,7 +278,11 @@ const Wild kWild[] = {
     tune("a reference", "ref_checkpointer: {_component_: x}\n", {}, "preferences or rewards"),
     tune("evaluation", "tasks: [truthfulqa_mc2]\n", {}, "does not train"),
     tune("generation", "prompt: {user: hi}\n", {}, "does not train"),
-    tune("quantization-aware", "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n", {},
+    tune("quantization-aware", "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer, groupsize: 128}\n"
+         "fake_quant_after_n_steps: 1000\n", {{"qat.group_size", "128"}}),
+    tune("quantization-aware by its defaults", "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n",
+         {{"qat.group_size", "256"}}),
+    tune("another quantization", "quantizer: {_component_: torchtune.training.quantization.Int4WeightOnlyQATQuantizer}\n", {},
          "aware of a quantization"),
     tune("tensor parallelism", "tensor_parallel_dim: 2\n", {}, "tensor parallelism is not modelled"),
     tune("a key of one's own", "my_note: x\nlog_level: INFO\n", {{"micro_batch", "2"}}),

@@ -236,6 +236,10 @@ void write_torchtune(const Writing& w) {
   tree.set("loss._component_",
            text_node(w.s.loss == LossKernel::chunked ? "torchtune.modules.loss.CEWithChunkedOutputLoss" : "torch.nn.CrossEntropyLoss"));
   if (w.s.loss == LossKernel::chunked) tree.set("loss.num_output_chunks", number_node(w.s.loss_chunks));
+  const bool alone = w.plan.cluster.gpus() == 1, aware = w.s.qat_group_size > 0;
+  if (aware && alone)
+    refuse("torchtune 0.6 has no recipe of a single device that is aware of a quantization", "qat.group_size", "several devices, or leave it out");
+  if (aware) tree.set("quantizer._component_", text_node("torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer"));
   tree.set("epochs", plain_node("1"));
   tree.set("max_steps_per_epoch", number_node(w.plan.length.steps));
   tree.set("clip_grad_norm", *w.s.clip_grad_norm ? plain_node("1.0") : Node{});
@@ -247,8 +251,8 @@ void write_torchtune(const Writing& w) {
   tree.set("metric_logger.log_dir", text_node("output/logs"));
   tree.set("log_peak_memory_stats", plain_node("true"));
   w.file("recipe.yaml", w.head() + yaml_of(tree));
-  const bool alone = w.plan.cluster.gpus() == 1;
-  const std::string recipe = std::string(w.s.lora ? "lora_finetune_" : "full_finetune_") + (alone ? "single_device" : "distributed");
+  const std::string tunes = aware ? (w.s.lora ? "qat_lora_finetune_" : "qat_") : w.s.lora ? "lora_finetune_" : "full_finetune_";
+  const std::string recipe = tunes + (alone ? "single_device" : "distributed");
   write_script(w, alone ? "tune run " + recipe + " --config recipe.yaml"
                         : fmt::format("tune run --nproc_per_node {} --nnodes {} {} --config recipe.yaml", w.per_node(), w.nodes(), recipe));
   w.out.reads = {"recipe.yaml"};

@@ -275,6 +275,7 @@ const Getter kGetters[] = {
     {"lora.o_kernel", [](const Strategy& s) { return s.lora && s.lora->o_kernel ? flag(true) : Value(); }},
     {"base_weights",
      [](const Strategy& s) { return Value(std::string(strategy::name_in(strategy::base_weights_names(), s.base_weights))); }},
+    {"qat.group_size", [](const Strategy& s) { return s.qat_group_size > 0 ? number(s.qat_group_size) : Value(); }},
     {"recompute", recompute},
     {"recompute_modules",
      [](const Strategy& s) { return s.recompute.kind == Recompute::Kind::selective ? list(s.recompute.modules) : Value(); }},

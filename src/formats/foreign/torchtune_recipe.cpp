@@ -54,7 +54,9 @@ const Rows& rows() {
       {"data_parallel_shard_dim", "dp_shard", "-1=-,*"},
       {"context_parallel_dim", "cp"},
       {"enable_fp8_training", kRefused, "false", nullptr, "torchtune's fp8"},
-      {"quantizer._component_", kRefused, "", nullptr, "training that is aware of a quantization"},
+      {"quantizer._component_", kCode, "", nullptr, "Int8DynActInt4WeightQATQuantizer is read, another quantization is refused"},
+      {"quantizer.groupsize", "qat.group_size", "", nullptr, "256 unless said"},
+      {"fake_quant_after_n_steps", kNothing, "", nullptr, "the steps that have fake quantizers are played"},
       {"metric_logger.*", kNothing},
       {"profiler.*", kNothing},
       {"lr_scheduler.*", kNothing},
@@ -115,6 +117,16 @@ void read_model(Reading& reading, const Node& tree) {
   if (!targets.empty()) reading.say("lora.target_modules", targets, "model.lora_attn_modules", component->where);
 }
 
+/// qat_distributed.py, qat_single_device.py and qat_lora_finetune_distributed.py: the quantizer that they prepare a model with.
+void read_quantizer(Reading& reading, const Node& tree) {
+  const Node* quantizer = tree.find("quantizer._component_");
+  if (!quantizer || quantizer->is_null()) return;
+  if (quantizer->word() != "torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer")
+    refuse("not modelled: training that is aware of a quantization by " + quantizer->word().substr(0, 80), quantizer->where,
+           "torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer");
+  if (!tree.find("quantizer.groupsize")) reading.assume("qat.group_size", "256", "groupsize: 256", kRelease);
+}
+
 void read_components(Reading& reading, const Node& tree) {
   static const Row optimizers = {
       "optimizer._component_", "optimizer",
@@ -131,6 +143,7 @@ void read_components(Reading& reading, const Node& tree) {
     refuse("not modelled: training by preferences or rewards, found loss._component_: " + loss->word().substr(0, 60), loss->where,
            "a recipe that learns the next token");
   if (loss) reading.say("loss", to_ours(losses, loss->word(), loss->where), "loss._component_", loss->where);
+  read_quantizer(reading, tree);
   const Node* compile = tree.find("compile");
   if (compile && compile->is_scalar()) reading.say("compile", compile->text == "true" ? "blocks" : "false", "compile", compile->where);
   if (compile && compile->is_table()) {

@@ -6,6 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "program/accumulation.hpp"
+#include "program/carried.hpp"
 #include "program/frameworks/torchtune/loss.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtune/decoder.hpp"
@@ -59,6 +60,7 @@ TuneRun run_of(const Model& model, const Strategy& s) {
   run.positions = builder_positions(model, s);
   run.output_chunks = s.loss == LossKernel::chunked ? s.loss_chunks : 0;
   run.lora = s.lora;
+  run.qat_group = s.qat_group_size;
   run.nf4 = s.base_weights == BaseWeights::nf4 || s.base_weights == BaseWeights::nf4_double_quant;
   return run;
 }
@@ -94,6 +96,9 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.base_weights == BaseWeights::int8) refuse("torchtune quantises base weights to NF4 only", "base_weights", "nf4");
   if (s.base_weights != BaseWeights::as_trained && !s.lora) refuse("NF4 weights are frozen: they need adapters", "lora");
   if (s.lora) check_targets(s.lora->targets);
+  if (s.qat_group_size > 0 && s.compile != Strategy::Compile::no) refuse("compiled fake quantizers are not modelled", "compile", "false");
+  if (s.qat_group_size > 0 && (s.base_weights != BaseWeights::as_trained || (s.lora && s.lora->dora)))
+    fail("torchtune's quantization-aware training is of LoRA's own linears: it takes neither NF4 weights nor DoRA", "qat.group_size", "leave it out");
   if (s.lora && !s.lora->modules_to_save.empty()) refuse("torchtune's LoRA trains adapters alone", "lora.modules_to_save");
 }
 
@@ -169,13 +174,16 @@ class Trainer {
     make_optimizers();
     fetch_what_does_not_fit();
     ignored_ = tape_.empty({strategy_.micro_batch, 1}, DType::int64, Category::input);
-    Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), every_micro_batch);
+    // Fake quantizers keep their scales until the next pass: no micro-batch stands for another, and each step finds those of the last.
+    const bool keeps_scales = run_.qat_group > 0;
+    Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), every_micro_batch || keeps_scales);
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
       train_step(accumulation);
     }
     StepProgram program = tape_.take();
     accumulation.repeat(program);
+    if (keeps_scales) carry_across_steps(program);
     return program;
   }
 

@@ -100,6 +100,15 @@ TuneLinear::TuneLinear(Module& parent, const std::string& name, const std::strin
     add_parameter(*module_, "weight", {shape.out, shape.in}, run.type, !frozen);
   }
   if (shape.bias) add_parameter(*module_, "bias", {shape.out}, run.type, !frozen);
+  const bool swapped = run.qat_group > 0 && (!frozen || adapted_);
+  if (swapped && adapted_ && shape.in % run.qat_group != 0)
+    fail("the rows of " + module_->path + ", " + std::to_string(shape.in) + " elements, are no whole groups of " + std::to_string(run.qat_group),
+         "qat.group_size", "a divisor of the adapted linears' widths");
+  if (swapped && adapted_ && shape.bias) refuse("fake quantizers beside adapters of a linear with a bias are not modelled", "qat.group_size");
+  if (swapped && shape.in % run.qat_group == 0) {
+    quantizers_ = std::make_unique<FakeQuantizers>();
+    quantizers_->group = run.qat_group;
+  }
   if (!adapted_) return;
   dropout_ = run.lora->dropout;
   decomposed_ = run.lora->dora;
@@ -116,9 +125,14 @@ Tensor TuneLinear::operator()(const Tensor& input) const {
   return call.done(decomposed_ ? decomposed(x, out) : low_rank(x, out));
 }
 
-/// F.linear of the frozen or trained weight; behind an NF4 product the bias is added by itself.
+/// F.linear of the frozen or trained weight, which fake quantizers round with its input; behind an NF4 product the bias is added by itself.
 Tensor TuneLinear::base(const Tensor& x) const {
   const Tensor& bias = module_->tensor("bias");
+  if (quantizers_) {
+    const Tensor input = quantizers_->input.per_token(x);
+    const Tensor weight = quantizers_->weight.per_group(module_->tensor("weight"), quantizers_->group);
+    return linear(input, weight, bias);
+  }
   if (!quantized_) return linear(x, module_->tensor("weight"), bias);
   const Tensor product = linear_nf4(x, *module_, *tape_, shape_.out, shape_.in);
   return bias ? add(product, bias) : product;

@@ -10,6 +10,7 @@
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 #include "program/module.hpp"
+#include "program/modules/adapters/fake_quantized.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {
@@ -30,6 +31,8 @@ struct TuneRun {
   int output_chunks = 0;           ///< parts of the sequence whose logits are tensors of their own; 0: all at once, in fp32
   std::optional<Lora> lora;
   bool nf4 = false;  ///< the layers' projections are NF4 (QLoRA)
+  /// Linears whose rows are whole groups of so many elements have torchao's fake quantizers; beside adapters those that are adapted. 0: none.
+  std::int64_t qat_group = 0;
 };
 
 /// A block mask of flex_attention: which blocks of keys each block of queries sees.
@@ -54,7 +57,7 @@ struct TuneContext {
 
 Module& add_tune_module(Module& parent, const std::string& name, Tape& tape);
 
-/// nn.Linear, LoRALinear, DoRALinear or FrozenNF4Linear, as the run says.
+/// nn.Linear, LoRALinear, DoRALinear, FrozenNF4Linear, or torchao's FakeQuantizedLinear and QATLoRALinear, as the run says.
 class TuneLinear {
  public:
   struct Shape {
@@ -71,6 +74,11 @@ class TuneLinear {
   const Shape& shape() const { return shape_; }
 
  private:
+  struct FakeQuantizers {
+    FakeQuantizer input, weight;
+    std::int64_t group = 0;
+  };
+
   Tensor base(const Tensor& x) const;
   Tensor low_rank(const Tensor& x, const Tensor& out) const;
   Tensor decomposed(const Tensor& x, const Tensor& out) const;
@@ -80,6 +88,7 @@ class TuneLinear {
   Shape shape_;
   bool adapted_ = false, quantized_ = false, decomposed_ = false;
   double dropout_ = 0;
+  std::unique_ptr<FakeQuantizers> quantizers_;  ///< none: the weight as it is
 };
 
 /// RMSNorm and GemmaRMSNorm.
