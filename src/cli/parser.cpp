@@ -95,18 +95,33 @@ void add_option(CLI::App& app, const Option& option, bool with_rare, Bound& boun
   bound.options[index] = added;
 }
 
-/// Options are bound only where the command is the one that was `named`: there are hundreds, and every other's would be in vain.
-void add_command(CLI::App& parent, const Command& command, bool named, bool with_rare, std::vector<std::unique_ptr<Bound>>& all) {
+/// What a line is parsed for: the command that it names; whether rare options are among those that help shows; and its words, where no help is asked
+/// for.
+struct Line {
+  bool names_command = false, with_rare = false;
+  std::vector<std::string_view> words;
+
+  /// Of hundreds of options those are bound that the line could mean, as CLI11 holds each against all before it: those that a word begins with.
+  bool may_mean(const Option& option) const {
+    const bool flag = option.name.rfind('-', 0) == 0;
+    return !flag || option.required || words.empty() ||
+           std::any_of(words.begin(), words.end(), [&](std::string_view word) { return word.rfind(option.name, 0) == 0; });
+  }
+};
+
+/// Options are bound only where the command is the one that was named: every other's would be in vain.
+void add_command(CLI::App& parent, const Command& command, const Line& line, std::vector<std::unique_ptr<Bound>>& all) {
   CLI::App* app = parent.add_subcommand(command.name, command.help);
   if (!command.group.empty()) app->group(command.group);
   if (!command.examples.empty()) app->footer("Examples:\n" + command.examples);
   app->allow_extras();
-  for (const Command& child : command.children) add_command(*app, child, named, with_rare, all);
-  if (!command.run || !named) return;
+  for (const Command& child : command.children) add_command(*app, child, line, all);
+  if (!command.run || !line.names_command) return;
   auto bound = std::make_unique<Bound>(Bound{&command, {}, {}});
   bound->values.resize(command.options.size());
   bound->options.resize(command.options.size());
-  for (std::size_t i = 0; i < command.options.size(); ++i) add_option(*app, command.options[i], with_rare, *bound, i);
+  for (std::size_t i = 0; i < command.options.size(); ++i)
+    if (line.may_mean(command.options[i])) add_option(*app, command.options[i], line.with_rare, *bound, i);
   all.push_back(std::move(bound));
 }
 
@@ -121,7 +136,7 @@ Arguments arguments_of(const Bound& bound) {
   Arguments arguments;
   for (std::size_t i = 0; i < bound.options.size(); ++i) {
     const Option& option = bound.command->options[i];
-    if (option.kind == Option::rest) continue;
+    if (bound.options[i] == nullptr) continue;
     if (option.kind == Option::flag && bound.options[i]->count() > 0) arguments.add(option.name, "true");
     tell_the_last(option, bound.values[i]);
     for (const std::string& value : bound.values[i]) arguments.add(option.name, value);
@@ -241,14 +256,19 @@ int run_words(const std::vector<Command>& commands, int argc, const char* const*
   std::vector<std::unique_ptr<Bound>> all;
   const int own = own_words(commands, argc, argv);
   const bool help_all = is_given(own, argv, kHelpAll);
-  for (const Command& command : commands) add_command(app, command, argc > 1 && command.name == argv[1], help_all, all);
+  const bool help = help_all || is_given(own, argv, "--help") || is_given(own, argv, "-h");
+  Line line{false, help_all, {}};
+  if (!help) line.words.assign(argv, argv + argc);
+  for (const Command& command : commands) {
+    line.names_command = argc > 1 && command.name == argv[1];
+    add_command(app, command, line, all);
+  }
 
   if (argc == 1) {  // nothing was asked, so nothing "fits"
     print_help(app.help());
     return kBadInput;
   }
   const bool top_level = argv[1][0] == '-';
-  const bool help = help_all || is_given(own, argv, "--help") || is_given(own, argv, "-h");
   const Command* chosen = top_level || help ? nullptr : &find_command(commands, argc, argv, 1, "");
   std::vector<const char*> words(argv, argv + argc);
   for (int i = 1; i < own; ++i)
