@@ -13,7 +13,7 @@ namespace plimsoll::framework {
 using TypesSince = std::map<std::string, Release>;
 
 /// That part of a package in models/releases.json.
-TypesSince types_since(Package package, const char* part);
+const TypesSince& types_since(Package package, const char* part);
 
 /// Where no release was said and the newest that was published has no classes of the model's type, the day of the main branch that has.
 void assume_release_with_classes(Package package, Strategy& s, const Model& model);

@@ -14,7 +14,7 @@ namespace plimsoll::framework {
 bool has_sdpa(const std::string& model_type, const Release& release) {
   static const std::set<std::string> without = {"bloom",   "codegen", "deberta", "deberta-v2", "gemma2",    "gpt_neo",
                                                 "gpt_oss", "gptj",    "mpnet",   "mpt",        "vaultgemma"};
-  static const TypesSince since = types_since(Package::transformers, "sdpa");
+  const TypesSince& since = types_since(Package::transformers, "sdpa");
   const auto found = since.find(model_type);
   return without.count(model_type) == 0 && !(release.with_date(0) < (found == since.end() ? Release(4, 36) : found->second));
 }

@@ -28,59 +28,53 @@ struct NamedPace {
   HostPace pace;
 };
 
-std::vector<NamedPace> read_paces() {
+/// hardware/hosts.json.
+struct Hosts {
+  std::vector<NamedPace> paces;             ///< the first of "all"
+  std::map<std::string, double> slowdowns;  ///< "processors": by the devices beside them, how much longer such a host takes than the one whose pace is given
+  double usual_spread = 0;                  ///< "fleet": half the range of products' rates among the devices of a run
+  std::map<std::string, double> spread_of_family;
+};
+
+Hosts read_hosts() {
   const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
-  std::vector<NamedPace> paces;
+  Hosts hosts;
   for (const JsonValue& row : document.root()["paces"].elements()) {
-    const bool like_all = row.has("like");  // "all", the first
-    paces.push_back({row["framework"].text(), read_pace(row, like_all ? paces.front().pace : HostPace{})});
+    const bool like_all = row.has("like");  // "all"
+    hosts.paces.push_back({row["framework"].text(), read_pace(row, like_all ? hosts.paces.front().pace : HostPace{})});
   }
-  return paces;
+  for (const JsonValue& processor : document.root()["processors"].elements())
+    for (const JsonValue& device : processor["accelerators"].elements())
+      hosts.slowdowns[hardware::device_value(device)] = hardware::read_sourced(processor["slowdown"], hardware::pace_value).value;
+  const JsonValue fleet = document.root()["fleet"], families = fleet["spread_of_family"];
+  const auto share = [](const JsonValue& value) { return hardware::read_sourced(value, hardware::positive_share_value).value; };
+  hosts.usual_spread = share(fleet["spread"]);
+  for (const std::string& family : families.keys()) hosts.spread_of_family[family] = share(families[family]);
+  return hosts;
+}
+
+const Hosts& hosts() {
+  static const Hosts read = read_hosts();
+  return read;
 }
 
 const HostPace& pace_of(std::string_view framework) {
-  static const std::vector<NamedPace> paces = read_paces();
-  for (const NamedPace& each : paces)
+  for (const NamedPace& each : hosts().paces)
     if (each.framework == framework) return each.pace;
-  return paces.front().pace;  // "all"
+  return hosts().paces.front().pace;
 }
 
-/// hardware/hosts.json, "processors": how much longer a host beside those devices takes than the one whose pace is given.
 double slowdown_beside(const std::string& accelerator) {
-  static const std::map<std::string, double> slowdowns = [] {
-    const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
-    std::map<std::string, double> found;
-    for (const JsonValue& processor : document.root()["processors"].elements())
-      for (const JsonValue& device : processor["accelerators"].elements())
-        found[hardware::device_value(device)] = hardware::read_sourced(processor["slowdown"], hardware::pace_value).value;
-    return found;
-  }();
-  const auto at = slowdowns.find(accelerator);
-  return at == slowdowns.end() ? 1 : at->second;
-}
-
-/// hardware/hosts.json, "fleet": half the range of products' rates among the devices of a run.
-struct FleetSpread {
-  double usual = 0;
-  std::map<std::string, double> of_family;
-};
-
-FleetSpread read_spread() {
-  const JsonDocument document = hardware::shipped_document("hardware/hosts.json");
-  const JsonValue fleet = document.root()["fleet"], families = fleet["spread_of_family"];
-  const auto share = [](const JsonValue& value) { return hardware::read_sourced(value, hardware::positive_share_value).value; };
-  FleetSpread spread{share(fleet["spread"]), {}};
-  for (const std::string& family : families.keys()) spread.of_family[family] = share(families[family]);
-  return spread;
+  const auto at = hosts().slowdowns.find(accelerator);
+  return at == hosts().slowdowns.end() ? 1 : at->second;
 }
 
 /// Devices of one kind differ by what their silicon draws at a clock, and all ranks of a step go at the pace of the slowest. The slowest of
 /// n rates that are even between 1 ± spread is expected at spread · (n − 1) / (n + 1) behind the middle.
 double pace_of_slowest(std::int64_t devices, const std::string& family) {
-  static const FleetSpread spread = read_spread();
-  const auto own = spread.of_family.find(family);
+  const auto own = hosts().spread_of_family.find(family);
   const double n = static_cast<double>(devices);
-  return 1 + (own == spread.of_family.end() ? spread.usual : own->second) * (n - 1) / (n + 1);
+  return 1 + (own == hosts().spread_of_family.end() ? hosts().usual_spread : own->second) * (n - 1) / (n + 1);
 }
 
 }  // namespace
