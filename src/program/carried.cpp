@@ -61,12 +61,28 @@ class Lives {
   std::vector<std::uint32_t> births_, deaths_, marks_;
 };
 
+/// The allocations of a part that it does not free and that `step` drops, in order.
+std::vector<const Instruction*> left_to(const Lives& step, const std::vector<Instruction>& part) {
+  std::vector<std::uint32_t> births(names_in(part), kNone);  // by name; of what the part frees: kFreed
+  constexpr std::uint32_t kFreed = kNone - 1;
+  for (std::uint32_t i = 0; i < part.size(); ++i) {
+    if (allocates(part[i]) && births[part[i].id] != kFreed)
+      births[part[i].id] = i;
+    else if (frees(part[i]))
+      births[part[i].id] = kFreed;
+  }
+  std::vector<const Instruction*> left;
+  for (TensorId id = 0; id < births.size(); ++id)
+    if (births[id] < kFreed && step.death(id) != kNone) left.push_back(&part[births[id]]);
+  std::sort(left.begin(), left.end());
+  return left;
+}
+
 /// What `step` leaves behind, and what it drops in its place.
 std::vector<std::pair<TensorId, TensorId>> successors(const StepProgram& program, const Lives& step) {
   std::vector<const Instruction*> before;
   for (const std::vector<Instruction>* part : {&program.first_step, &program.second_step})
-    for (const Instruction* birth : Lives(*part).left_behind())
-      if (step.death(birth->id) != kNone) before.push_back(birth);
+    for (const Instruction* birth : left_to(step, *part)) before.push_back(birth);
   const std::vector<const Instruction*> after = step.left_behind();
   bool match = before.size() == after.size();
   std::vector<std::pair<TensorId, TensorId>> pairs;
