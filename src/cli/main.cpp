@@ -36,23 +36,22 @@ namespace {
 
 std::vector<Command> grouped() {
   std::vector<Command> all;
-  const auto add = [&](const char* group, std::vector<Command> commands) {
-    for (Command& command : commands) {
-      command.group = group;
-      all.push_back(std::move(command));
+  const auto add = [&](const char* group, auto... commands) {
+    for (Command* command : {&commands...}) {
+      command->group = group;
+      all.push_back(std::move(*command));
     }
   };
-  add("Plan a step",
-      {estimate_command(), search_command(), merge_command(), sweep_command(), compare_command(), rehearse_command(), engine_command()});
-  add("See why", {explain_command(), graph_command(), formula_command()});
-  add("A whole run", {campaign_command(), export_command(), fix_command(), gate_command()});
-  add("What is known", {models_command(), hardware_command(), frameworks_command(), validate_command()});
-  add("Measure a machine", {doctor_command(), calibrate_command(), replay_command(), compare_trace_command()});
-  add("For shells and programs", {
+  add("Plan a step", estimate_command(), search_command(), merge_command(), sweep_command(), compare_command(), rehearse_command(),
+      engine_command());
+  add("See why", explain_command(), graph_command(), formula_command());
+  add("A whole run", campaign_command(), export_command(), fix_command(), gate_command());
+  add("What is known", models_command(), hardware_command(), frameworks_command(), validate_command());
+  add("Measure a machine", doctor_command(), calibrate_command(), replay_command(), compare_trace_command());
 #ifdef PLIMSOLL_SERVE
-                                     serve_command(),
+  add("For shells and programs", serve_command());
 #endif
-                                     mcp_command(), completion_command(), man_command()});
+  add("For shells and programs", mcp_command(), completion_command(), man_command());
   return all;
 }
 

@@ -108,15 +108,30 @@ std::vector<Option> foreign_options() {
           {Option::rest, "COMMAND", "a launch line behind --, as it would be typed", false, {}}};
 }
 
+namespace {
+
+/// Of every key; each of a dozen commands has all but a few of them.
+const std::vector<Option>& all_strategy_flags() {
+  static const std::vector<Option> all = [] {
+    std::vector<Option> flags;
+    for (const StrategyOption& option : strategy_options()) {
+      if (is_release(option)) continue;
+      const bool usual = is_usual(option.key);
+      flags.push_back({Option::value, flag_of(option), option.help + (option.help.empty() ? "" : ": ") + option.values, false,
+                       usual ? "Strategy (--help-all: every key)" : "Strategy, more keys (docs/rows.md)", !usual});
+    }
+    return flags;
+  }();
+  return all;
+}
+
+}  // namespace
+
 std::vector<Option> strategy_flags(const std::string& taken) {
   std::vector<Option> flags = {{Option::words, kRelease, "PACKAGE=VERSION …: what runs, where it is not the newest (docs/releases.md)", false,
                                 "Strategy (--help-all: every key)"}};
-  for (const StrategyOption& option : strategy_options()) {
-    if (flag_of(option) == taken || is_release(option)) continue;
-    const bool usual = is_usual(option.key);
-    flags.push_back({Option::value, flag_of(option), option.help + (option.help.empty() ? "" : ": ") + option.values, false,
-                     usual ? "Strategy (--help-all: every key)" : "Strategy, more keys (docs/rows.md)", !usual});
-  }
+  std::copy_if(all_strategy_flags().begin(), all_strategy_flags().end(), std::back_inserter(flags),
+               [&](const Option& flag) { return flag.name != taken; });
   return flags;
 }
 
