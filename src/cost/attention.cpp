@@ -83,16 +83,17 @@ struct Blocks {
 Blocks blocks_of(const Attention& attention, const AttentionLaw& law) {
   const std::int64_t rows = law.backward ? attention.keys : attention.queries, columns = law.backward ? attention.queries : attention.keys;
   const std::int64_t shift = law.backward ? attention.queries - attention.keys : attention.keys - attention.queries;
+  const std::int64_t window = law.windows ? attention.window : 0;
   Blocks blocks;
   for (std::int64_t first = 0; first < rows; first += law.tile.m) {
     const std::int64_t last = std::min(rows, first + law.tile.m) - 1;
     std::int64_t from = 0, to = columns;
     if (law.backward) {
       if (attention.causal) from = first + shift;
-      if (attention.window > 0) to = last + shift + attention.window;
+      if (window > 0) to = last + shift + window;
     } else {
       if (attention.causal) to = last + shift + 1;
-      if (attention.window > 0) from = first + shift - attention.window + 1;
+      if (window > 0) from = first + shift - window + 1;
     }
     from = std::clamp<std::int64_t>(from, 0, columns);
     to = std::clamp<std::int64_t>(to, from, columns);

@@ -73,6 +73,7 @@ struct AttentionLaw {
   double tail = 0;      ///< of causal work: the share of the longest block that runs when the others are done
   double dropout = 1;   ///< factor of a tile's time
   double mask = 1;      ///< the same where a bias of every pair is read
+  bool windows = true;  ///< tiles outside of a window are left out
   double matrix = 1;    ///< the share of the peak that its instructions reach when they do nothing else
   bool of_device = false;  ///< rates are shares of what the device's file says of its attention, not of its peak
   Seconds start;

@@ -128,6 +128,41 @@ TEST(Attention, LibrariesWithoutAPriceAreRefusedByName) {
   }
 }
 
+// cuDNN 9.22 on GB200 and GB300, 9.19 on an H200 (NVIDIA/cudnn-frontend 3929da2, benchmark/sdpa_benchmark_training/results), causal, in milliseconds:
+// heads of 128; 192 beside values of 128 (DeepSeek-V3, and Kimi K2, on which nothing is fitted); windows of 128 keys at heads of 64 (GPT-OSS), which
+// the 8-bit backward pass does not see: four times the tokens take sixteen times as long.
+TEST(Attention, CudnnOnBlackwellAsMeasured) {
+  struct Row {
+    const char* device;
+    DType type;
+    std::int64_t batch, heads, kv_heads, length, width, value, window;
+    double forward, backward;
+  };
+  const Row rows[] = {{"gb200", DType::bf16, 2, 64, 8, 4096, 128, 128, 0, 0.391, 1.198},
+                      {"gb200", DType::bf16, 2, 128, 128, 8192, 192, 128, 0, 3.470, 11.984},
+                      {"gb200", DType::bf16, 2, 64, 64, 4096, 192, 128, 0, 0.518, 1.698},
+                      {"gb200", DType::bf16, 2, 128, 128, 8192, 64, 64, 128, 0.414, 0.911},
+                      {"gb300", DType::bf16, 2, 128, 128, 4096, 192, 128, 0, 0.864, 3.127},
+                      {"gb300", DType::bf16, 2, 64, 64, 16384, 192, 128, 0, 5.442, 21.253},
+                      {"gb200", DType::fp8, 2, 128, 128, 4096, 64, 64, 128, 0, 2.080},
+                      {"gb200", DType::fp8, 2, 128, 128, 16384, 64, 64, 128, 0, 27.940},
+                      {"h200", DType::bf16, 1, 128, 128, 4096, 192, 128, 0, 1.148, 4.424}};
+  for (const Row& row : rows) {
+    Attention attention = cudnn(row.batch, row.heads, row.length, row.width);
+    attention.kv_heads = row.kv_heads;
+    attention.value_dim = row.value;
+    attention.type = row.type;
+    attention.window = row.window;
+    attention.causal = true;
+    const Accelerator device = load_accelerator(row.device);
+    if (row.forward > 0) {
+      EXPECT_NEAR(us(price(attention, device)), row.forward * 1e3, 0.12 * row.forward * 1e3) << row.device << ' ' << row.width;
+    }
+    attention.part = Attention::Part::backward;
+    EXPECT_NEAR(us(price(attention, device)), row.backward * 1e3, 0.14 * row.backward * 1e3) << row.device << ' ' << row.width;
+  }
+}
+
 // AITER on an MI300X (AMD-AGI/Primus-Turbo 221d75f1, benchmark/results_optimized/attention_bf16_optimized.csv), causal, in milliseconds,
 // in a step that is spent in products and attention for 85 %: queries and keys of 192 beside values of 128 fall off backward.
 TEST(Attention, ComposableKernelOnAnMi300xAsMeasured) {
