@@ -138,6 +138,26 @@ TEST(MegatronWindows, SinksAndAWindowAreRefusedOverContextParallelRanksAndInEigh
   EXPECT_THROW(lowered(gpt_oss(), R"("precision": "fp8", "fp8_attention": true)"), Error);
 }
 
+// get_attention_backend of Transformer Engine 2.15: FusedAttention in 8 bits has windows and sinks on Blackwell, and not before, nor on Hopper.
+// NeMo's container 26.06 has 2.16, 26.02 has 2.12.
+TEST(MegatronWindows, SlideInEightBitsOnBlackwellFromTransformerEngine215On) {
+  const auto bridge = [](const std::string& container, const TargetDevice& device) {
+    const std::string text = R"({"framework": "megatron-bridge", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw", "precision": "mxfp8",
+                                 "fp8_attention": true, "releases": {"nemo-container": ")" + container + R"("}})";
+    const Model model = gpt_oss();
+    const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", 1));
+    return lower_megatron({model, strategy, device});
+  };
+  const StepProgram program = bridge("26.06", device_named("b200"));
+  const auto attends = [](std::int64_t window) {
+    return is<Attention>([window](const Attention& a) { return a.window == window && a.type == DType::fp8; });
+  };
+  EXPECT_EQ(kernels(program, attends(64)), kLayers / 2 * 2);
+  EXPECT_EQ(kernels(program, attends(0)), kLayers / 2 * 2);
+  EXPECT_THROW(bridge("26.02", device_named("b200")), Error);
+  EXPECT_THROW(bridge("26.06", h100()), Error);
+}
+
 TEST(MegatronGroupedExperts, ClampsAreEagerAndBiasesAreAddedExpertByExpert) {
   const StepProgram program = lowered(gpt_oss(), R"("precision": "bf16")");
   const auto joined = [](std::int64_t elements) {
