@@ -187,21 +187,22 @@ TEST(MegatronExperts, FusedOnesMultiplyTheSameWithoutKernelsBetween) {
 }
 
 // general_grouped_gemm calls cuBLAS expert by expert: of each of its linears the host does two operators' work an expert forward (the
-// product, what Python keeps) and three backward (two products); where the kernels are fused, one either way for both linears. Halving the
-// ranks' experts halves that.
+// product, what Python keeps) and three backward (two products), and in 8 bits one more either way (split_quantize makes each expert's tensor);
+// where the kernels are fused, one either way for both linears. Halving the ranks' experts halves that.
 TEST(MegatronExperts, TheHostWorksForEachExpert) {
-  const auto operators = [](int ranks, const std::string& more) {
-    const StepProgram program =
-        lowered(mixtral(), R"("precision": "mxfp8", "moe_dispatcher": "hybridep", "ep": )" + std::to_string(ranks) + more, 8);
+  const auto operators = [](int ranks, const std::string& precision, const std::string& more = "") {
+    const StepProgram program = lowered(
+        mixtral(), R"("moe_dispatcher": "hybridep", "precision": ")" + precision + R"(", "ep": )" + std::to_string(ranks) + more, 8);
     std::int64_t pieces = 0;
     for (const Instruction& each : program.step)
       if (each.kind == InstructionKind::host && static_cast<HostWork>(each.id) == HostWork::operation) pieces += each.bytes;
     return pieces;
   };
   constexpr std::int64_t kFewer = kExperts / 2 - kExperts / 4, kLinears = 2;
-  EXPECT_EQ(operators(2, "") - operators(4, ""), kLayers * kLinears * (2 + 3) * kFewer);
+  EXPECT_EQ(operators(2, "bf16") - operators(4, "bf16"), kLayers * kLinears * (2 + 3) * kFewer);
+  EXPECT_EQ(operators(2, "mxfp8") - operators(4, "mxfp8"), kLayers * kLinears * (3 + 4) * kFewer);
   const std::string fused = R"(, "moe_fused_mlp": true)";
-  EXPECT_EQ(operators(2, fused) - operators(4, fused), kLayers * 2 * kFewer);
+  EXPECT_EQ(operators(2, "mxfp8", fused) - operators(4, "mxfp8", fused), kLayers * 2 * kFewer);
 }
 
 TEST(MegatronExperts, WithoutGroupedProductsEachHasItsOwn) {

@@ -16,6 +16,13 @@ namespace {
 /// host does an operator's work per expert. Kernels that compute all experts at once leave it what Python keeps.
 void expert_calls(Tape& tape, std::int64_t experts, std::int64_t products) { tape.host(HostWork::operation, experts * products); }
 
+/// split_quantize (pytorch/csrc/extensions/cast.cpp): of each expert's rows the host makes a tensor of its own, views of bytes and scales with its
+/// quantizer, and quantizes it by a launch of its own, which the one kernel here stands for.
+TeOperand quantize_for_each(MegatronRuntime& runtime, const Tensor& rows, std::int64_t experts, bool transposed) {
+  if (runtime.quantization().enabled) expert_calls(runtime.tape(), experts, 1);
+  return te_quantize(runtime, rows, transposed);
+}
+
 /// One product per group, all of one shape; rows are those of all groups.
 void grouped_gemm(MegatronRuntime& runtime, LinearPass pass, std::int64_t rows, const Dims& weight, DType type, std::int64_t groups,
                   Epilogue epilogue = Epilogue::none) {
@@ -47,7 +54,7 @@ void grouped_linear_backward(MegatronRuntime& runtime, const GroupedCall& call, 
   constexpr std::int64_t kBackward = 3;  // products and what Python keeps
   expert_calls(b.tape, call.groups, kBackward);
   Tensor input = b.take_saved(0);
-  const TeOperand gradient = te_quantize(runtime, contiguous(b.grad()), true);
+  const TeOperand gradient = quantize_for_each(runtime, contiguous(b.grad()), call.groups, true);
   const Tensor wide = b.tape.empty({b.grad().size(0), call.weight[1]}, call.type);
   const auto groups = static_cast<std::size_t>(call.groups);
   {
@@ -62,7 +69,7 @@ void grouped_linear_backward(MegatronRuntime& runtime, const GroupedCall& call, 
     return;
   }
   if (call.saved == TeInput::original) {
-    const TeOperand again = te_quantize(runtime, input, true);
+    const TeOperand again = quantize_for_each(runtime, input, call.groups, true);
     input = again.kept();
   }
   const bool fused = runtime.fused_weight_gradients();
@@ -93,7 +100,7 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   constexpr std::int64_t kForward = 2;  // products and what Python keeps
   expert_calls(op.tape(), static_cast<std::int64_t>(weights.size()), kForward);
   const bool as_it_is = saved == TeInput::original, trained = op.needs(1);
-  const TeOperand operand = te_quantize(runtime, x, trained && !as_it_is);
+  const TeOperand operand = quantize_for_each(runtime, x, static_cast<std::int64_t>(weights.size()), trained && !as_it_is);
   op.save_if(trained, as_it_is ? x : operand.kept());
   std::vector<Tensor> read;
   for (const Tensor& weight : weights) {
