@@ -1,6 +1,7 @@
 // Time of convolutions: implicit products.
 #include <algorithm>
 
+#include "cost/memory_time.hpp"
 #include "plimsoll/cost.hpp"
 
 namespace plimsoll {
@@ -25,6 +26,17 @@ constexpr std::int64_t kStep = 64;
 
 std::int64_t padded(std::int64_t channels, DType type, std::int64_t bytes) {
   return round_up(channels, bytes / size_of(type));
+}
+
+/// Each channel by itself: there is no product of matrices in it. Lanes multiply and add the window of every place, with the loads, bounds and
+/// conversions of each (ATen/native/cuda/DepthwiseConv2d.cu; cuDNN's …_c1_k1_nhwc kernels do no less).
+Seconds depthwise_time(const Convolution& convolution, const Accelerator& device) {
+  const cost::KernelLaw& law = cost::kernel_constants().depthwise;
+  const double batch = static_cast<double>(convolution.batch), image = batch * static_cast<double>(convolution.in * convolution.image);
+  const double results = batch * static_cast<double>(convolution.out * convolution.result);
+  const double bytes = (image + results) * static_cast<double>(size_of(convolution.type));
+  const Seconds issue = cost::issue_time(device, law.instructions * results * static_cast<double>(convolution.window));
+  return law.start + cost::overlapped(issue, cost::traffic_time(device, bytes, KernelKind::convolution));
 }
 
 }  // namespace
@@ -53,6 +65,7 @@ Product as_product(const Convolution& convolution) {
 }
 
 Seconds price(const Convolution& convolution, const Accelerator& device, const Surroundings& around) {
+  if (convolution.groups > 1 && convolution.in == convolution.groups) return depthwise_time(convolution, device);
   Product product = as_product(convolution);
   const bool has_tf32 = std::any_of(device.rates.begin(), device.rates.end(), [](const auto& rate) { return rate.type == MathType::tf32; });
   if (convolution.type == DType::fp32 && has_tf32) product.arithmetic = Arithmetic::tf32;  // PyTorch's default for convolutions

@@ -190,6 +190,7 @@ KernelConstants read_constants() {
   constants.gap = hardware::read_sourced(root["gap"], hardware::seconds_value).value;
   constants.gap_in_graph = hardware::read_sourced(root["gap_in_graph"], hardware::seconds_value).value;
   constants.fill = kernel_law(root["fill"]);
+  constants.depthwise = kernel_law(root["depthwise"]);
   constants.generated_products = hardware::read_sourced(root["generated_products"], hardware::positive_share_value).value;
   constants.pointwise = read_pointwise(root["pointwise"]);
   constants.reduction = read_reduction(root["reduction"]);

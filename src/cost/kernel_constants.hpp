@@ -93,6 +93,7 @@ struct KernelConstants {
   CacheLaw cache;
   Seconds gap, gap_in_graph;      ///< between two kernels of one stream, and where a CUDA graph replays them
   KernelLaw fill;                 ///< of memory that nothing is read for
+  KernelLaw depthwise;            ///< convolution of each channel by itself: of a place of its window
   double generated_products = 1;  ///< share of streaming kernels' rate at which those that Triton makes of small products move memory
   PointwiseLaws pointwise;
   ReductionLaws reduction;

@@ -6,6 +6,7 @@
 #include <map>
 #include <sstream>
 
+#include "cost/memory_time.hpp"
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
 #include "units/files.hpp"
@@ -196,6 +197,19 @@ TEST(Convolutions, PatchesOfAVisionTransformerTakeWhatTheyTook) {
   EXPECT_NEAR(price(patch, device).value / kMicro, 681, 0.1 * 681);
   patch.pass = Convolution::Pass::weight_gradient;
   EXPECT_NEAR(price(patch, device).value / kMicro, 230, 0.1 * 230);
+}
+
+// A 7 x 7 filter over each of 96 channels of 64 images of 56 x 56 alone: 944 M places of windows, ten instructions each, beside 77 MB. Twice the
+// channels take twice as long, where products of groups padded to 32 channels took 20 times that.
+TEST(Convolutions, ChannelsAloneAreNoProducts) {
+  const Accelerator device = load_accelerator("h100-sxm");
+  Convolution each{Convolution::Pass::forward, DType::bf16, 64, 96, 96, 96, 56 * 56, 56 * 56, 49, true};
+  const auto& law = cost::kernel_constants().depthwise;
+  const double once = price(each, device).value - law.start.value;
+  EXPECT_GT(once, cost::issue_time(device, law.instructions * 64 * 96 * 56 * 56 * 49).value);
+  EXPECT_LT(once / kMicro, 500);
+  each.in = each.out = each.groups = 192;
+  EXPECT_NEAR(price(each, device).value - law.start.value, 2 * once, 1e-3 * once);
 }
 
 // ---- silicon ---------------------------------------------------------------------------------------------------------
