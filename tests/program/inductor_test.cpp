@@ -10,6 +10,7 @@
 #include "program/inductor/fuse.hpp"
 #include "program/inductor/lower.hpp"
 #include "program/inductor/partition.hpp"
+#include "program/modules/inductor_graph.hpp"
 
 namespace plimsoll::program::inductor {
 namespace {
@@ -159,6 +160,36 @@ TEST_F(Graphs, SumRowsInParts) {
   EXPECT_EQ(sums.operations[1].summed, std::vector<std::int64_t>{32});
 }
 
+// Thirty-one operations, two loads among them, are too many to be computed again: what is made so far becomes a buffer.
+TEST_F(Graphs, RealizeThirtyOneOperations) {
+  for (const int exponentials : {27, 28}) {
+    graph = {};
+    int value = add(Aten::add, {input(square), input(square)}, square);
+    for (int i = 0; i < exponentials; ++i) value = add(Aten::exp, {value}, square);
+    EXPECT_EQ(count(lowered({add(Aten::negate, {value}, square)}), LoweredOperation::Kind::pointwise), exponentials == 27 ? 1U : 2U);
+  }
+}
+
+// A concatenation is computed element by element for an element-wise reader. For a product its parts, where they are made of sums, are written
+// into their places.
+TEST_F(Graphs, WritePartsOfConcatenationsIntoTheirPlaces) {
+  for (const bool read_by_product : {false, true}) {
+    graph = {};
+    const int x = input(square), s = add(Aten::sum, {x}, {64, 1});
+    graph.at(s).dims = {1};
+    const int a = add(Aten::multiply, {x, s}, square), b = add(Aten::negate, {input(square)}, square), whole = add(Aten::cat, {a, b}, {64, 128});
+    graph.at(whole).dimension = 1;
+    const int y = read_by_product ? add(Aten::product, {whole, input({128, 64})}, square) : add(Aten::exp, {whole}, {64, 128});
+    const LoweredGraph concatenated = lowered({y});
+    EXPECT_EQ(count(concatenated, LoweredOperation::Kind::concatenation), read_by_product ? 1U : 0U);
+    EXPECT_EQ(count(concatenated, LoweredOperation::Kind::pointwise), read_by_product ? 2U : 1U);
+    if (!read_by_product) continue;
+    const LoweredOperation& part = concatenated.operations[1];
+    EXPECT_EQ(part.places, (std::vector<std::int64_t>{128, 1}));
+    EXPECT_EQ(concatenated.buffers[static_cast<std::size_t>(part.outputs.front())].whole, concatenated.operations[3].outputs.front());
+  }
+}
+
 // ---- fuse ---------------------------------------------------------------------------------------------------------------
 
 // A sum over columns, what is made of it for every row, and what that is multiplied with are one kernel.
@@ -189,6 +220,48 @@ TEST_F(Graphs, FuseSumsOfBothOrdersOfLargeTensors) {
     EXPECT_EQ(kernels.size(), rows == 4096 ? 1U : 0U);
     if (rows == 4096) EXPECT_EQ(kernels[0].over_rows.size(), 1U);
   }
+}
+
+// ---- reuse --------------------------------------------------------------------------------------------------------------
+
+/// Bytes of the temporaries that a graph of buffers of 64 x 64 fp32 numbers allocates.
+class Reuse : public Graphs {
+ protected:
+  std::int64_t allocated(Graph& run) {
+    tape.record_into(Tape::Part::step);
+    run.run();
+    std::int64_t bytes = 0;
+    for (const Instruction& instruction : tape.program().step)
+      if (instruction.kind == InstructionKind::alloc && instruction.bytes == kBytes) bytes += instruction.bytes;
+    return bytes;
+  }
+  Value product(Graph& run, Value a, Value b) { return run.product(DType::fp32, 64, 64, 64, {a, b}, Turned::neither); }
+  Tensor tensor() { return tape.empty(square, DType::fp32); }
+  static constexpr std::int64_t kBytes = 64 * 64 * 4;
+};
+
+// A kernel's result takes the place of what it reads last; what the caller gave is never written.
+TEST_F(Reuse, AKernelOverwritesWhatItReadsLast) {
+  Graph run(tape);
+  const Value x = run.primal(tensor()), a = product(run, x, x), y = run.pointwise(square, DType::fp32, {a, x}, {a, x});
+  run.result(y);
+  EXPECT_EQ(allocated(run), kBytes);
+}
+
+// The third product finds the buffer of the first, which nobody reads any more; the second is read beside it.
+TEST_F(Reuse, AProductTakesABufferThatWasLetGo) {
+  Graph run(tape);
+  const Value x = run.primal(tensor()), a = product(run, x, x), b = product(run, a, x), y = product(run, b, x);
+  run.result(y);
+  EXPECT_EQ(allocated(run), 2 * kBytes);
+}
+
+// Both parts lie in the one buffer of the whole, of twice their size.
+TEST_F(Reuse, PartsOfAConcatenationHaveNoBufferOfTheirOwn) {
+  Graph run(tape);
+  const Value x = run.primal(tensor()), a = run.pointwise(square, DType::fp32, {x}), b = run.pointwise(square, DType::fp32, {x});
+  run.result(run.concatenation({64, 128}, DType::fp32, {a, b}));
+  EXPECT_EQ(allocated(run), 0);
 }
 
 }  // namespace

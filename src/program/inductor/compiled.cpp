@@ -142,6 +142,11 @@ class Run {
                                                                  values_of(operation.arguments), operation.turned);
         break;
       }
+      case LoweredOperation::Kind::concatenation: {
+        const int made = operation.outputs.front();
+        values_[static_cast<std::size_t>(made)] = graph_.concatenation(buffer(made).sizes, buffer(made).type, values_of(operation.arguments));
+        break;
+      }
       case LoweredOperation::Kind::call:
         tell_call(operation);
     }
@@ -153,7 +158,7 @@ class Run {
     std::vector<Value> reads, replaced;
     for (const Load& load : operation.loads) {
       reads.push_back(value(load.buffer));
-      if (is_read_where_written(operation, load)) replaced.push_back(value(load.buffer));
+      if (buffer(made).whole < 0 && is_read_where_written(operation, load)) replaced.push_back(value(load.buffer));
     }
     values_[static_cast<std::size_t>(made)] = operation.is_reduction()
                                                   ? graph_.reduction(buffer(made).sizes, buffer(made).type, reads)

@@ -15,7 +15,7 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-/// An access to a buffer over loops that are merged where it goes on from one to the next (MemoryDep.normalize).
+/// An access to a buffer over loops (MemoryDep).
 struct Access {
   int buffer = -1;
   std::int64_t offset = 0;
@@ -31,38 +31,45 @@ struct Access {
   }
 };
 
-Access access_of(int buffer, std::int64_t offset, const Sizes& sizes, const Sizes& strides, std::size_t way = 0) {
-  Access access{buffer, offset, way, {}, {}};
-  for (std::size_t i = 0; i < sizes.size(); ++i) {
-    if (way == 0 && !access.sizes.empty() && access.strides.back() == strides[i] * sizes[i]) {
-      access.sizes.back() *= sizes[i];
-      access.strides.back() = strides[i];
+/// The same with its loops merged where it goes on from one to the next (MemoryDep.normalize).
+Access merged(const Access& access) {
+  if (access.way != 0) return access;
+  Access merged{access.buffer, access.offset, 0, {}, {}};
+  for (std::size_t i = 0; i < access.sizes.size(); ++i) {
+    if (!merged.sizes.empty() && merged.strides.back() == access.strides[i] * access.sizes[i]) {
+      merged.sizes.back() *= access.sizes[i];
+      merged.strides.back() = access.strides[i];
     } else {
-      access.sizes.push_back(sizes[i]);
-      access.strides.push_back(strides[i]);
+      merged.sizes.push_back(access.sizes[i]);
+      merged.strides.push_back(access.strides[i]);
     }
   }
-  return access;
+  return merged;
 }
 
-/// The same with the largest steps outside (MemoryDep.normalize_with_stride_order).
+/// The same with the largest steps outside, merged (MemoryDep.normalize_with_stride_order).
 Access in_order_of_strides(const Access& access) {
   std::vector<std::size_t> order(access.sizes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return access.strides[a] > access.strides[b]; });
-  Sizes sizes, strides;
-  for (const std::size_t i : order) sizes.push_back(access.sizes[i]), strides.push_back(access.strides[i]);
-  return access_of(access.buffer, access.offset, sizes, strides, access.way);
+  Access ordered{access.buffer, access.offset, access.way, {}, {}};
+  for (const std::size_t i : order) ordered.sizes.push_back(access.sizes[i]), ordered.strides.push_back(access.strides[i]);
+  return merged(ordered);
 }
 
-/// Whether a read of that access finds what the write of the other left (fusable_read_and_write): more loops may be inside.
-bool finds(const Access& read, const Access& write) {
-  if (read.buffer != write.buffer || read.offset != write.offset || read.way != 0 || read.sizes.size() < write.sizes.size()) return false;
+/// Whether a read finds what the write left, where more loops may be inside (_same_index_with_prefix_size).
+bool begins_as(const Access& read, const Access& write) {
+  if (read.sizes.size() < write.sizes.size()) return false;
   for (std::size_t i = 0; i < read.sizes.size(); ++i) {
     const bool inside = i >= write.sizes.size();
     if (inside ? read.strides[i] != 0 : read.sizes[i] != write.sizes[i] || read.strides[i] != write.strides[i]) return false;
   }
   return true;
+}
+/// fusable_read_and_write.
+bool finds(const Access& read, const Access& write) {
+  if (read.buffer != write.buffer || read.offset != write.offset || read.way != 0) return false;
+  return begins_as(read, write) || (read.sizes.size() != write.sizes.size() && begins_as(merged(read), merged(write)));
 }
 
 struct Node {
@@ -144,8 +151,8 @@ class Fuser {
     node.kept = op.kept_elements(), node.summed = op.summed_elements();
     Sizes sizes = op.kept;
     sizes.insert(sizes.end(), op.summed.begin(), op.summed.end());
-    for (const Load& load : op.loads) node.reads.insert(access_of(load.buffer, load.offset, sizes, load.strides, load.way));
-    node.writes.insert(access_of(op.outputs.front(), 0, op.kept, op.places));
+    for (const Load& load : op.loads) node.reads.insert({load.buffer, load.offset, load.way, sizes, load.strides});
+    node.writes.insert({op.outputs.front(), 0, 0, op.kept, op.places});
     return node;
   }
 
@@ -170,7 +177,7 @@ class Fuser {
   Score score(const Node& a, const Node& b, bool may_mix = true) const {
     if (may_mix && mixes(a, b)) return {whole(a).first * whole(a).second, true};
     const std::int64_t bytes = shared_bytes(a, b);
-    if (bytes >= kLeastShared || !reorders_ || (a.sums && b.sums)) return {bytes};
+    if (bytes >= kLeastShared || !reorders_ || !may_mix || (a.sums && b.sums)) return {bytes};
     return {shared_bytes(reordered(a), reordered(b))};
   }
   static Node reordered(Node node) {
@@ -241,7 +248,7 @@ class Fuser {
     if (shared.bytes == 0 || a.operations.size() + b.operations.size() > kMostFused) return false;
     if (bytes_kept_apart(a, b) > kWorthOfSavedByte * shared.bytes) return false;
     if (depends(b, a)) {
-      const bool turned = reorders_ && shared_bytes(a, b) < kLeastShared;
+      const bool turned = reorders_ && may_mix && shared_bytes(a, b) < kLeastShared;
       return reads_at_equal_places(turned ? reordered(a) : a, turned ? reordered(b) : b) && loops_fit(a, b, may_mix);
     }
     return (shared.mixed || (shared.bytes >= kLeastShared && distance(a, b) <= kFarthest)) && loops_fit(a, b, may_mix);
@@ -418,7 +425,7 @@ class Fuser {
       side.insert(side.end(), right.operations.begin(), right.operations.end());
       if (node.columns.empty()) node.columns = left.columns;
       if (node.rows.empty()) node.rows = left.rows;
-    } else if (left.sums && right.sums && (left.kept != right.kept || left.summed != right.summed)) {
+    } else if (mixes(left, right)) {
       const bool first = is_contiguous(left);
       node.columns = first ? left.operations : right.operations;
       node.rows = first ? right.operations : left.operations;

@@ -13,7 +13,7 @@ namespace plimsoll::program::inductor {
 enum class Aten : std::uint8_t {
   placeholder,
   // element-wise
-  convert, power, add, add_number, subtract, subtract_from_number, multiply, divide, divide_by_number, negate, exp, sigmoid, rsqrt, clone,
+  convert, power, add, add_number, subtract, subtract_from_number, multiply, divide, divide_by_number, negate, exp, sigmoid, rsqrt, clone, slice_scatter,
   // sums
   sum, mean,
   // views
@@ -49,8 +49,8 @@ struct FxNode {
   Dims sizes = {}, strides = {};
   DType type = DType::fp32;
   Dims dims = {};                ///< of permute its order, of split its parts, of a sum the dimensions that it sums
-  int dimension = 0;        ///< of slice, cat and split
-  std::int64_t number = 0;  ///< where a slice begins; which result a getitem is; whether attention is causal; of a collective the ranks
+  int dimension = 0;        ///< of slice, slice_scatter, cat and split
+  std::int64_t number = 0;  ///< where a slice begins or is put among zeros; which result a getitem is; whether attention is causal; of a collective the ranks
   Recompute recompute = Recompute::unsaid;
   bool backward = false;    ///< a gradient's
   bool parameter = false;   ///< of a placeholder: it lives as long as the module

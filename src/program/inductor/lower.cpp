@@ -24,17 +24,18 @@ std::vector<std::int64_t> listed(const Dims& dims) {
   return all;
 }
 
-/// A part of the elements of a storage: of an expression counted in the order of its dimensions, of a buffer by their places.
-struct View {
-  std::vector<std::int64_t> sizes, strides;
-  std::int64_t offset = 0;
-};
-
+/// Strides of elements in a row.
 std::vector<std::int64_t> in_a_row(const std::vector<std::int64_t>& sizes) {
   std::vector<std::int64_t> strides(sizes.size(), 1);
   for (std::size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
   return strides;
 }
+
+/// A part of the elements of a storage: of an expression counted in the order of its dimensions, of a buffer by their places.
+struct View {
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t offset = 0;
+};
 
 View whole_view(const Dims& sizes) { return {listed(sizes), in_a_row(listed(sizes)), 0}; }
 
@@ -43,7 +44,6 @@ struct Expression {
   std::vector<std::int64_t> sizes;
   std::vector<Load> loads = {};
   std::set<std::pair<int, std::size_t>> values = {};  ///< nodes that it computes, each under every way in which it is indexed
-  bool behind_sum = false;                       ///< reads what a sum made, or what was computed from it
 };
 
 std::size_t hash_of(const View& view) {
@@ -57,56 +57,84 @@ std::size_t hash_of(const View& view) {
   return hash;
 }
 
-/// A dimension of a view in terms of the loops beneath: in which of them one step is, and how far a step goes there.
-struct Step {
-  std::size_t dimension = 0;
-  std::int64_t width = 0;
+/// The strides under a view that has the same dimensions in another order; none where it is another view.
+std::optional<std::vector<std::int64_t>> permuted(const std::vector<std::int64_t>& strides, const std::vector<std::int64_t>& sizes,
+                                                  const std::vector<std::int64_t>& places, const View& view) {
+  if (view.offset != 0 || product_of(view.sizes) != product_of(sizes)) return std::nullopt;
+  std::vector<std::int64_t> order;
+  for (std::size_t k = 0; k < view.sizes.size(); ++k) {
+    std::size_t i = 0;
+    while (view.sizes[k] != 1 && i < sizes.size() && (sizes[i] != view.sizes[k] || places[i] != view.strides[k])) ++i;
+    if (view.sizes[k] != 1 && i == sizes.size()) return std::nullopt;
+    order.push_back(view.sizes[k] == 1 ? 0 : strides[i]);
+  }
+  return order;
+}
+
+/// Whether the load goes through a buffer as the loops go.
+bool goes_in_a_row(const Load& load, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& places) {
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] != 1 && load.strides[i] != places[i]) return false;
+  return load.way == 0;
+}
+
+/// The view's dimensions in terms of the loops beneath: each begins in one of them, goes `width` there in a step, and on through those
+/// around it, which the load must go through as through one.
+class Steps {
+ public:
+  Steps(const Load& load, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& places, std::int64_t offset)
+      : load_(load), sizes_(sizes), places_(places), most_(sizes.size()), told_(load.way == 0), offset_(load.offset) {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      most_[i] = offset / places[i];
+      offset_ += most_[i] * load.strides[i];
+      offset %= places[i];
+    }
+  }
+
+  /// The load's step for a dimension of the view.
+  std::int64_t step(std::int64_t size, std::int64_t stride) {
+    if (size == 1 || stride == 0) return 0;
+    std::size_t inner = 0;
+    while (inner + 1 < sizes_.size() && (sizes_[inner] == 1 || places_[inner] > stride)) ++inner;
+    const std::int64_t width = stride / places_[inner];
+    told_ = told_ && stride % places_[inner] == 0;
+    std::int64_t reach = (size - 1) * width;
+    std::size_t i = inner;
+    for (; told_ && reach >= sizes_[i] && i > 0; --i) {
+      told_ = width == 1 && (reach + 1) % sizes_[i] == 0 && (sizes_[i - 1] == 1 || load_.strides[i - 1] == load_.strides[i] * sizes_[i]);
+      most_[i] += sizes_[i] - 1;
+      reach = (reach + 1) / sizes_[i] - 1;
+    }
+    most_[i] += reach;
+    return load_.strides[inner] * width;
+  }
+
+  std::int64_t offset() const { return offset_; }
+  /// Whether strides tell every place: no dimension of the loops is left at its end.
+  bool told() const {
+    for (std::size_t i = 0; i < sizes_.size(); ++i)
+      if (most_[i] >= sizes_[i]) return false;
+    return told_;
+  }
+
+ private:
+  const Load& load_;
+  const std::vector<std::int64_t>&sizes_, &places_;
+  std::vector<std::int64_t> most_;  ///< the largest index that is reached
+  bool told_;
+  std::int64_t offset_;
 };
 
 /// The load seen through `view` of the loops over `sizes` that it belongs to.
 Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, const View& view) {
-  const std::size_t rank = sizes.size();
-  std::vector<std::int64_t> places(rank, 1);  // of the loops' elements in a row
-  for (std::size_t i = rank; i-- > 1;) places[i - 1] = places[i] * sizes[i];
-  bool in_a_row = load.way == 0;
-  for (std::size_t i = 0; i < rank; ++i) in_a_row = in_a_row && (sizes[i] == 1 || load.strides[i] == places[i]);
-  Load seen{load.buffer, {}, load.offset, load.way};
-  if (in_a_row) {
-    seen.strides = view.strides;
-    seen.offset += view.offset;
-    return seen;
-  }
-  bool told = load.way == 0;  // by strides
-  std::int64_t rest = view.offset;
-  std::vector<std::int64_t> most(rank);  // the largest index that is reached
-  for (std::size_t i = 0; i < rank; ++i) {
-    most[i] = rest / places[i];
-    seen.offset += most[i] * load.strides[i];
-    rest %= places[i];
-  }
-  for (std::size_t k = 0; k < view.sizes.size(); ++k) {
-    const std::int64_t size = view.sizes[k], stride = view.strides[k];
-    if (size == 1 || stride == 0) {
-      seen.strides.push_back(0);
-      continue;
-    }
-    Step step;
-    while (step.dimension + 1 < rank && (sizes[step.dimension] == 1 || places[step.dimension] > stride)) ++step.dimension;
-    step.width = stride / places[step.dimension];
-    told = told && stride % places[step.dimension] == 0;
-    std::int64_t reach = (size - 1) * step.width;
-    std::size_t i = step.dimension;
-    for (; told && reach >= sizes[i] && i > 0; --i) {  // over several dimensions, which must follow each other for the load too
-      told = step.width == 1 && (reach + 1) % sizes[i] == 0 && (sizes[i - 1] == 1 || load.strides[i - 1] == load.strides[i] * sizes[i]);
-      most[i] += sizes[i] - 1;
-      reach = (reach + 1) / sizes[i] - 1;
-    }
-    most[i] += reach;
-    seen.strides.push_back(load.strides[step.dimension] * step.width);
-  }
-  for (std::size_t i = 0; i < rank; ++i) told = told && most[i] < sizes[i];
-  const bool same = view.sizes == sizes && view.strides == places && view.offset == 0;
-  if (!told && !same) seen.way = load.way * 31 + hash_of(view) + 1;
+  const std::vector<std::int64_t> places = in_a_row(sizes);
+  if (goes_in_a_row(load, sizes, places)) return {load.buffer, view.strides, load.offset + view.offset};
+  if (std::optional<std::vector<std::int64_t>> turned = permuted(load.strides, sizes, places, view))
+    return {load.buffer, std::move(*turned), load.offset, load.way};
+  Steps steps(load, sizes, places, view.offset);
+  Load seen{load.buffer, {}, steps.offset(), load.way};
+  for (std::size_t k = 0; k < view.sizes.size(); ++k) seen.strides.push_back(steps.step(view.sizes[k], view.strides[k]));
+  if (!steps.told()) seen.way = load.way * 31 + hash_of(view) + 1;
   return seen;
 }
 
@@ -148,7 +176,6 @@ class Lowerer {
 
   int add_buffer(LoweredBuffer buffer) {
     out_.buffers.push_back(std::move(buffer));
-    behind_sum_.push_back(false);
     return static_cast<int>(out_.buffers.size()) - 1;
   }
   /// A buffer of the operation that was added last, as its node's.
@@ -179,14 +206,12 @@ class Lowerer {
     const Storage& source = storage(node);
     if (source.buffer >= 0) {
       add_load(expression, seen_through({source.buffer, strides_of(source), 0}, source.sizes, view));
-      expression.behind_sum = expression.behind_sum || behind_sum_[static_cast<std::size_t>(source.buffer)];
       return;
     }
     const std::size_t hash = hash_of(view);
     for (const Load& load : source.expression.loads) add_load(expression, seen_through(load, source.expression.sizes, view));
     const bool as_it_is = source.expression.sizes == view.sizes && view.offset == 0;
     for (const auto& [value, how] : source.expression.values) expression.values.emplace(value, as_it_is ? how : how * 31 + hash);
-    expression.behind_sum = expression.behind_sum || source.expression.behind_sum;
   }
 
   static void add_load(Expression& expression, const Load& load) {
@@ -210,8 +235,16 @@ class Lowerer {
 
   int operations_of(const Expression& expression) const {
     int count = static_cast<int>(expression.loads.size());
-    for (const auto& [node, view] : expression.values) count += rule_of(at(node).op).operations;
+    for (const auto& [node, view] : expression.values) count += operations_of(node);
     return count;
+  }
+  int operations_of(int node) const {
+    const FxNode& n = at(node);
+    // An index, a bound and two comparisons, a mask and, but for the last, a choice each; the first and the last bound (pointwise_cat).
+    const int parts = static_cast<int>(n.args.size());
+    if (n.op == Aten::cat) return 1 + 1 + parts + 2 * parts + (parts - 2) + parts + (parts - 1);
+    const bool mixed = n.args.size() == 2 && at(n.args[0]).type != at(n.args[1]).type;  // the lower one is converted
+    return rule_of(n.op).operations + (mixed ? 1 : 0);
   }
 
   /// Loops without their dimensions of 1, those of what is kept in the order in which it is written.
@@ -257,15 +290,17 @@ class Lowerer {
 
   /// The buffer that `node`'s elements are in, made now where there is none. Of a result of the graph it lies as the node.
   int realize(int node, bool as_it_lies = false) {
-    const int number = box(node).storage;
-    const Storage& made = storages_[static_cast<std::size_t>(number)];
+    const Storage& made = storage(node);
     if (made.buffer >= 0) return made.buffer;
-    const Expression expression = made.expression;
+    const Expression& expression = made.expression;
     const bool whole = listed(at(node).sizes) == expression.sizes && box(node).view.strides == in_a_row(expression.sizes);
-    const int buffer = compute(expression, made.type, as_it_lies && whole ? listed(at(node).strides) : strides_like(expression.sizes, expression.loads));
-    storages_[static_cast<std::size_t>(number)].buffer = buffer;
-    storages_[static_cast<std::size_t>(number)].expression = {};
-    return buffer;
+    return put(node, as_it_lies && whole ? listed(at(node).strides) : strides_like(expression.sizes, expression.loads));
+  }
+
+  /// Computes the node's expression into a buffer of those strides.
+  int put(int node, std::vector<std::int64_t> strides) {
+    const Expression expression = std::exchange(storage(node).expression, {});
+    return storage(node).buffer = compute(expression, storage(node).type, std::move(strides));
   }
 
   int compute(const Expression& expression, DType type, std::vector<std::int64_t> strides) {
@@ -274,12 +309,11 @@ class Lowerer {
     for (const std::int64_t size : expression.sizes) sizes.push_back(size);
     const int buffer = output_of_last(sizes, type);
     out_.buffers[static_cast<std::size_t>(buffer)].strides = std::move(strides);
-    behind_sum_[static_cast<std::size_t>(buffer)] = expression.behind_sum;
     return buffer;
   }
 
-  /// The node's elements as a product or a call reads them: in a buffer, a copy of its own where they are a view of an expression
-  /// (ExternKernel.realize_input).
+  /// The node's elements as a call reads them: in a buffer that lies as the node does, a copy of its own where they are a view of an
+  /// expression (ExternKernel.require_exact_strides).
   Region region(int node) {
     const Storage& source = storage(node);
     const bool whole = box(node).view.sizes == source.sizes && box(node).view.strides == in_a_row(source.sizes) && box(node).view.offset == 0;
@@ -287,6 +321,12 @@ class Lowerer {
     Expression copy{.sizes = box(node).view.sizes};
     load_into(copy, node, box(node).view);
     return {compute(copy, source.type, listed(at(node).strides)), at(node).sizes, at(node).strides};
+  }
+
+  /// The same as a product reads them: a view of an expression is one of its buffer (ExternKernel.realize_input).
+  Region factor(int node) {
+    if (storage(node).buffer < 0) put(node, in_a_row(storage(node).expression.sizes));
+    return {storage(node).buffer, at(node).sizes, at(node).strides};
   }
 
   void realize_by_rule(int node) {
@@ -333,7 +373,11 @@ class Lowerer {
 
   void lower_pointwise(int node) {
     Expression expression{.sizes = listed(at(node).sizes)};
-    for (const int argument : at(node).args) load_into(expression, argument, broadcast(argument, expression.sizes));
+    if (at(node).op == Aten::slice_scatter) {
+      load_part(expression, at(node).args.front(), at(node).dimension, at(node).number);
+    } else {
+      for (const int argument : at(node).args) load_into(expression, argument, broadcast(argument, expression.sizes));
+    }
     if (rule_of(at(node).op).operations > 0) expression.values.emplace(node, 0);
     hold(node, std::move(expression));
   }
@@ -371,7 +415,6 @@ class Lowerer {
       place(node, output_of_last(n.sizes, n.type));
       spread(node, strides);
     }
-    behind_sum_[static_cast<std::size_t>(storage(node).buffer)] = true;
     if (n.op == Aten::mean) divide(node);
   }
 
@@ -401,7 +444,6 @@ class Lowerer {
     out_.operations.push_back(loops(LoweredOperation::Kind::reduction, {columns, parts}, {1, columns}, {each}, loads));
     operation().whole = {columns, rows};
     const int partial = output_of_last({parts, columns}, n.type);
-    behind_sum_[static_cast<std::size_t>(partial)] = true;
     out_.operations.push_back(loops(LoweredOperation::Kind::reduction, {columns}, {1}, {parts}, {{partial, {1, columns}, 0}}));
     place(node, output_of_last(n.sizes, n.type));
   }
@@ -410,7 +452,6 @@ class Lowerer {
   void divide(int node) {
     Expression expression{.sizes = listed(at(node).sizes), .loads = {{storage(node).buffer, box(node).view.strides, 0}}};
     expression.values.emplace(node, 0);
-    expression.behind_sum = true;
     hold(node, std::move(expression));
   }
 
@@ -465,34 +506,88 @@ class Lowerer {
   }
 
   void lower_cat(int node) {
-    constexpr std::size_t kMostParts = 8;  // max_pointwise_cat_inputs
+    constexpr std::size_t kMostParts = 8;  // max_complex_pointwise_cat_inputs
     const FxNode& n = at(node);
-    if (n.args.size() > kMostParts) refuse("a concatenation of more than eight tensors is not modelled under torch.compile", "compile", "false");
+    if (n.args.size() > kMostParts || !is_pointwise_cat(node)) return lower_concatenation(node);
     Expression expression{.sizes = listed(n.sizes)};
     std::int64_t start = 0;
     for (const int argument : n.args) {
-      if (storage(argument).buffer < 0 && storage(argument).expression.behind_sum)
-        refuse("a concatenation of what is computed from sums is not modelled under torch.compile", "compile", "false");
-      load_part(expression, argument, box(argument).view, start);
+      load_part(expression, argument, n.dimension, start);
       start += at(argument).sizes[n.dimension];
     }
+    expression.values.emplace(node, 0);
     hold(node, std::move(expression));
   }
 
-  /// A part of a concatenation: its loads are masked where it is not.
-  void load_part(Expression& expression, int argument, const View& own, std::int64_t start) {
-    const Storage& source = storage(argument);
-    if (source.buffer >= 0) {
-      add_load(expression, seen_through({source.buffer, strides_of(source), 0}, source.sizes, own));
-    } else {
-      for (const Load& load : source.expression.loads) add_load(expression, seen_through(load, source.expression.sizes, own));
+  /// Whether a concatenation is computed element by element: for element-wise readers, or where each part is copied anyway and none is made
+  /// of sums. Parts that others read as well are written once, in their places (lowering.py, cat).
+  bool is_pointwise_cat(int node) {
+    const std::vector<int>& parts = at(node).args;
+    const auto copied = [&](int part) {
+      const int buffer = storage(part).buffer;
+      if (buffer < 0) return true;
+      const int maker = out_.buffers[static_cast<std::size_t>(buffer)].operation;
+      return maker < 0 || !out_.operations[static_cast<std::size_t>(maker)].is_loops();
+    };
+    const auto made_of_sums = [&](int part) {
+      const std::vector<Load>& loads = storage(part).expression.loads;
+      return std::any_of(loads.begin(), loads.end(), [&](const Load& load) {
+        const int maker = out_.buffers[static_cast<std::size_t>(load.buffer)].operation;
+        return maker >= 0 && out_.operations[static_cast<std::size_t>(maker)].is_reduction();
+      });
+    };
+    const auto shared = [&](int part) {
+      return users(part).size() > 1 && (storage(part).buffer < 0 || std::any_of(users(part).begin(), users(part).end(), [&](int user) {
+                                          return user != node && is_read_element_wise(user);
+                                        }));
+    };
+    if (std::any_of(parts.begin(), parts.end(), shared)) return false;
+    const std::vector<int>& readers = users(node);
+    const bool element_wise = std::all_of(readers.begin(), readers.end(), [&](int user) { return is_read_element_wise(user); });
+    if (element_wise && std::any_of(parts.begin(), parts.end(), copied)) return true;
+    return std::all_of(parts.begin(), parts.end(), copied) && std::none_of(parts.begin(), parts.end(), made_of_sums);
+  }
+  /// Whether the reader is element-wise, or a view that only such readers have.
+  bool is_read_element_wise(int reader) const {
+    const Lowering lowering = rule_of(at(reader).op).lowering;
+    if (lowering != Lowering::view) return lowering == Lowering::pointwise || lowering == Lowering::cat;
+    return std::all_of(users(reader).begin(), users(reader).end(), [&](int user) { return is_read_element_wise(user); });
+  }
+
+  /// The parts are written where they stand in the whole (ConcatKernel), which is a buffer without a kernel.
+  void lower_concatenation(int node) {
+    const FxNode& n = at(node);
+    std::vector<int> parts;
+    for (const int argument : n.args) {
+      Expression part{.sizes = listed(at(argument).sizes)};
+      load_into(part, argument, box(argument).view);
+      parts.push_back(compute(part, n.type, listed(n.strides)));
     }
-    for (const auto& [value, how] : source.expression.values) expression.values.emplace(value, how * 31 + hash_of(own) + static_cast<std::size_t>(start));
+    out_.operations.push_back({.kind = LoweredOperation::Kind::concatenation, .node = node});
+    for (const int part : parts) {
+      const LoweredBuffer& buffer = out_.buffers[static_cast<std::size_t>(part)];
+      operation().arguments.push_back({part, buffer.sizes, n.strides});
+    }
+    place(node, output_of_last(n.sizes, n.type));
+    for (const int part : parts) out_.buffers[static_cast<std::size_t>(part)].whole = storage(node).buffer;
+  }
+
+  /// A part of the expression that begins at `start` of that dimension: its loads are masked where it is not.
+  void load_part(Expression& expression, int argument, int dimension, std::int64_t start) {
+    Expression part{.sizes = listed(at(argument).sizes)};
+    load_into(part, argument, box(argument).view);
+    for (Load load : part.loads) {
+      const std::int64_t stride = load.strides[static_cast<std::size_t>(dimension)];
+      load.offset -= start * stride;
+      if (stride != 0) load.way = load.way * 31 + static_cast<std::size_t>(start) + 1;
+      add_load(expression, load);
+    }
+    for (const auto& [value, how] : part.values) expression.values.emplace(value, how * 31 + static_cast<std::size_t>(start) + 1);
   }
 
   void lower_product(int node) {
     const FxNode& n = at(node);
-    const Region left = region(n.args[0]), right = region(n.args[1]);
+    const Region left = factor(n.args[0]), right = factor(n.args[1]);
     LoweredOperation product{.kind = LoweredOperation::Kind::product, .node = node, .arguments = {left, right}};
     product.rows = left.sizes[0], product.inner = left.sizes[1], product.columns = right.sizes[1];
     const auto is_turned = [](const Region& matrix) { return matrix.strides[1] != 1; };
@@ -526,6 +621,11 @@ class Lowerer {
         box(n.args.front()) = held_copy(n.args.front());
         alias(node, n.args.front());
         return skip_name();
+      case Aten::table_rows:
+      case Aten::gather_rows:
+        if (n.type != DType::complex64) return lower_table(node);
+        add_call(node);
+        return place(node, output_of_last(n.sizes, n.type));
       case Aten::wait:
         alias(node, n.args.front());
         skip_name();
@@ -534,6 +634,19 @@ class Lowerer {
         add_call(node);
         place(node, output_of_last(n.sizes, n.type));
     }
+  }
+
+  /// Rows of a table: which one, a load tells.
+  void lower_table(int node) {
+    const FxNode& n = at(node);
+    Expression expression{.sizes = listed(n.sizes)};
+    View positions = box(n.args[1]).view;
+    positions.sizes.push_back(n.sizes[-1]);
+    positions.strides.push_back(0);
+    load_into(expression, n.args[1], positions);
+    constexpr std::size_t kByPosition = 1;
+    add_load(expression, {storage(n.args[0]).buffer, in_a_row(expression.sizes), 0, kByPosition});
+    hold(node, std::move(expression));
   }
 
   void lower_several(int node) {
@@ -597,7 +710,7 @@ class Lowerer {
   std::vector<std::vector<int>> users_;
   std::vector<Box> boxes_;
   std::vector<Storage> storages_;
-  std::vector<bool> is_result_, behind_sum_;
+  std::vector<bool> is_result_;
   LoweredGraph out_;
 };
 

@@ -38,6 +38,7 @@ struct LoweredBuffer {
   int operation = -1;      ///< that makes it
   Dims sizes = {};
   std::vector<std::int64_t> strides = {};  ///< of its sizes
+  int whole = -1;          ///< the concatenation that it is a part of
   DType type = DType::fp32;
 };
 
@@ -46,7 +47,7 @@ struct LoweredBuffer {
 std::vector<int> loop_order(const std::vector<std::int64_t>& sizes, const std::vector<std::vector<std::int64_t>>& strides);
 
 struct LoweredOperation {
-  enum class Kind : std::uint8_t { pointwise, reduction, product, call } kind = Kind::pointwise;
+  enum class Kind : std::uint8_t { pointwise, reduction, product, call, concatenation } kind = Kind::pointwise;
   std::vector<int> outputs = {};  ///< buffers; of a call all that it gives
   // of loops
   std::vector<std::int64_t> kept = {}, summed = {};  ///< their sizes, those of 1 left out

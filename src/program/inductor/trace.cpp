@@ -266,6 +266,8 @@ int Trace::silu(int x) {
 
 int Trace::multiply(int a, int b) {
   const int result = pointwise(Aten::multiply, {a, b});
+  const bool whole = meta(a).sizes() == meta(result).sizes() && (!needs(b) || meta(b).sizes() == meta(result).sizes());
+  if (needs(result) && !whole) refuse("a product of tensors of other sizes that take a gradient is not modelled under torch.compile", "compile", "false");
   record({a, b}, {result}, [=, this](const Ints& g) {
     Ints all{-1, -1};
     if (needs(b)) all[1] = pointwise(Aten::multiply, {g[0], a});
@@ -290,6 +292,35 @@ int Trace::viewed(int x, const Dims& sizes) {
 int Trace::copied(int x) {
   const int result = add({.op = Aten::clone, .args = {x}}, tape_.empty(meta(x).sizes(), meta(x).dtype()));
   record({x}, {result}, [](const Ints& g) { return g; });
+  return result;
+}
+
+/// slice: its gradient lies among zeros.
+int Trace::sliced(int x, const Dims& sizes, std::int64_t start) {
+  const int dimension = cut_dimension(sizes, meta(x).sizes());
+  const int result = slice(x, dimension, start, sizes[dimension]);
+  record({x}, {result}, [=, this](const Ints& g) {
+    return Ints{add({.op = Aten::slice_scatter, .args = {g[0]}, .dimension = dimension, .number = start},
+                    tape_.empty(meta(x).sizes(), meta(x).dtype()))};
+  });
+  return result;
+}
+
+/// cat: its gradient is sliced.
+int Trace::joined(const Ints& parts) {
+  const Dims part = meta(parts[0]).sizes(), next = meta(parts[1]).sizes();
+  const int dimension = part == next ? part.rank() - 1 : cut_dimension(part, next);
+  const int result = cat(parts, dimension);
+  record(parts, {result}, [=, this](const Ints& g) {
+    Ints all;
+    std::int64_t start = 0;
+    for (const int of : parts) {
+      const std::int64_t size = meta(of).size(dimension);
+      all.push_back(needs(of) ? slice(g[0], dimension, start, size) : -1);
+      start += size;
+    }
+    return all;
+  });
   return result;
 }
 
@@ -431,13 +462,22 @@ void Trace::ran(const char* name_of_it, const List<const Tensor*>& arguments, st
     results = {turned(in[0], out)};
   } else if (name == "split") {
     results = split(in[0], outputs);
+  } else if (name == "alias") {
+    results = {in[0]};
+  } else if (name == "slice") {
+    results = {sliced(in[0], out.sizes(), number)};
+  } else if (name == "neg") {
+    results = {pointwise(Aten::negate, {in[0]})};
+    record(in, results, [this](const Ints& g) { return Ints{pointwise(Aten::negate, {g[0]})}; });
+  } else if (name == "cat" && in.size() == 2 && out.sizes()[-1] == meta(in[0]).size(-1) + meta(in[1]).size(-1)) {
+    results = {joined(in)};
   } else if (name == "view_as_complex") {
     results = {real_as_complex(in[0])};
   } else if (name == "view_as_real") {
     results = {complex_as_real(in[0])};
   } else if (name == "index" && in.size() == 2 && meta(in[1]).size(0) == 1) {
     results = {call(Aten::table_rows, {in[0], view(in[1], {-1})}, out.sizes(), out.dtype())};
-  } else if (name == "gather" && in.size() == 2 && complex) {
+  } else if (name == "gather" && in.size() == 2) {
     results = {call(Aten::gather_rows, {in[0], in[1]}, out.sizes(), out.dtype())};
   } else if ((name == "flash_attention" || name == "cudnn_attention" || name == "efficient_attention") && in.size() == 3) {
     results = {attention(in, number != 0)};

@@ -79,6 +79,8 @@ class Trace final : public OperatorTrace {
   int convert_recorded(int x, DType type);
   int viewed(int x, const Dims& sizes);
   int copied(int x);
+  int sliced(int x, const Dims& sizes, std::int64_t start);
+  int joined(const Ints& parts);
   int turned(int x, const Tensor& result);
   Ints split(int x, const std::vector<Tensor>& parts);
   int attention(const Ints& heads, bool causal);

@@ -102,6 +102,12 @@ Value Graph::product(DType type, std::int64_t rows, std::int64_t columns, std::i
              {rows, columns}, type);
 }
 
+Value Graph::concatenation(const Dims& sizes, DType type, const std::vector<Value>& parts) {
+  const Value all = add({.kind = Operation::Kind::concatenation, .reads = defined_indices(parts), .may_replace = {}, .run = {}}, sizes, type);
+  for (const Value part : parts) at(part.index).whole = all.index;
+  return all;
+}
+
 std::vector<Value> Graph::call(std::vector<Value> reads, const std::vector<Output>& outputs,
                                std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run, bool single) {
   const Value all = add({.kind = Operation::Kind::call, .reads = defined_indices(reads), .may_replace = {}, .run = std::move(run)}, {},
@@ -260,7 +266,8 @@ class Graph::Planner {
         order_(order),
         memory_(memory_by_step(order, graph.scheduled_buffers())),
         step_(order.size()),
-        reused_(graph.buffers_.size()) {
+        reused_(graph.buffers_.size()),
+        begun_(graph.buffers_.size()) {
     peak_ = *std::max_element(memory_.begin(), memory_.end());
     for (std::size_t i = 0; i < order.size(); ++i) step_[static_cast<std::size_t>(order[i])] = static_cast<int>(i);
     find_last_uses();
@@ -271,13 +278,13 @@ class Graph::Planner {
     std::vector<bool> gone(graph_.buffers_.size());
     for (std::size_t step = 0; step < order_.size(); ++step) {
       for (const int operation : graph_.nodes_[static_cast<std::size_t>(order_[step])].operations)
-        plan.from[static_cast<std::size_t>(output_of(operation))] = source(operation, static_cast<int>(step), gone);
+        plan_source(plan, operation, static_cast<int>(step), gone);
       if (const Mixed* mixed = graph_.mixed(order_[step]))
         plan.from[static_cast<std::size_t>(mixed->workspace)] = reused(mixed->workspace, static_cast<int>(step));
       for (const int buffer : dying_[step]) {
         if (gone[static_cast<std::size_t>(buffer)]) continue;
         gone[static_cast<std::size_t>(buffer)] = true;
-        if (graph_.at(buffer).owner == Owner::graph) pool_[key(buffer)].push_back({buffer, static_cast<int>(step)});
+        if (graph_.at(buffer).owner == Owner::graph && graph_.at(buffer).whole < 0) pool_[key(buffer)].push_back({buffer, static_cast<int>(step)});
         plan.let_go[step].push_back(buffer);
       }
     }
@@ -312,6 +319,18 @@ class Graph::Planner {
       const int maker = graph_.at(read).maker;
       return maker >= 0 && (maker == other || (step_of(maker) == step_of(operation) && builds_on(maker, other)));
     });
+  }
+
+  /// A part of a concatenation brings the whole.
+  void plan_source(Plan& plan, int id, int step, std::vector<bool>& gone) {
+    const int output = output_of(id), whole = graph_.at(output).whole;
+    if (graph_.operations_[static_cast<std::size_t>(id)].kind == Operation::Kind::concatenation) return;
+    if (whole < 0) {
+      plan.from[static_cast<std::size_t>(output)] = source(id, step, gone);
+    } else if (!begun_[static_cast<std::size_t>(whole)]) {
+      begun_[static_cast<std::size_t>(whole)] = true;
+      plan.from[static_cast<std::size_t>(whole)] = reused(whole, step);
+    }
   }
 
   int source(int id, int step, std::vector<bool>& gone) {
@@ -366,7 +385,7 @@ class Graph::Planner {
   std::vector<int> step_;
   std::int64_t peak_ = 0;
   std::map<Key, std::vector<Free>> pool_;
-  std::vector<bool> reused_;
+  std::vector<bool> reused_, begun_;
   std::vector<std::vector<int>> dying_;
 };
 
@@ -391,6 +410,11 @@ void Graph::run() {
 /// The buffer's memory: new, or that of `from` under another shape.
 void Graph::place(int buffer, int from) {
   Buffer& b = at(buffer);
+  if (b.whole >= 0) {  // which the first of its parts brings
+    b.tensor = tape_.view(at(b.whole).tensor, b.sizes, contiguous_strides(b.sizes));
+    b.tensor.impl()->base = {};
+    return;
+  }
   if (from < 0) {
     // Rows of masks, a byte per element, are padded where rows of wider types need not be.
     b.tensor = b.type == DType::boolean ? handed_to_backward(tape_, b.sizes, b.type) : tape_.empty(b.sizes, b.type);
@@ -439,6 +463,7 @@ void Graph::execute(int number, const Plan& plan) {
     at(first.output).tensor = at(first.reads.front()).returned[first.element];
     return;
   }
+  if (first.kind == Operation::Kind::concatenation) return;
   if (first.kind == Operation::Kind::call) {
     std::vector<Tensor> reads;
     for (const int read : first.reads) reads.push_back(at(read).tensor);
@@ -447,6 +472,7 @@ void Graph::execute(int number, const Plan& plan) {
   }
   for (const int id : node.operations) {
     const int output = operations_[static_cast<std::size_t>(id)].output;
+    if (const int whole = at(output).whole; whole >= 0 && !at(whole).tensor) place(whole, plan.from[static_cast<std::size_t>(whole)]);
     if (!within_its_node(output) && !in_workspace(output) && !made_early(output))
       place(output, plan.from[static_cast<std::size_t>(output)]);
   }

@@ -44,6 +44,9 @@ class Graph {
   Value product(DType type, std::int64_t rows, std::int64_t columns, std::int64_t inner, std::vector<Value> factors, Turned turned,
                 Value bias = {});
 
+  /// A buffer whose parts were made in their places (ConcatKernel): it has no kernel, and is there before the first of them.
+  Value concatenation(const Dims& sizes, DType type, const std::vector<Value>& parts);
+
   struct Output {
     Dims sizes;
     DType type;
@@ -94,12 +97,13 @@ class Graph {
     bool result = false;
     bool workspace = false;    ///< of a kernel: none of the scheduler's buffers, but handed on like them
     int maker = -1;            ///< operation
+    int whole = -1;            ///< buffer that it is a part of
     std::vector<int> readers;  ///< operations
     Tensor tensor;
     std::vector<Tensor> returned;  ///< what a call returned
   };
   struct Operation {
-    enum class Kind : std::uint8_t { pointwise, reduction, product, call, element };
+    enum class Kind : std::uint8_t { pointwise, reduction, product, call, element, concatenation };
     Kind kind;
     std::vector<int> reads, may_replace;
     std::int64_t rows = 0, columns = 0, inner = 0;  ///< of a product
