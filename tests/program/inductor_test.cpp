@@ -10,7 +10,7 @@
 #include "program/inductor/fuse.hpp"
 #include "program/inductor/lower.hpp"
 #include "program/inductor/partition.hpp"
-#include "program/modules/inductor_graph.hpp"
+#include "program/inductor/graph.hpp"
 
 namespace plimsoll::program::inductor {
 namespace {

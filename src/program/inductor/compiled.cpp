@@ -4,7 +4,7 @@
 #include <map>
 #include <utility>
 
-#include "program/modules/inductor_graph.hpp"
+#include "program/inductor/graph.hpp"
 #include "program/modules/transformers/compiled/attention.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"

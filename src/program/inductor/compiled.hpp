@@ -1,5 +1,5 @@
 /// A compiled module as one operator on the tape: its forward and its backward are the graphs that Inductor makes of what its eager
-/// forward does (trace, partition, lower, fuse), and run as generated code does (modules/inductor_graph).
+/// forward does (trace, partition, lower, fuse), and run as generated code does (graph).
 #pragma once
 
 #include <functional>

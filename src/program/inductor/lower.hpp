@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "program/inductor/fx.hpp"
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 
 namespace plimsoll::program::inductor {
 

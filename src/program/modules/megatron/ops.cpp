@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 #include "program/modules/megatron/mappings.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"

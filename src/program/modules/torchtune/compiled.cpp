@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 #include "program/modules/adapters/nf4.hpp"
 #include "program/op.hpp"
 #include "program/python_function.hpp"

@@ -1,7 +1,7 @@
 // Compiled layers whose norms stand behind their branches, with a norm over all heads of queries and of keys (olmo2).
 #include <utility>
 
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 #include "program/modules/transformers/compiled/layer.hpp"
 
 namespace plimsoll::program {

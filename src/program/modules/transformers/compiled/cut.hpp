@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "program/modules/inductor_parts.hpp"
+#include "program/inductor/parts.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program {

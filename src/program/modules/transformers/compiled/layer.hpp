@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "plimsoll/model.hpp"
-#include "program/modules/inductor_graph.hpp"
+#include "program/inductor/graph.hpp"
 #include "program/modules/transformers/compiled/cut.hpp"
 
 namespace plimsoll::program {

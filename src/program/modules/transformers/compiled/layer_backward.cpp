@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 #include "program/modules/transformers/compiled/layer.hpp"
 
 namespace plimsoll::program {

@@ -1,6 +1,6 @@
 #include "program/modules/transformers/compiled/parallel.hpp"
 
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 
 namespace plimsoll::program {
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 
 namespace plimsoll::program {
 

@@ -1,4 +1,4 @@
-#include "program/modules/inductor_scheduler.hpp"
+#include "program/inductor/schedule.hpp"
 
 #include <algorithm>
 #include <numeric>

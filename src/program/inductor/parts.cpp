@@ -1,4 +1,4 @@
-#include "program/modules/inductor_parts.hpp"
+#include "program/inductor/parts.hpp"
 
 #include <algorithm>
 #include <utility>

@@ -1,4 +1,4 @@
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 
 #include <algorithm>
 #include <cstdlib>

@@ -1,11 +1,11 @@
-#include "program/modules/inductor_graph.hpp"
+#include "program/inductor/graph.hpp"
 
 #include <algorithm>
 #include <map>
 #include <numeric>
 #include <utility>
 
-#include "program/modules/inductor.hpp"
+#include "program/inductor/kernels.hpp"
 #include "program/op.hpp"
 
 namespace plimsoll::program::inductor {

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "program/modules/inductor.hpp"
-#include "program/modules/inductor_scheduler.hpp"
+#include "program/inductor/kernels.hpp"
+#include "program/inductor/schedule.hpp"
 #include "program/tape.hpp"
 
 namespace plimsoll::program::inductor {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "program/modules/inductor_graph.hpp"
+#include "program/inductor/graph.hpp"
 
 namespace plimsoll::program::inductor {
 
