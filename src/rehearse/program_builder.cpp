@@ -375,6 +375,9 @@ void ProgramBuilder::text_mark(const std::string& text, std::int64_t value) {
   }
   constexpr std::string_view kHostWork = "host work ";
   if (text.compare(0, kHostWork.size(), kHostWork) == 0) host_work_told(text.substr(kHostWork.size()), value);
+  constexpr std::string_view kHostStep = "host step ";
+  if (text.compare(0, kHostStep.size(), kHostStep) == 0) host_step(text.substr(kHostStep.size()), value);
+  if (text == "host traffic") host_moves(value);
   constexpr std::string_view kFlex = "flex attention ";
   if (text.compare(0, kFlex.size(), kFlex) == 0) flex_ = flex_attention(text.substr(kFlex.size()));
 }

@@ -68,6 +68,8 @@ class ProgramBuilder {
   void text_mark(const std::string& text, std::int64_t value);
   void phase_begins(const std::string& name);
   void host_work_told(const std::string& what, std::int64_t pieces);
+  void host_step(const std::string& what, std::int64_t bytes);
+  void host_moves(std::int64_t bytes);
   void spread_host_work(std::vector<Instruction>& step) const;
   void step_ended(std::int64_t boundary);
   std::vector<Instruction> take_transfers();

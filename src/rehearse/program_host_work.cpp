@@ -1,8 +1,11 @@
 // What the host does beside launches, which a rehearsal counts in one step and by phase: put among the launches of the step.
 #include <algorithm>
 #include <array>
+#include <optional>
 
+#include "program/optimizers/host_optimizer.hpp"
 #include "rehearse/program_builder.hpp"
+#include "strategy/names.hpp"
 
 namespace plimsoll::rehearse {
 
@@ -22,7 +25,34 @@ std::array<std::int64_t, kPhases> launches_by_phase(const std::vector<Instructio
   return launches;
 }
 
+template <class Enum>
+std::optional<Enum> named(const strategy::Names<Enum>& names, const std::string& text) {
+  const auto found = std::find_if(names.begin(), names.end(), [&](const auto& each) { return text == each.name; });
+  return found == names.end() ? std::nullopt : std::optional(found->value);
+}
+
 }  // namespace
+
+/// "adamw fused": an optimizer whose parameters, so many bytes, lie on the host: it was not run, and moves what `estimate` says.
+void ProgramBuilder::host_step(const std::string& what, std::int64_t bytes) {
+  const std::size_t space = what.find(' ');
+  const auto kind = named(strategy::optimizer_names(), what.substr(0, space));
+  const auto implementation = space == std::string::npos ? std::nullopt : named(strategy::optimizer_impl_names(), what.substr(space + 1));
+  if (!kind || !implementation || bytes < 0) {
+    std::vector<std::string>& left_out = recording_.left_out;
+    if (left_out.empty()) left_out.emplace_back("the optimizer on the host");
+    return;
+  }
+  host_moves(bytes / 4 * program::host_step_traffic(*kind, *implementation));
+}
+
+void ProgramBuilder::host_moves(std::int64_t bytes) {
+  if (bytes <= 0) return;
+  Instruction instruction{InstructionKind::host};
+  instruction.id = static_cast<std::uint32_t>(HostWork::memory_traffic);
+  instruction.bytes = bytes;
+  issue(instruction, false);
+}
 
 /// "forward operation": the phase and the work.
 void ProgramBuilder::host_work_told(const std::string& what, std::int64_t pieces) {

@@ -92,7 +92,6 @@ void read_summary(const JsonValue& root, Recording& recording) {
   if (const auto world = root.find("world")) recording.world = world->integer(1, kMost);
   if (const auto model = root.find("model")) recording.model = model->text();
   if (const auto parameters = root.find("parameters")) recording.parameters = parameters->integer(0, kMost);
-  if (const auto left_out = root.find("left_out")) recording.left_out = lines(*left_out);
   recording.needs_peers = root.find("needs_peers").has_value();
   if (const auto tokens = root.find("tokens")) recording.tokens = tokens->integer(0, kMost);
   read_end(root, recording);

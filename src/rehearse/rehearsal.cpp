@@ -109,7 +109,8 @@ TimeReport time_of(const Recording& recording, const Timeline& timeline) {
                     {"exposed_communication", timeline.exposed_communication()},
                     {"bubble", timeline.bubble},
                     {"exposed_copies", timeline.exposed_copies},
-                    {"host", timeline.host}};
+                    {"host", timeline.host},
+                    {"host_optimizer", timeline.host_optimizer}};
   return time;
 }
 
@@ -233,7 +234,9 @@ Pricing pricing_of(const Recording& recording, const Cluster& cluster) {
     shape = topology.group({regular ? group.ranks.front() : 0, group.size, std::max<std::int64_t>(1, stride)});
   }
   const std::vector<Instruction>& step = recording.program.step;
-  const bool counted = std::any_of(step.begin(), step.end(), [](const Instruction& each) { return each.kind == InstructionKind::host; });
+  const bool counted = std::any_of(step.begin(), step.end(), [](const Instruction& each) {
+    return each.kind == InstructionKind::host && static_cast<HostWork>(each.id) != HostWork::memory_traffic;
+  });
   return pricing_of(cluster, groups, counted ? "all" : "recorded");
 }
 

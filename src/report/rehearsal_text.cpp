@@ -83,7 +83,8 @@ std::string time_section(const Rehearsal& rehearsal, std::size_t shown) {
                                    {"  exposed communication", timeline.exposed_communication()},
                                    {"  bubble", timeline.bubble},
                                    {"  exposed copies", timeline.exposed_copies},
-                                   {"  host", timeline.host}})
+                                   {"  host", timeline.host},
+                                   {"  host optimizer", timeline.host_optimizer}})
     if (part > Seconds(0)) text += row(name, to_string(part), share(part));
   return text;
 }

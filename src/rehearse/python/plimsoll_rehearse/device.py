@@ -55,3 +55,13 @@ def known(address, size):
 def next_communicator(ranks, rank):
     """Tells who is in the communicator that is made next: the library itself knows only how many."""
     mark(TEXT, rank, "communicator " + " ".join(map(str, ranks)))
+
+
+def host_step(kind, implementation, size):
+    """An optimizer would step parameters of so many bytes on the host, which nobody runs: the planner knows what that moves."""
+    mark(TEXT, size, f"host step {kind} {implementation}")
+
+
+def host_traffic(size):
+    """The host would read and write so many bytes of its memory, which nobody does."""
+    mark(TEXT, size, "host traffic")

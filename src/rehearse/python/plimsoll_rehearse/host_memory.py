@@ -3,7 +3,7 @@
 import functools
 import math
 
-from . import journal
+from . import device, journal
 
 _LARGE = 1 << 20  # bytes; up to here values are followed (MOST_BYTES of values.py)
 _RESERVED = 1 << 26  # bytes of a tensor whose memory is new and all zeros (kLarge of src/rehearse/torch/host_allocator.cpp)
@@ -25,6 +25,7 @@ FILLS = (
     "clamp_",
     "erfinv_",
 )
+_UPDATES = ("mul_", "add_", "div_", "clamp_")  # which read what they write
 INITIALISERS = (
     "uniform_",
     "normal_",
@@ -52,8 +53,12 @@ def patch(torch):
     def untouched(function):
         @functools.wraps(function)
         def wrapper(tensor, *arguments, **options):
-            if is_large(tensor) and not torch.compiler.is_compiling() and tensor.is_floating_point():
+            sources = [each for each in arguments if isinstance(each, torch.Tensor)]
+            on_host = all(each.device.type == "cpu" for each in sources)
+            if is_large(tensor) and on_host and not torch.compiler.is_compiling() and tensor.is_floating_point():
                 journal.replaced("values of large CPU tensors: their memory is reserved and not written")
+                read = [*sources, *([tensor] if function.__name__ in _UPDATES else [])]
+                device.host_traffic(tensor.nbytes + sum(each.nbytes for each in read))
                 return tensor
             return function(tensor, *arguments, **options)
 
@@ -134,20 +139,32 @@ def skip_host_optimizers(torch):
 
     original = module.Optimizer.profile_hook_step
 
-    def on_host(optimizer):
-        parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        local = [getattr(p, "_local_tensor", p) for p in parameters]
-        return bool(local) and all(p.device.type == "cpu" for p in local) and sum(p.numel() for p in local) >= _LARGE
+    def local_parameters(optimizer):
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+        return [getattr(p, "_local_tensor", p) for p in parameters]
+
+    def on_host(parameters):
+        return bool(parameters) and all(p.device.type == "cpu" for p in parameters) and sum(p.numel() for p in parameters) >= _LARGE
+
+    def kind_of(optimizer):
+        """Its name and implementation, as the planner writes them."""
+        name = type(optimizer).__name__.lower()
+        if name.startswith("deepspeedcpu"):
+            return name.removeprefix("deepspeedcpu"), "cpu"
+        if name == "sgd" and optimizer.defaults.get("momentum"):
+            name = "sgdm"
+        return name, "fused" if optimizer.defaults.get("fused") else "for-loop"
 
     def profile_hook_step(function):
         stepping = original(lambda self, *arguments, **options: None if _skip(self) else function(self, *arguments, **options))
         return functools.wraps(function)(stepping)
 
     def _skip(optimizer):
-        if not on_host(optimizer):
+        parameters = local_parameters(optimizer)
+        if not on_host(parameters):
             return False
         journal.replaced("the optimizer of parameters on the host: it is not run")
-        journal.left_out("the optimizer on the host")
+        device.host_step(*kind_of(optimizer), sum(p.nbytes for p in parameters))
         return True
 
     module.Optimizer.profile_hook_step = staticmethod(profile_hook_step)

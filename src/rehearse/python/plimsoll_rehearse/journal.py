@@ -27,13 +27,6 @@ def read(what):
     _count(_read, what)
 
 
-def left_out(what):
-    """Work of the host that takes time on a real machine, and none here: the verdict says so."""
-    _summary.setdefault("left_out", [])
-    if what not in _summary["left_out"]:
-        _summary["left_out"].append(what)
-
-
 def note(what):
     _count(_notes, what)
 
@@ -157,7 +150,7 @@ def _restart():
     _pid, _ended = os.getpid(), False
     for table in (_replaced, _read, _notes):
         table.clear()
-    for name in ("error", "out_of_memory", "left_out", "model", "parameters", "tokens", "rank", "world"):
+    for name in ("error", "out_of_memory", "model", "parameters", "tokens", "rank", "world"):
         _summary.pop(name, None)
     _summary.update(steps=0, ended=None, error=None, out_of_memory=None)
 
