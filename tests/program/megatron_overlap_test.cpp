@@ -205,6 +205,29 @@ TEST(MegatronExperts, TheHostWorksForEachExpert) {
   EXPECT_EQ(operators(2, "mxfp8", fused) - operators(4, "mxfp8", fused), kLayers * 2 * kFewer);
 }
 
+// preprocess of the all-to-all dispatcher: a layer's tokens are counted by expert out of the map, and the counts of all ranks gathered (8 bytes each);
+// DeepEP and HybridEP count by themselves, and a single rank gathers nothing.
+TEST(MegatronExperts, TokensAreCountedBeforeAnAllToAll) {
+  const auto of = [](const std::string& dispatcher, int ranks) {
+    return lowered(mixtral(), R"("precision": "bf16", "moe_dispatcher": ")" + dispatcher + R"(", "ep": )" + std::to_string(ranks), 8);
+  };
+  const auto gathered = [](const StepProgram& program) {
+    std::int64_t found = 0;
+    for (const Instruction& each : program.step) {
+      if (each.kind != InstructionKind::collective) continue;
+      const Collective& collective = program.collectives[each.id];
+      found += collective.kind == CollectiveKind::all_gather && collective.group == Group::expert && collective.type == DType::int64 &&
+               collective.bytes == 8 * kExperts * 4;
+    }
+    return found;
+  };
+  const Counts counted = kernel<Reduction>([](const Reduction& r) { return r.outputs == kExperts && r.reduced == kTokens; });
+  EXPECT_EQ(count(of("alltoall", 4), counted) - count(of("hybridep", 4), counted), kLayers);
+  EXPECT_EQ(gathered(of("alltoall", 4)), kLayers);
+  EXPECT_EQ(gathered(of("hybridep", 4)), 0);
+  EXPECT_EQ(gathered(of("alltoall", 1)), 0);
+}
+
 TEST(MegatronExperts, WithoutGroupedProductsEachHasItsOwn) {
   const std::string run = R"("precision": "fp8", "moe.moe_expert_capacity_factor": 1.0, "moe.moe_pad_expert_input_to_capacity": true)";
   const StepProgram grouped = lowered(mixtral("gelu"), run, 1), apart = lowered(mixtral("gelu"), run + R"(, "moe_grouped_gemm": false)", 1);

@@ -358,12 +358,33 @@ Tensor MegatronExperts::compute(const Tensor& dispatched, const Tensor& probabil
 
 // ---- over Transformer Engine ---------------------------------------------------------------------------------------------------
 
+/// MoEAlltoAllTokenDispatcher.preprocess and _maybe_dtoh_and_synchronize: tokens are counted by expert, the counts of all ranks gathered and summed by
+/// rank and by local expert; the host reads four of these lists. They have some hundred bytes each, and no block here.
+void count_tokens(const MegatronRuntime& runtime, const Tensor& map, std::int64_t ranks) {
+  Tape& tape = runtime.tape();
+  const std::int64_t experts = map.size(-1);
+  const auto list = packed(experts, DType::int64);
+  const auto operators = [&](std::int64_t of_the_host, int launches) {
+    tape.host(HostWork::operation, of_the_host);
+    for (int i = 0; i < launches; ++i) pointwise(tape, Pointwise::Form::map, {list}, {list});
+  };
+  reduce(tape, Reduction::Axis::outer, experts, {packed(map.elements(), DType::boolean)}, {list});
+  operators(4, 2);  // sum, long, and by rank: reshape, sum
+  if (ranks > 1) {
+    tape.host(HostWork::python_function);
+    tape.collective({.kind = CollectiveKind::all_gather, .group = Group::expert, .bytes = 8 * experts * ranks, .type = DType::int64}, kComputeStream);
+    operators(9, 4);  // reshape, transpose, slice, contiguous, three sums, an index, view
+  }
+  operators(8, 0);  // to the host on a stream of its own, each list recorded for it
+  tape.read_back();
+}
+
 /// dispatch_preprocess where rows go as they come.
 MegatronExperts::Permuted MegatronExperts::permute_rows(const Tensor& hidden, const Routed& routed) const {
   remembered_.probabilities = routed.probabilities;
   remembered_.map = routed.map;
   const Tensor rows = view(hidden, {-1, hidden.size(-1)});
-  if (!options_.capacity_factor) runtime_.tape().read_back();  // numbers of tokens are read on the host (_maybe_dtoh_and_synchronize)
+  if (!options_.capacity_factor) count_tokens(runtime_, routed.map, options_.expert_parallel);
   const std::int64_t sent = sent_rows(rows.size(0));
   const TePermuted permuted =
       options_.permute_fusion ? te_permute(rows, routed.probabilities, sent) : permute_by_map(rows, routed.probabilities, routed.map, sent);
