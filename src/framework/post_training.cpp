@@ -180,6 +180,22 @@ void refuse_routers_loss(const Resolver& r) {
     refuse("the routers' auxiliary loss that TRL since 1.8 adds of a mixture is not modelled", "releases.trl", "1.6 or earlier, which has none");
 }
 
+/// lora_dpo_distributed.py and lora_dpo_single_device.py: the reference is the model with its adapters off. That of full_dpo_distributed.py is
+/// a second model.
+void complete_pairs_of_torchtune(Resolver& r) {
+  Strategy& s = r.s;
+  PostTraining& post = *s.post_training;
+  if (post.kind != Kind::dpo)
+    refuse(fmt::format("of torchtune's trainers of preferences and rewards DPO with adapters is modelled, not {}", word_of(post.kind)), "task", "dpo");
+  if (!s.lora) refuse("torchtune's DPO of all weights, whose reference is a second model, is not modelled", "task", "adapters: --lora.r");
+  if (post.program != PostTraining::Program::trl) fail("torchtune's recipes have a loss of their own", "trainer", "leave it out");
+  if (post.reference != Reference::automatic && post.reference != Reference::adapter_off)
+    refuse("torchtune's DPO with adapters compares with the model whose adapters are off", "reference", "adapter-off");
+  refuse_other_kinds_keys(post);
+  post.reference = Reference::adapter_off;
+  post.prompt_len = std::max<std::int64_t>(1, post.prompt_len);
+}
+
 }  // namespace
 
 void complete_adapters_of_trl(Resolver& r) {
@@ -207,6 +223,7 @@ void complete_post_training(Resolver& r) {
   if (s.post_training->kind == Kind::automatic)
     fail("reference, prompt_len, rollout and the engine's keys are of TRL's trainers, and no such task is said", "task", "dpo, kto, grpo …");
   if (is_run_by_verl(s)) return complete_verl(r);
+  if (s.framework == "torchtune") return complete_pairs_of_torchtune(r);
   if (s.framework != "accelerate" && s.framework != "deepspeed")
     refuse(fmt::format("{} is modelled as TRL does it, which {} does not run", word_of(s.post_training->kind), s.framework), "task",
            "framework accelerate or deepspeed");

@@ -282,6 +282,8 @@ const Wild kWild[] = {
          "fake_quant_after_n_steps: 1000\n", {{"qat.group_size", "128"}}),
     tune("quantization-aware by its defaults", "quantizer: {_component_: torchtune.training.quantization.Int8DynActInt4WeightQATQuantizer}\n",
          {{"qat.group_size", "256"}}),
+    tune("DPO of all weights, whose reference is a second model", "loss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.1}\n", {},
+         "DPO of all weights"),
     tune("another quantization", "quantizer: {_component_: torchtune.training.quantization.Int4WeightOnlyQATQuantizer}\n", {},
          "aware of a quantization"),
     tune("tensor parallelism", "tensor_parallel_dim: 2\n", {}, "tensor parallelism is not modelled"),

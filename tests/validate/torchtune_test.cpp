@@ -85,6 +85,24 @@ TEST(Torchtune, FakeQuantizersKeepWhatTheyRound) {
   EXPECT_NE(refusal_of(row, quantised).find("NF4"), std::string::npos);
 }
 
+// lora_dpo_*.py: while the reference answers, autograd keeps the policy's log-softmax, and the reference's own pass has its logits, the same
+// divided by the temperature, and their log-softmax; those of the micro-batch before are still called `_`. Five tensors of [2 pairs, length,
+// classes] in 32 bits.
+TEST(Torchtune, PairsAreComparedOverWholeLogits) {
+  const MeasuredRow& row = row_called("tune-small-loraac");
+  Strategy said = row.strategy;
+  said.post_training.emplace().kind = PostTraining::Kind::dpo;
+  said.loss = LossKernel::automatic;
+  const Strategy s = resolve(said, *row.model, *row.cluster);
+  EXPECT_EQ(s.post_training->reference, PostTraining::Reference::adapter_off);
+  const Bytes peak = play_memory(program::lower_torchtune(program::on_cluster(*row.cluster, *row.model, s)), {}).peak_allocated;
+  const std::int64_t whole = 2 * s.micro_batch * (s.seq_len - 1) * row.model->vocab_size * 4;
+  EXPECT_GT(peak.count, 5 * whole);
+  EXPECT_LT(peak.count, 6 * whole);
+  said.lora.reset();
+  EXPECT_THROW((void)resolve(said, *row.model, *row.cluster), Error);
+}
+
 // "output_proj(attn)" is how measured rows tell which output projection; a name that no module has is bad input.
 TEST(Torchtune, KnowsItsModulesByName) {
   Strategy s = resolved(row_called("tune-small-lora"));

@@ -34,7 +34,9 @@ const Rows& rows() {
       {"optimizer.fused", "optimizer_impl", "true=fused,false=foreach"},
       {"optimizer.*", kNothing},
       {"optimizer_in_bwd", "optimizer_in_bwd", "", "false"},
-      {"loss._component_", kCode, "", nullptr, "loss"},
+      {"loss._component_", kCode, "", nullptr, "loss; torchtune.rlhf.loss.DPOLoss beside adapters: task dpo"},
+      {"loss.beta", kNothing},
+      {"loss.label_smoothing", kNothing},
       {"loss.num_output_chunks", "loss_chunks"},
       {"clip_grad_norm", "clip_grad_norm"},
       {"compile", kCode, "", nullptr, "compile"},
@@ -127,6 +129,14 @@ void read_quantizer(Reading& reading, const Node& tree) {
   if (!tree.find("quantizer.groupsize")) reading.assume("qat.group_size", "256", "groupsize: 256", kRelease);
 }
 
+/// lora_dpo_distributed.py and lora_dpo_single_device.py: the task takes the place of the one that the builder's adapters told.
+void read_pairs(Reading& reading, const Node& loss) {
+  const bool quantized = reading.is("task", "qlora") && !reading.has("base_weights");
+  reading.forget("task");
+  reading.say("task", "dpo", "loss._component_", loss.where);
+  if (quantized) reading.derive("base_weights", "nf4", "a qlora_ builder");
+}
+
 void read_components(Reading& reading, const Node& tree) {
   static const Row optimizers = {
       "optimizer._component_", "optimizer",
@@ -139,10 +149,12 @@ void read_components(Reading& reading, const Node& tree) {
   if (const Node* one = tree.find("optimizer._component_"))
     reading.say("optimizer", to_ours(optimizers, one->word(), one->where), "optimizer._component_", one->where);
   const Node* loss = tree.find("loss._component_");
-  if (loss && loss->word().rfind("torchtune.rlhf.", 0) == 0)
+  const bool pairs = loss && loss->word() == "torchtune.rlhf.loss.DPOLoss";
+  if (pairs) read_pairs(reading, *loss);
+  if (loss && !pairs && loss->word().rfind("torchtune.rlhf.", 0) == 0)
     refuse("not modelled: training by preferences or rewards, found loss._component_: " + loss->word().substr(0, 60), loss->where,
-           "a recipe that learns the next token");
-  if (loss) reading.say("loss", to_ours(losses, loss->word(), loss->where), "loss._component_", loss->where);
+           "a recipe that learns the next token, or torchtune.rlhf.loss.DPOLoss");
+  if (loss && !pairs) reading.say("loss", to_ours(losses, loss->word(), loss->where), "loss._component_", loss->where);
   read_quantizer(reading, tree);
   const Node* compile = tree.find("compile");
   if (compile && compile->is_scalar()) reading.say("compile", compile->text == "true" ? "blocks" : "false", "compile", compile->where);

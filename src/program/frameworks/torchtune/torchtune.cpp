@@ -8,6 +8,7 @@
 #include "program/accumulation.hpp"
 #include "program/carried.hpp"
 #include "program/frameworks/torchtune/loss.hpp"
+#include "program/frameworks/torchtune/pairs.hpp"
 #include "program/lower.hpp"
 #include "program/modules/torchtune/decoder.hpp"
 #include "program/offload_activations.hpp"
@@ -96,6 +97,8 @@ void refuse_what_is_not_modelled(const Strategy& s) {
   if (s.base_weights == BaseWeights::int8) refuse("torchtune quantises base weights to NF4 only", "base_weights", "nf4");
   if (s.base_weights != BaseWeights::as_trained && !s.lora) refuse("NF4 weights are frozen: they need adapters", "lora");
   if (s.lora) check_targets(s.lora->targets);
+  if (s.post_training && (s.packed || s.compile != Strategy::Compile::no || s.qat_group_size > 0 || s.optimizer_in_backward))
+    refuse("torchtune's DPO is modelled eager, of pairs that are not packed, by one optimizer", "task", "leave packed, compile, optimizer_in_bwd and qat out");
   if (s.qat_group_size > 0 && s.compile != Strategy::Compile::no) refuse("compiled fake quantizers are not modelled", "compile", "false");
   if (s.qat_group_size > 0 && (s.base_weights != BaseWeights::as_trained || (s.lora && s.lora->dora)))
     fail("torchtune's quantization-aware training is of LoRA's own linears: it takes neither NF4 weights nor DoRA", "qat.group_size", "leave it out");
@@ -269,7 +272,55 @@ class Trainer {
     return chunked_output_loss(logits, labels, run_.compiled);
   }
 
+  /// concatenated_forward: both answers of every pair in one pass, which copies them to the device. `batch` outlives the pass: what backward
+  /// computes again asks it for a mask.
+  PairAnswers answer_pairs(TuneBatch& batch) {
+    tape_.operator_name = "inputs";
+    const Dims both{2 * strategy_.micro_batch, strategy_.seq_len};
+    batch.tokens = tape_.empty(both, DType::int64, Category::input);
+    batch.labels = tape_.empty(both, DType::int64, Category::input);
+    const Tensor logits = logits_of(batch).front();
+    PairAnswers said = answers_of(logits, batch.labels, strategy_.micro_batch);
+    batch.tokens.reset(), batch.labels.reset();
+    return said;
+  }
+
+  /// A micro-batch of lora_dpo_distributed.py: the policy's answers, those of the model with its adapters off, and the loss of both.
+  Tensor pairs_loss(TuneBatch& batch) {
+    PairAnswers policy = answer_pairs(batch);
+    tape_.phase(Phase::loss);
+    const Tensor chosen = mean_logit(policy.chosen_logits), rejected = mean_logit(policy.rejected_logits);
+    policy.chosen_logits.reset(), policy.rejected_logits.reset();
+    PairAnswers reference;
+    {
+      tape_.phase(Phase::scoring);
+      const GradMode frozen(tape_, false);
+      decoder_.switch_adapters(false);
+      reference = answer_pairs(batch);
+      decoder_.switch_adapters(true);
+    }
+    if (!kept_logits_) kept_logits_ = reference.rejected_logits;
+    reference.chosen_logits.reset(), reference.rejected_logits.reset();
+    tape_.phase(Phase::loss);
+    return divide_scalar(dpo_loss(policy, reference));
+  }
+
+  void train_pairs(Accumulation& accumulation) {
+    accumulation.run([&](bool) {
+      tape_.phase(Phase::forward);
+      TuneBatch batch;
+      const Tensor loss = pairs_loss(batch);
+      tape_.phase(Phase::backward);
+      tape_.backward(loss);
+    });
+    tape_.phase(Phase::optimizer);
+    optimizers_.front()->step();
+    optimizers_.front()->zero_grad();
+    tape_.phase(Phase::end);
+  }
+
   void train_step(Accumulation& accumulation) {
+    if (strategy_.post_training) return train_pairs(accumulation);
     Tensor targets, loss_sum, scaled_loss;
     TuneBatch batch;
     accumulation.run([&](bool) {
@@ -321,6 +372,9 @@ class Trainer {
   std::shared_ptr<OffloadActivations> offload_;
   Tensor ignored_;  ///< labels behind the last token
   Tensor logged_;   ///< loss_to_log, which every step replaces
+  /// Of a reference: the recipe names them `_` until the next micro-batch's take that name. The first ones stand for those of all later ones, which
+  /// go when they would be named.
+  Tensor kept_logits_;
 };
 
 }  // namespace

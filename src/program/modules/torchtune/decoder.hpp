@@ -30,6 +30,8 @@ class TuneDecoder {
   std::vector<Tensor> operator()(const TuneBatch& batch);
   /// Saved-tensor hooks that offload activations let the head's own be (NoOpManager).
   void spare_head() { spares_head_ = true; }
+  /// disable_adapter, for the passes that follow.
+  void switch_adapters(bool on) { run_.adapters_off = !on; }
 
  private:
   Tensor embed(const Tensor& tokens);

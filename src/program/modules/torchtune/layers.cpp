@@ -89,7 +89,7 @@ Module& add_tune_module(Module& parent, const std::string& name, Tape& tape) {
 }
 
 TuneLinear::TuneLinear(Module& parent, const std::string& name, const std::string& target, const Shape& shape, const TuneContext& context)
-    : module_(&add_tune_module(parent, name, context.tape)), tape_(&context.tape), shape_(shape) {
+    : module_(&add_tune_module(parent, name, context.tape)), tape_(&context.tape), run_(&context.run), shape_(shape) {
   const TuneRun& run = context.run;
   adapted_ = run.lora && names(run.lora->targets, target);
   quantized_ = run.nf4 && name != "output";
@@ -121,7 +121,7 @@ Tensor TuneLinear::operator()(const Tensor& input) const {
   Tensor x = input;
   ModuleCall call(*module_, *tape_, {&x});
   const Tensor out = base(x);
-  if (!adapted_) return call.done(out);
+  if (!adapted_ || run_->adapters_off) return call.done(out);
   return call.done(decomposed_ ? decomposed(x, out) : low_rank(x, out));
 }
 

@@ -33,6 +33,7 @@ struct TuneRun {
   bool nf4 = false;  ///< the layers' projections are NF4 (QLoRA)
   /// Linears whose rows are whole groups of so many elements have torchao's fake quantizers; beside adapters those that are adapted. 0: none.
   std::int64_t qat_group = 0;
+  bool adapters_off = false;  ///< disable_adapter: adapted linears are their frozen ones; changes between passes
 };
 
 /// A block mask of flex_attention: which blocks of keys each block of queries sees.
@@ -85,6 +86,7 @@ class TuneLinear {
 
   Module* module_;
   Tape* tape_;
+  const TuneRun* run_;
   Shape shape_;
   bool adapted_ = false, quantized_ = false, decomposed_ = false;
   double dropout_ = 0;
