@@ -75,6 +75,7 @@ struct ComputeRate {
 struct AttentionConstants {
   Sourced<double> forward, backward;
   Sourced<double> power;  ///< board powers that it draws at the boost clock; 0: no more than the board has
+  double slower = 1;      ///< how much longer it takes under a power limit set on the board
   /// Products that a unit does in a clock, over those of the family's device on which hardware/kernels.json's laws were measured. Where a
   /// device has fewer, what a kernel does beside its products takes a smaller part of its time.
   Sourced<double> matrix_width{1, Provenance::derived, {}};

@@ -112,6 +112,10 @@ Seconds main_time(const Attention& attention, const Accelerator& device) {
   return law.start + tile_time(law, attention, device) * std::max(even + tail, blocks.longest);
 }
 
+double power_of(const Attention& attention, const Accelerator& device) {
+  return law_of(attention, device).power ? device.attention.power.value : device.attention.slower;
+}
+
 // ---- its helpers -------------------------------------------------------------------------------------------------------
 
 /// What they read was written by kernels that moved much since.
@@ -134,7 +138,7 @@ Seconds price(const Attention& attention, const Accelerator& device, const Surro
   switch (attention.part) {
     case Attention::Part::forward:
     case Attention::Part::backward:
-      return std::max(slowdown(device.attention.power.value, device, around) * main_time(attention, device),
+      return std::max(slowdown(power_of(attention, device), device, around) * main_time(attention, device),
                       cost::traffic_time(device, bytes, 1.0));
     case Attention::Part::delta:
       return helper_time(helpers.delta, queries, bytes, device);

@@ -165,6 +165,7 @@ std::vector<AttentionLaw> read_attention(const JsonValue& array) {
     if (const auto dropout = object.find("dropout")) law.dropout = dropout->number(1, 10);
     if (const auto mask = object.find("mask")) law.mask = mask->number(1, 10);
     if (const auto windows = object.find("windows")) law.windows = windows->boolean();
+    if (const auto power = object.find("power")) law.power = power->boolean();
     if (const auto matrix = object.find("matrix")) law.matrix = matrix->number(1e-3, 1);
     if (const auto of_device = object.find("of_device")) law.of_device = of_device->boolean();
     law.start = seconds(object);

@@ -74,6 +74,7 @@ struct AttentionLaw {
   double dropout = 1;   ///< factor of a tile's time
   double mask = 1;      ///< the same where a bias of every pair is read
   bool windows = true;  ///< tiles outside of a window are left out
+  bool power = true;    ///< it draws what the device's file says of attention, else what the board has
   double matrix = 1;    ///< the share of the peak that its instructions reach when they do nothing else
   bool of_device = false;  ///< rates are shares of what the device's file says of its attention, not of its peak
   Seconds start;

@@ -40,6 +40,7 @@ Cluster held_to(Cluster cluster, Watts limit, const std::string& where) {
   const double slower = std::pow(board / limit.value, power_exponent());
   for (ProductKernels& kernels : device.gemm.kernels) kernels.power.value *= slower;
   device.attention.power.value = std::max(1.0, device.attention.power.value) * slower;
+  device.attention.slower = slower;
   device.gemm.power_elsewhere.value = std::min(1.0, device.gemm.power_elsewhere.value * board / limit.value);
   for (ComputeRate& rate : device.rates) rate.sustained.value /= slower;
   device.power.value = limit;

@@ -34,5 +34,17 @@ TEST(AttentionPower, SevenHundredWattsAreEnough) {
   EXPECT_EQ(price(long_attention(), board, {1.0}).value, price(long_attention(), board).value);
 }
 
+// What b200.json says of attention was measured of cuDNN's passes; FlashAttention-4's rates are of a board at its limit already.
+TEST(AttentionPower, OnlyTheKernelsThatItWasMeasuredOnDrawIt) {
+  const Accelerator board = parse_cluster("8xb200").accelerator;
+  Kernel kernel = long_attention();
+  const auto stretch = [&](AttentionLibrary library) {
+    std::get<Attention>(kernel.work).library = library;
+    return price(kernel, board, {1.0}).value / price(kernel, board).value;
+  };
+  EXPECT_GT(stretch(AttentionLibrary::cudnn), 1.3);
+  EXPECT_EQ(stretch(AttentionLibrary::flash4), 1);
+}
+
 }  // namespace
 }  // namespace plimsoll
