@@ -59,7 +59,7 @@ TEST(Offers, OnDemandIsReckonedWithWhereThereIsOne) {
 }
 
 TEST(Offers, TheAnswerNamesTheFastestAndTheCheapestThatFit) {
-  std::vector<MachineOffer> offers{gpt2_on("1xh100-sxm"), gpt2_on("8xh100-sxm"), {"8xt4", {}, "bf16 is not there", {}}};
+  std::vector<MachineOffer> offers{gpt2_on("1xh100-sxm"), gpt2_on("8xh100-sxm"), {"8xt4", {}, "bf16 is not there", {}, {}}};
   const std::string text = to_text(offers, {});
   EXPECT_EQ(text.rfind("fastest: 8xh100-sxm", 0), 0U) << text;
   EXPECT_NE(text.find("8xt4: bf16 is not there"), std::string::npos) << text;
