@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include "program/written_tensor.hpp"
+
 namespace plimsoll::program {
 
 EqualLayers::EqualLayers(Tape& tape, std::vector<Module*> layers, std::size_t first)
@@ -456,13 +458,7 @@ class LayerWriter {
     std::map<const Storage*, StorageRef> storages;
     std::map<const TensorImpl*, Ref<TensorImpl>> bases;
     const auto copied = [&](const TensorImpl& like) {
-      Ref<TensorImpl> impl(new TensorImpl);
-      impl->tape = &tape_;
-      impl->storage = storages[like.storage.get()];
-      impl->sizes = like.sizes;
-      impl->strides = like.strides;
-      impl->dtype = like.dtype;
-      return impl;
+      return written_tensor(tape_, storages[like.storage.get()], like.sizes, like.strides, like.dtype);
     };
     for (std::size_t i = 0; i < own.size(); ++i) {
       const Tensor &like = leaves[pattern[i]], &leaf = leaves[own[i]];
@@ -488,15 +484,7 @@ class LayerWriter {
     const Place& place = places_[like.at];
     TensorId name = 0;
     if (place.pass == Pass::none || place.layer != kPattern || !name_at(layer, place, name)) return {};
-    StorageRef storage(new Storage);
-    storage->tape = &tape_;
-    storage->id = name;
-    storage->bytes = like.bytes;
-    storage->stream = like.stream;
-    storage->resident = true;
-    storage->part = like.part;
-    storage->at = of(begins_, place.pass)[layer] + place.offset;
-    return storage;
+    return written_storage(tape_, name, like.bytes, like.stream, like.part, of(begins_, place.pass)[layer] + place.offset);
   }
 
   EqualLayers& run_;

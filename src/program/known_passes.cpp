@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/written_tensor.hpp"
+
 namespace plimsoll::program {
 
 void KnownPasses::learn(Tape& tape, const std::vector<Tensor>& leaves) {
@@ -116,25 +118,10 @@ bool KnownPasses::record(Tape& tape, const std::vector<Tensor>& leaves) const {
 
 void KnownPasses::give_gradients(Tape& tape, const std::vector<Tensor>& leaves) const {
   std::vector<StorageRef> storages;
-  for (const Survivor& each : survivors_) {
-    StorageRef storage(new Storage);
-    storage->tape = &tape;
-    storage->id = each.id;
-    storage->bytes = each.bytes;
-    storage->stream = each.stream;
-    storage->resident = true;
-    storage->part = &tape.program().step;
-    storage->at = place_of(each.birth);
-    storages.push_back(std::move(storage));
-  }
+  for (const Survivor& each : survivors_)
+    storages.push_back(written_storage(tape, each.id, each.bytes, each.stream, &tape.program().step, place_of(each.birth)));
   const auto tensor = [&](const Form& form) {
-    Ref<TensorImpl> impl(new TensorImpl);
-    impl->tape = &tape;
-    impl->storage = storages[form.survivor];
-    impl->sizes = form.sizes;
-    impl->strides = form.strides;
-    impl->dtype = form.type;
-    return impl;
+    return written_tensor(tape, storages[form.survivor], form.sizes, form.strides, form.type);
   };
   std::vector<Ref<TensorImpl>> bases;
   for (const auto& [unused, form] : bases_) bases.push_back(tensor(form));

@@ -5,6 +5,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/tensor_names.hpp"
+#include "program/written_tensor.hpp"
 
 namespace plimsoll::program {
 
@@ -159,20 +160,8 @@ void Routine::write(const Pass& pass, std::size_t from, std::size_t to, TensorId
 /// What the caller holds of a call whose instructions stand from `begin` on.
 Tensor Routine::tensor_of(const Pass& pass, const Form& form, std::size_t begin, TensorId name) const {
   const Instruction& birth = pass.instructions[form.at];
-  StorageRef storage(new Storage);
-  storage->tape = &tape_;
-  storage->id = name;
-  storage->bytes = birth.bytes;
-  storage->stream = birth.stream;
-  storage->resident = true;
-  storage->part = &recording();
-  storage->at = begin + form.at;
-  Ref<TensorImpl> impl(new TensorImpl);
-  impl->tape = &tape_;
-  impl->storage = std::move(storage);
-  impl->sizes = form.sizes;
-  impl->strides = form.strides;
-  impl->dtype = form.type;
+  Ref<TensorImpl> impl = written_tensor(tape_, written_storage(tape_, name, birth.bytes, birth.stream, &recording(), begin + form.at), form.sizes,
+                                        form.strides, form.type);
   impl->requires_grad = form.requires_grad;
   return Tensor(std::move(impl));
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <utility>
 
 namespace plimsoll::program::inductor {
 
@@ -63,6 +64,28 @@ std::vector<std::vector<int>> FxGraph::users() const {
   return readers;
 }
 
+bool FxNode::sums(std::size_t dimension) const {
+  const std::vector<std::int64_t> all = listed(dims);
+  return std::find(all.begin(), all.end(), static_cast<std::int64_t>(dimension)) != all.end();
+}
+
+std::vector<std::int64_t> listed(const Dims& dims) {
+  std::vector<std::int64_t> all;
+  for (int i = 0; i < dims.rank(); ++i) all.push_back(dims[i]);
+  return all;
+}
+
+void FxCopy::append(int node, FxNode copy) {
+  for (int& arg : copy.args) arg = numbers_[static_cast<std::size_t>(arg)];
+  numbers_[static_cast<std::size_t>(node)] = copy_.size();
+  copy_.nodes.push_back(std::move(copy));
+}
+
+FxGraph FxCopy::with_outputs(const std::vector<int>& outputs) && {
+  for (const int output : outputs) copy_.outputs.push_back(output < 0 ? -1 : numbers_[static_cast<std::size_t>(output)]);
+  return std::move(copy_);
+}
+
 FxGraph without_dead_code(const FxGraph& graph, std::vector<int>& kept) {
   std::vector<bool> alive(graph.nodes.size());
   for (const int output : graph.outputs)
@@ -72,16 +95,11 @@ FxGraph without_dead_code(const FxGraph& graph, std::vector<int>& kept) {
     if (!alive[static_cast<std::size_t>(node)]) continue;
     for (const int arg : graph.at(node).args) alive[static_cast<std::size_t>(arg)] = true;
   }
-  FxGraph rest;
-  kept.assign(graph.nodes.size(), -1);
-  for (int node = 0; node < graph.size(); ++node) {
-    if (!alive[static_cast<std::size_t>(node)]) continue;
-    kept[static_cast<std::size_t>(node)] = rest.size();
-    rest.nodes.push_back(graph.at(node));
-    for (int& arg : rest.nodes.back().args) arg = kept[static_cast<std::size_t>(arg)];
-  }
-  for (const int output : graph.outputs) rest.outputs.push_back(output < 0 ? -1 : kept[static_cast<std::size_t>(output)]);
-  return rest;
+  FxCopy rest(graph);
+  for (int node = 0; node < graph.size(); ++node)
+    if (alive[static_cast<std::size_t>(node)]) rest.append(node);
+  kept = rest.numbers();
+  return std::move(rest).with_outputs(graph.outputs);
 }
 
 }  // namespace plimsoll::program::inductor

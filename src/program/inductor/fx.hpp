@@ -57,6 +57,8 @@ struct FxNode {
   std::string name = {};
 
   std::int64_t elements() const { return sizes.product(); }
+  /// Of a sum: whether it sums that dimension.
+  bool sums(std::size_t dimension) const;
   std::int64_t bytes() const { return elements() * size_of(type); }
 };
 
@@ -72,11 +74,34 @@ struct FxGraph {
   std::vector<std::vector<int>> users() const;
 };
 
+std::vector<std::int64_t> listed(const Dims& dims);
+
 /// What the two directions are cut from: the forward's nodes, then those of its gradients.
 struct JointGraph {
   FxGraph graph;           ///< its outputs: the result, then a gradient of each input or -1
   std::vector<int> inputs; ///< placeholders of the forward, in the order in which the trace met them
   int tangent = -1;        ///< placeholder of the result's gradient
+};
+
+/// A graph made of another's nodes.
+class FxCopy {
+ public:
+  explicit FxCopy(const FxGraph& original) : original_(original), numbers_(original.nodes.size(), -1) {}
+
+  bool has(int node) const { return numbers_[static_cast<std::size_t>(node)] >= 0; }
+  /// The node, behind all that it reads.
+  void append(int node) { append(node, original_.at(node)); }
+  /// The same with what stands in its place, told by the original's nodes.
+  void append(int node, FxNode copy);
+  /// With those of the original's nodes (-1: None) as its outputs.
+  FxGraph with_outputs(const std::vector<int>& outputs) &&;
+  /// The new number of each of the original's nodes; -1: it is not there.
+  const std::vector<int>& numbers() const { return numbers_; }
+
+ private:
+  const FxGraph& original_;
+  FxGraph copy_;
+  std::vector<int> numbers_;
 };
 
 /// The graph without what nothing reads; `kept` tells the new number of each node, -1 of those that went. Placeholders stay.

@@ -18,12 +18,6 @@ std::int64_t product_of(const std::vector<std::int64_t>& sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
-std::vector<std::int64_t> listed(const Dims& dims) {
-  std::vector<std::int64_t> all;
-  for (int i = 0; i < dims.rank(); ++i) all.push_back(dims[i]);
-  return all;
-}
-
 /// Strides of elements in a row.
 std::vector<std::int64_t> in_a_row(const std::vector<std::int64_t>& sizes) {
   std::vector<std::int64_t> strides(sizes.size(), 1);
@@ -388,14 +382,9 @@ class Lowerer {
     const View& whole = box(argument).view;
     View view{{}, {}, whole.offset};
     std::vector<std::int64_t> kept, summed;
-    const auto is_summed = [&](std::size_t i) {
-      for (int d = 0; d < n.dims.rank(); ++d)
-        if (n.dims[d] == static_cast<std::int64_t>(i)) return true;
-      return false;
-    };
     for (const bool of_summed : {false, true}) {
       for (std::size_t i = 0; i < whole.sizes.size(); ++i) {
-        if (is_summed(i) != of_summed) continue;
+        if (n.sums(i) != of_summed) continue;
         (of_summed ? summed : kept).push_back(whole.sizes[i]);
         view.sizes.push_back(whole.sizes[i]);
         view.strides.push_back(whole.strides[i]);
@@ -403,7 +392,7 @@ class Lowerer {
     }
     Expression expression{.sizes = view.sizes};
     load_into(expression, argument, view);
-    const bool outer = is_summed(0) && !is_summed(whole.sizes.size() - 1);
+    const bool outer = n.sums(0) && !n.sums(whole.sizes.size() - 1);
     const std::int64_t rows = product_of(summed), columns = product_of(kept);
     if (outer && kept.size() != 1) refuse("a sum over rows of several dimensions is not modelled under torch.compile", "compile", "false");
     const std::int64_t parts = outer ? outer_sum_splits(tape_, rows, columns) : 1;
@@ -424,8 +413,7 @@ class Lowerer {
     const FxNode& n = at(node);
     std::size_t next = 0;
     for (std::size_t i = 0; i < strides.size(); ++i) {
-      bool summed = false;
-      for (int d = 0; strides.size() > of_kept.size() && d < n.dims.rank(); ++d) summed = summed || n.dims[d] == static_cast<std::int64_t>(i);
+      const bool summed = strides.size() > of_kept.size() && n.sums(i);
       strides[i] = summed ? 1 : of_kept[next++];
     }
     box(node).view.strides = strides;

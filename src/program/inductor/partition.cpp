@@ -304,29 +304,20 @@ class Partitioner {
 
 /// The nodes that make `outputs` out of `inputs`, which become placeholders at the front.
 FxGraph extract(const FxGraph& joint, const std::vector<int>& inputs, const std::vector<int>& outputs) {
-  FxGraph graph;
-  std::vector<int> number(joint.nodes.size(), -1);
+  FxCopy graph(joint);
   for (const int input : inputs) {
     FxNode placeholder = joint.at(input);
     placeholder.op = Aten::placeholder;
     placeholder.args.clear();
-    number[static_cast<std::size_t>(input)] = graph.size();
-    graph.nodes.push_back(std::move(placeholder));
+    graph.append(input, std::move(placeholder));
   }
   for (int node = 0; node < joint.size(); ++node) {
-    if (number[static_cast<std::size_t>(node)] >= 0) continue;
     const FxNode& n = joint.at(node);
-    const bool valid = n.op != Aten::placeholder && std::all_of(n.args.begin(), n.args.end(), [&](int arg) {
-                         return number[static_cast<std::size_t>(arg)] >= 0;
-                       });
-    if (!valid) continue;
-    number[static_cast<std::size_t>(node)] = graph.size();
-    graph.nodes.push_back(n);
-    for (int& arg : graph.nodes.back().args) arg = number[static_cast<std::size_t>(arg)];
+    const bool valid = n.op != Aten::placeholder && std::all_of(n.args.begin(), n.args.end(), [&](int arg) { return graph.has(arg); });
+    if (valid && !graph.has(node)) graph.append(node);
   }
-  for (const int output : outputs) graph.outputs.push_back(output < 0 ? -1 : number[static_cast<std::size_t>(output)]);
   std::vector<int> kept;
-  return without_dead_code(graph, kept);
+  return without_dead_code(std::move(graph).with_outputs(outputs), kept);
 }
 
 /// reordering_to_mimic_autograd_engine: from the first node that reads the tangent on, each with what it needs just before it.
@@ -335,52 +326,37 @@ FxGraph in_order_of_gradients(const FxGraph& graph, int tangent) {
   while (first < graph.size() && std::find(graph.at(first).args.begin(), graph.at(first).args.end(), tangent) == graph.at(first).args.end())
     ++first;
   if (first == graph.size()) return graph;
-  FxGraph ordered;
-  std::vector<int> number(graph.nodes.size(), -1);
-  const auto copy = [&](int node) {
-    number[static_cast<std::size_t>(node)] = ordered.size();
-    ordered.nodes.push_back(graph.at(node));
-    for (int& arg : ordered.nodes.back().args) arg = number[static_cast<std::size_t>(arg)];
-  };
+  FxCopy ordered(graph);
   const auto insert = [&](int wanted) {
     std::set<int> missing;
     std::vector<int> open{wanted};
     while (!open.empty()) {
       const int node = open.back();
       open.pop_back();
-      if (number[static_cast<std::size_t>(node)] >= 0 || !missing.insert(node).second) continue;
+      if (ordered.has(node) || !missing.insert(node).second) continue;
       open.insert(open.end(), graph.at(node).args.begin(), graph.at(node).args.end());
     }
-    for (const int node : missing) copy(node);
+    for (const int node : missing) ordered.append(node);
   };
   for (int node = 0; node < graph.size(); ++node)
-    if (graph.at(node).op == Aten::placeholder) copy(node);
+    if (graph.at(node).op == Aten::placeholder) ordered.append(node);
   for (int node = first; node < graph.size(); ++node) insert(node);
-  for (const int output : graph.outputs) {
+  for (const int output : graph.outputs)
     if (output >= 0) insert(output);
-    ordered.outputs.push_back(output < 0 ? -1 : number[static_cast<std::size_t>(output)]);
-  }
-  return ordered;
+  return std::move(ordered).with_outputs(graph.outputs);
 }
 
 /// raise_getitems: results stand directly behind the operator that gives them.
 FxGraph with_items_raised(const FxGraph& graph) {
   const std::vector<std::vector<int>> users = graph.users();
-  FxGraph raised;
-  std::vector<int> number(graph.nodes.size(), -1);
-  const auto copy = [&](int node) {
-    number[static_cast<std::size_t>(node)] = raised.size();
-    raised.nodes.push_back(graph.at(node));
-    for (int& arg : raised.nodes.back().args) arg = number[static_cast<std::size_t>(arg)];
-  };
+  FxCopy raised(graph);
   for (int node = 0; node < graph.size(); ++node) {
-    if (number[static_cast<std::size_t>(node)] >= 0) continue;
-    copy(node);
+    if (raised.has(node)) continue;
+    raised.append(node);
     if (!is_tuple(graph.at(node).op)) continue;
-    for (const int item : users[static_cast<std::size_t>(node)]) copy(item);
+    for (const int item : users[static_cast<std::size_t>(node)]) raised.append(item);
   }
-  for (const int output : graph.outputs) raised.outputs.push_back(output < 0 ? -1 : number[static_cast<std::size_t>(output)]);
-  return raised;
+  return std::move(raised).with_outputs(graph.outputs);
 }
 
 }  // namespace

@@ -511,12 +511,6 @@ std::vector<bool> needed_backward(const FxGraph& graph) {
   return needed;
 }
 
-std::vector<std::int64_t> listed(const Dims& dims) {
-  std::vector<std::int64_t> all;
-  for (int i = 0; i < dims.rank(); ++i) all.push_back(dims[i]);
-  return all;
-}
-
 /// fx_graph_cse: a node that computes what an earlier one does is that one, unless only one of them is needed backward.
 void merge_equal(FxGraph& graph) {
   const std::vector<bool> needed = needed_backward(graph);
