@@ -86,9 +86,9 @@ TEST_F(Nccl, RecordsCollectivesWithBytesAndGroup) {
   EXPECT_EQ(calls[2].peer, 5);
 }
 
-// PyTorch 2.15 asks for a collective's end right after it was issued, and makes no stream wait for what is done already. So the first event behind
-// one is not complete until a stream or the host waits for it, or a device's queue of 1024 launches later; further events, and those behind
-// kernels, are.
+// PyTorch 2.15 asks for a collective's end right after it was issued, and makes no stream wait for what is done already. So the first event
+// behind one is not complete until a stream or the host waits for it, or a device's queue of 1024 launches later; further events, and those
+// behind kernels, are.
 TEST_F(Nccl, ACollectiveIsNotDoneAtOnce) {
   constexpr int kNotReady = 600, kQueue = 1024;
   const Library& rt = library("libcudart.so.13");
@@ -202,6 +202,16 @@ TEST(Nvml, KnowsTheMachine) {
   Handle same = nullptr;
   EXPECT_EQ(nvml.get<int(const char*, Handle*)>("nvmlDeviceGetHandleByUUID")(uuid, &same), kOk);
   EXPECT_EQ(same, device);
+  struct {
+    unsigned version = 1;
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state = 3;
+  } fabric{};
+  EXPECT_EQ(nvml.get<int(Handle, void*)>("nvmlDeviceGetGpuFabricInfoV")(device, &fabric), kOk);
+  EXPECT_EQ(fabric.state, 0) << "of no fabric";
+  EXPECT_EQ(fabric.version, 1u);
   EXPECT_NE(nvml.get<int(unsigned, Handle*)>("nvmlDeviceGetHandleByIndex_v2")(kDevices, &device), kOk);
   EXPECT_EQ(nvml.get<int()>("nvmlDeviceGetFanSpeed")(), 3) << "what is not here is not supported";
 }

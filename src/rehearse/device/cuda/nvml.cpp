@@ -154,6 +154,26 @@ PLIMSOLL_DEVICE_API int nvmlDeviceGetTemperature(Handle device, int, unsigned* d
   *degrees = 30;
   return kSuccess;
 }
+// Memory that other nodes may map: none is joined to another (NVML_GPU_FABRIC_STATE_NOT_SUPPORTED), as where no fabric manager gives out
+// channels.
+struct FabricInfo {
+  unsigned char cluster[16];
+  int status;
+  unsigned clique;
+  unsigned char state;
+};
+PLIMSOLL_DEVICE_API int nvmlDeviceGetGpuFabricInfo(Handle device, FabricInfo* info) {
+  if (!is_device(device)) return kInvalidArgument;
+  *info = {};
+  return kSuccess;
+}
+PLIMSOLL_DEVICE_API int nvmlDeviceGetGpuFabricInfoV(Handle device, void* versioned) {
+  struct Versioned {
+    unsigned version;
+    FabricInfo info;
+  };
+  return nvmlDeviceGetGpuFabricInfo(device, &static_cast<Versioned*>(versioned)->info);
+}
 // The processes that use a device: none that this machine knows of.
 PLIMSOLL_DEVICE_API int nvmlDeviceGetComputeRunningProcesses(Handle device, unsigned* count, void*) {
   if (!is_device(device)) return kInvalidArgument;

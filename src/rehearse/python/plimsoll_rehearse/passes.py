@@ -141,6 +141,22 @@ def mark_compiled(torch, forward, eval_frame):
         return called
 
     eval_frame._TorchDynamoContext.__call__ = compile_and_mark
+    mark_compiled_modules(torch, forward, eval_frame.OptimizedModule)
+
+
+def mark_compiled_modules(torch, forward, optimized):
+    """A compiled module asks before it is called whether modules have hooks, and warns of ours."""
+    call = vars(optimized).get("__call__")  # releases that do not ask have none
+    if call is None:
+        return
+
+    @functools.wraps(call)
+    def called(self, *arguments, **options):
+        if not torch.compiler.is_compiling():
+            forward.called(self._orig_mod)
+        return call(self, *arguments, **options)
+
+    optimized.__call__ = called
 
 
 def _compiles(context):
