@@ -30,6 +30,7 @@ struct PackageModel {
   std::string model_type;    ///< where there is no config
   std::string class_name = {};  ///< empty: of config.json's architectures, else the first task that the type has a class for
   std::string folder = {};      ///< where config.json lies: code of the model's own beside it (auto_map) is read there
+  std::vector<std::string> beside = {};  ///< folders or wheels of packages that patch its classes (liger_kernel)
 };
 
 /// "12,name=value,…" as it stands behind --args. Throws Error: what is no pair.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <iterator>
+#include <sstream>
 #include <utility>
 
 #include "plimsoll/code.hpp"
@@ -53,17 +54,29 @@ std::vector<Option> run_options() {
 }
 
 std::vector<Option> code_options() {
-  return {{Option::value, "--code", "FILE:CLASS, or transformers' folder or wheel", false, {}},
+  return {{Option::value, "--code", "FILE:CLASS, or transformers' folder or wheel, behind a comma liger_kernel's", false, {}},
           {Option::value, "--args", "NAME=VALUE,…: what the class, or its configuration, is made with", false, kCode, true},
           {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode, true}};
 }
 
 namespace {
 
+bool is_package(const std::string& word) { return word.ends_with(".whl") || std::filesystem::is_directory(word); }
+
+/// Folders or wheels, comma between them; none where one is neither.
+std::vector<std::string> packages_in(const std::string& word) {
+  if (std::filesystem::is_directory(word)) return {word};  // whose name may have a comma
+  std::vector<std::string> packages;
+  std::istringstream words(word);
+  for (std::string each; std::getline(words, each, ',');) packages.push_back(each);
+  return std::all_of(packages.begin(), packages.end(), is_package) ? packages : std::vector<std::string>{};
+}
+
 /// MODEL, a config.json, its folder, or the name of a model type, by the code of transformers' folder or wheel.
-Model packaged_model(const Arguments& arguments) {
+Model packaged_model(const Arguments& arguments, const std::vector<std::string>& packages) {
   PackageModel package;
-  package.package = arguments["--code"];
+  package.package = packages.front();
+  package.beside.assign(packages.begin() + 1, packages.end());
   if (!arguments.has("MODEL")) fail("whose model is planned is not told", "--code", "MODEL: a config.json, or a model type such as llama");
   for (const char* flag : {"--args", "--input"})
     if (arguments.has(flag)) fail("is about a class of --code FILE:CLASS", flag, "leave it out");
@@ -82,7 +95,7 @@ Model packaged_model(const Arguments& arguments) {
 /// The model of --code, --args and --input.
 Model coded_model(const Arguments& arguments) {
   const std::string& word = arguments["--code"];
-  if (word.ends_with(".whl") || std::filesystem::is_directory(word)) return packaged_model(arguments);
+  if (const std::vector<std::string> packages = packages_in(word); !packages.empty()) return packaged_model(arguments, packages);
   if (arguments.has("MODEL")) fail("MODEL and --code both say what is trained", "--code", "leave one of them out");
   const std::size_t colon = word.rfind(':');
   if (colon == std::string::npos || colon == 0 || colon + 1 == word.size()) fail("'" + word + "' is no FILE:CLASS", "--code", "such as model.py:GPT");

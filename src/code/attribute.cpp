@@ -149,7 +149,14 @@ void Interpreter::set_attribute(const Value& of, Symbol asked, Value value) {
   if (auto* type = of.as<ClassObject>(); type != nullptr && !type->is_native) return type->attributes.set(name, std::move(value));
   if (auto* function = of.as<FunctionObject>()) return function->attributes.set(name, std::move(value));
   if (torch_->is_tensor(of)) return torch_->set_tensor_attribute(of, name, value);
-  if (const auto* library = of.as<NamespaceObject>()) {
+  if (const auto* module = of.as<ModuleObject>()) return set_global(module->module, name, std::move(value));
+  if (auto* library = of.as<NamespaceObject>()) {
+    const auto known = library->attributes.find(name);
+    const bool replaces = known != library->attributes.end() && known->second.as<NativeObject>() != nullptr;
+    if (replaces) {  // a library's function that somebody patches: nn.functional.cross_entropy = …
+      known->second = std::move(value);
+      return;
+    }
     // torch.backends.….allow_tf32 = True: switches of the process, which the loop's own lines set.
     unknown("setting '" + library->name + "." + names_.text(name) + "'");
   }

@@ -85,6 +85,15 @@ Value* Interpreter::global_of(TextModule& module, Symbol name, bool stars) {
   return own_global_of(module, name, stars);
 }
 
+void Interpreter::set_global(TextModule& module, Symbol name, Value value) {
+  TextModule* holder = &module;
+  if (module.over != nullptr && own_global_of(*module.over, name) != nullptr)
+    holder = module.over;
+  else
+    (void)own_global_of(module, name);  // what binds it has run: it doesn't bind it again
+  holder->globals[name] = std::move(value);
+}
+
 Value* Interpreter::own_global_of(TextModule& module, Symbol name, bool stars) {
   auto found = module.globals.find(name);
   if (!module.lazy) return found == module.globals.end() ? nullptr : &found->second;

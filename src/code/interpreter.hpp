@@ -83,6 +83,8 @@ class Interpreter {
   /// `stars`: also what `import *` brings.
   Value* global_of(TextModule& module, Symbol name, bool stars = true);
   Value* own_global_of(TextModule& module, Symbol name, bool stars = true);  ///< whatever is put over it
+  /// MODULE.NAME = value, as who patches a package does it.
+  void set_global(TextModule& module, Symbol name, Value value);
   /// The text of a module of a package, read and indexed; null where there is none.
   TextModule* text_module(const std::string& path);
 

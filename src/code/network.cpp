@@ -6,9 +6,11 @@
 #include <utility>
 
 #include "code/torch/torch.hpp"
+#include "code/transformers/liger.hpp"
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/modules/adapters/peft.hpp"
+#include "program/modules/transformers/causal_lm.hpp"
 
 namespace plimsoll::code {
 
@@ -165,15 +167,49 @@ class CodeNetwork final : public program::Network {
       : inputs_(inputs), vocabulary_(vocabulary), options_(options), root_(root), tape_(tape), own_(std::move(built)), built_(*own_) {}
 
   Tensor loss(const Batch& batch) override {
-    if (!bound_) {
-      built_.bind(root_, tape_);
-      if (options_.checkpointing != program::RunOptions::Checkpointing::none) Checkpoints(built_, options_).enable();
-    }
-    bound_ = true;
+    if (!std::exchange(bound_, true)) bind();
     Interpreter& interpreter = built_.interpreter();
     interpreter.start_counting();
+    const Value output = interpreter.call_from_outside(built_.module(), arguments_of(batch));
+    if (answers_no_loss(options_)) return answer_in(output);
+    const Tensor found = loss_in(output);
+    if (!found) no_loss(output);
+    hold_others(output, found);
+    if (!found.requires_grad()) refuse("what forward returns as its loss takes no gradient: nothing would be trained", "--code");
+    return found;
+  }
+
+ private:
+  void bind() {
+    built_.bind(root_, tape_);
+    if (options_.checkpointing != program::RunOptions::Checkpointing::none) Checkpoints(built_, options_).enable();
+    apply_liger(built_.interpreter(), built_.module(), options_);
+    if (answers_no_loss(options_)) {
+      Interpreter& i = built_.interpreter();
+      (void)i.call_from_outside(i.imported_or_fail("trl.trainer.utils", "check_routers"), {{built_.module()}, {}});
+    }
+    if (options_.loss == program::RunOptions::Loss::token_scores) fuse_head();
+  }
+
+  /// add_fused_lm_head: the instance gets a forward of its own.
+  void fuse_head() {
+    Interpreter& i = built_.interpreter();
+    i.library("plimsoll").attributes[i.symbol("token_scores")] =
+        i.native("token_scores", "hidden_states, head, labels", [this](Interpreter& inner, Bound& a) {
+          const Tensor hidden = inner.torch().tensor_of(a[0], "hidden_states"), labels = inner.torch().tensor_of(a[2], "labels");
+          program::Module* const head = inner.torch().state(a[1]).module;
+          tape_.phase(Phase::loss);
+          return inner.torch().wrap(program::token_scores(options_, hidden, *head, labels));
+        });
+    const Value forward = i.imported_or_fail("trl.trainer.utils", "fused_forward");
+    i.set_attribute(built_.module(), i.symbol("forward"), Value(new BoundMethodObject(i.heap(), built_.module(), forward)));
+  }
+
+  CallArguments arguments_of(const Batch& batch) {
+    Interpreter& interpreter = built_.interpreter();
     CallArguments arguments;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
+      if (i == 1 && options_.loss == program::RunOptions::Loss::logits) continue;  // no labels: no loss
       const Tensor& tensor = i == 0 ? batch.input_ids : i == 1 ? batch.labels : batch.conditions[i - 2];
       arguments.keywords.emplace_back(interpreter.symbol(inputs_[i].name), interpreter.torch().wrap(tensor));
       const Value& value = arguments.keywords.back().second;
@@ -182,17 +218,31 @@ class CodeNetwork final : public program::Network {
       else if (inputs_[i].type == DType::int64)
         value.as<TensorObject>()->ids_below = vocabulary_;
     }
-    const Value output = interpreter.call_from_outside(built_.module(), std::move(arguments));
-    const Tensor found = loss_in(output);
-    if (!found) no_loss(output);
-    if (options_.held)
-      for (const Value& each : interpreter.torch().tensors_in(output))
-        if (interpreter.torch().tensor(each).impl() != found.impl()) options_.held->push_back(interpreter.torch().tensor(each));
-    if (!found.requires_grad()) refuse("what forward returns as its loss takes no gradient: nothing would be trained", "--code");
-    return found;
+    if (options_.logits_kept > 0 && options_.loss == program::RunOptions::Loss::logits)
+      arguments.keywords.emplace_back(interpreter.symbol("logits_to_keep"), Value::integer(options_.logits_kept));
+    return arguments;
   }
 
- private:
+  /// What a trainer with a loss of its own asks forward for.
+  Tensor answer_in(const Value& output) {
+    Interpreter& interpreter = built_.interpreter();
+    if (options_.loss == program::RunOptions::Loss::token_scores) return interpreter.torch().tensor_of(output, "what the fused head answers");
+    tape_.phase(Phase::loss);
+    const Value answer = interpreter.attribute_or(output, interpreter.symbol("logits"));
+    if (!answer.is_bound() || !Torch::is_tensor(answer)) refuse("what forward returns has no logits: a trainer's own loss reads them", "task");
+    Tensor logits = interpreter.torch().tensor(answer);
+    hold_others(output, logits);
+    return logits;
+  }
+
+  /// The output object's other tensors, where somebody holds it.
+  void hold_others(const Value& output, const Tensor& found) {
+    if (!options_.held) return;
+    Torch& torch = built_.interpreter().torch();
+    for (const Value& each : torch.tensors_in(output))
+      if (torch.tensor(each).impl() != found.impl()) options_.held->push_back(torch.tensor(each));
+  }
+
   /// The loss: a number, one in a tuple or list, `loss` of a dictionary or an object.
   Tensor loss_in(const Value& output) {
     const auto number = [](const Value& value) {
@@ -245,6 +295,8 @@ class CodeSource final : public program::NetworkSource {
 
   std::unique_ptr<program::Network> network(const program::RunOptions& options, program::Module& root, Tape& tape) const override {
     if (options.hidden_requires_grad) require_input_gradients(root);
+    const bool reads_text = inputs_.size() == 2 && inputs_[0].name == "input_ids" && inputs_[1].name == "labels" && inputs_[1].sizes == inputs_[0].sizes;
+    if (answers_no_loss(options) && !reads_text) refuse("a trainer's own loss of what is given more than a text is not modelled", "task", "lm");
     return std::make_unique<CodeNetwork>(recipe_.build(options, type_of(root)), inputs_, recipe_.vocabulary, options, root, tape);
   }
 

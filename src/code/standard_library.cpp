@@ -162,6 +162,9 @@ void define_functools(Interpreter& i) {
   library.attributes[i.symbol("cached_property")] = i.native("functools.cached_property", "function", [](Interpreter& inner, Bound& a) {
     return Value(new WrapperObject(inner.heap(), WrapperObject::Kind::cached_property, a[0]));
   });
+  i.library("types").attributes[i.symbol("MethodType")] = i.native("types.MethodType", "function, instance", [](Interpreter& inner, Bound& a) {
+    return Value(new BoundMethodObject(inner.heap(), a[1], a[0]));
+  });
   NamespaceObject& collections = i.library("collections");
   collections.attributes[i.symbol("OrderedDict")] = Value(static_cast<Object*>(i.builtin_class("dict")));
   for (const char* name : {"abstractmethod"}) i.library("abc").attributes[i.symbol(name)] = i.native(name, "function=", unchanged);
@@ -224,8 +227,16 @@ void fill_fields(Interpreter& i, InstanceObject& instance, CallArguments argumen
     i.raise("TypeError", instance.type->name + "() takes " + std::to_string(fields.size()) + " arguments, and was given more");
   std::vector<Value> values(fields.size());
   for (std::size_t at = 0; at < arguments.positional.size(); ++at) values[at] = std::move(arguments.positional[at]);
+  const auto field_of = [&](Symbol name) {
+    return std::find_if(fields.begin(), fields.end(), [&](const auto& field) { return field.name == name; });
+  };
+  // Old names of fields, where a class has a table of them (a metaclass renames transformers').
+  const Value* const table = instance.type->find(i.symbol("_renamed_fields"));
+  auto* const renamed = table != nullptr ? table->as<DictionaryObject>() : nullptr;
   for (auto& [name, value] : arguments.keywords) {
-    const auto found = std::find_if(fields.begin(), fields.end(), [&, wanted = name](const auto& field) { return field.name == wanted; });
+    auto found = field_of(name);
+    if (found == fields.end() && renamed != nullptr)
+      if (const Value* now = renamed->find(i.text(i.names().text(name)))) found = field_of(i.symbol(i.words(*now, "names of fields")));
     if (found == fields.end()) {
       std::vector<std::string> known;
       for (const auto& field : fields) known.push_back(i.names().text(field.name));

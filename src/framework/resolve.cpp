@@ -74,14 +74,14 @@ AttentionKernel usual_attention(const Strategy& s, const Resolver& r) {
   return s.framework == "torchtitan" ? torchtitan_attention(s, r.model) : r.profile().attention;
 }
 
-/// MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8.5, of what is known here.
+/// MODEL_TYPE_TO_APPLY_LIGER_FN of liger-kernel 0.8.5.
 bool has_liger_kernels(const std::string& model_type) {
   static const std::set<std::string> with = {
-      "deepseek_v2", "deepseek_v3", "exaone4", "falcon_h1", "gemma",       "gemma2",          "gemma3",    "gemma3_text",
-      "gemma4",      "gemma4_text", "glm4",    "gpt_oss",   "granite",     "hunyuan_v1_moe",  "llama",     "hunyuan_v1_dense",
-      "llama4",      "llama4_text", "llava",   "ministral", "mistral",     "mixtral",         "nemotron",  "olmo2",
-      "olmo3",       "phi3",        "qwen2",   "qwen2_vl",  "qwen2_5_vl",  "qwen3",           "qwen3_moe", "qwen3_next",
-      "qwen3_5",     "qwen3_5_moe", "qwen3_vl", "smollm3"};
+      "deepseek_v2", "deepseek_v3", "deepseek_v4", "exaone4", "falcon_h1", "gemma", "gemma2", "gemma3", "gemma3_text", "gemma4", "gemma4_text",
+      "glm4", "glm4v", "glm4v_moe", "gpt_oss", "granite", "hunyuan_v1_dense", "hunyuan_v1_moe", "internvl", "llama", "llama4", "llama4_text", "llava",
+      "ministral", "mistral", "mixtral", "mllama", "mllama_text_model", "muse_glimmer", "nemotron", "olmo2", "olmo3", "paligemma", "phi3", "pixtral",
+      "qwen2", "qwen2_5_vl", "qwen2_5_vl_text", "qwen2_vl", "qwen2_vl_text", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text", "qwen3_5_text",
+      "qwen3_moe", "qwen3_next", "qwen3_vl", "qwen3_vl_moe", "qwen3_vl_moe_text", "qwen3_vl_text", "smollm3", "smolvlm"};
   return with.count(model_type) > 0;
 }
 

@@ -1,7 +1,7 @@
 // Models of transformers by the package's own code: their programs are those of the C++ classes, instruction by instruction.
 //
 // The wheel is not shipped: PLIMSOLL_TRANSFORMERS names it, or a folder with the package (pip download --no-deps transformers==5.24.0);
-// without it these tests are skipped.
+// without it these tests are skipped. Those of Liger's patches want liger-kernel's, named by PLIMSOLL_LIGER.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -24,7 +24,8 @@ namespace {
 using Options = std::vector<std::pair<std::string, std::string>>;
 
 /// Instructions as lines: tensors by when they were made, work by what it is, streams by their names. Tensors that die at one point die
-/// together: a frame of Python lets go of its variables from the first on, a block of C++ from the last.
+/// together: a frame of Python lets go of its variables from the first on, a block of C++ from the last, and where a phase begins among them does
+/// not matter.
 std::vector<std::string> lines_of(const StepProgram& program) {
   std::vector<std::string> lines;
   std::map<TensorId, std::size_t> names;
@@ -34,7 +35,7 @@ std::vector<std::string> lines_of(const StepProgram& program) {
     std::size_t first_free = lines.size();
     for (const Instruction& i : *part) {
       if (i.kind == InstructionKind::host) continue;  // views, which a C++ class has fewer lines for than Python has temporaries
-      if (i.kind != InstructionKind::free) {
+      if (i.kind != InstructionKind::free && i.kind != InstructionKind::phase) {
         std::sort(lines.begin() + static_cast<std::ptrdiff_t>(first_free), lines.end());
         first_free = lines.size() + 1;
       }
@@ -88,6 +89,12 @@ std::string difference(const StepProgram& a, const StepProgram& b) {
 
 const char* package() { return std::getenv("PLIMSOLL_TRANSFORMERS"); }
 
+/// Packages that patch its classes: PLIMSOLL_LIGER names liger_kernel's wheel or folder.
+std::vector<std::string> beside() {
+  const char* const liger = std::getenv("PLIMSOLL_LIGER");
+  return liger != nullptr ? std::vector<std::string>{liger} : std::vector<std::string>{};
+}
+
 StepProgram program_of(const Model& model, const Options& options, const Cluster& cluster) {
   Strategy said;
   Options all = options;
@@ -102,7 +109,7 @@ StepProgram program_of(const Model& model, const Options& options, const Cluster
 std::string compared(const std::string& config, const Options& options, const std::string& cluster_name) {
   const Cluster cluster = parse_cluster(cluster_name);
   const Model ours = parse_model(config, "config.json", "config.json");
-  const Model theirs = model_of_package({package(), config, "config.json", "", ""});
+  const Model theirs = model_of_package({package(), config, "config.json", "", "", {}, beside()});
   if (ours.parameters() != theirs.parameters())
     return "parameters: " + std::to_string(ours.parameters()) + " and " + std::to_string(theirs.parameters());
   return difference(program_of(ours, options, cluster), program_of(theirs, options, cluster));
@@ -268,6 +275,44 @@ TEST(Transformers, WrappedMixtral) {
   expect_equal_wrapped(decoder("mixtral", "MixtralForCausalLM", R"("num_key_value_heads": 4, "num_local_experts": 4, "num_experts_per_tok": 2)"),
                        "q_proj,v_proj", 6, 10);
 }
+
+// ---- a trainer's own loss over what forward answers ---------------------------------------------------------------------
+
+const std::vector<std::pair<Options, const char*>> kTrainers = {
+    {{{"framework", "accelerate"}, {"task", "sft"}}, "1xh100-sxm"},
+    {{{"framework", "accelerate"}, {"task", "dpo"}}, "1xh100-sxm"},
+    {{{"framework", "accelerate"}, {"task", "dpo"}, {"data_parallel", "ddp"}, {"recompute", "full"}}, "2xh100-sxm"},
+    {{{"framework", "deepspeed"}, {"task", "dpo"}, {"data_parallel", "zero2"}, {"precision", "mixed-bf16"}}, "2xh100-sxm"},
+    {{{"framework", "accelerate"}, {"task", "dpo"}, {"lora.r", "8"}, {"lora.target_modules", "q_proj,v_proj"}}, "1xh100-sxm"},
+    {{{"framework", "accelerate"}, {"task", "dpo"}, {"releases.trl", "0.29"}}, "1xh100-sxm"},
+    {{{"framework", "accelerate"}, {"task", "dpo"}, {"releases.trl", "0.11"}, {"precision", "fp32"}}, "1xh100-sxm"},
+    {{{"framework", "accelerate"}, {"task", "kto"}}, "1xh100-sxm"},
+    {{{"framework", "accelerate"}, {"task", "orpo"}}, "1xh100-sxm"},
+};
+
+TEST(Transformers, TrainersOfLlama) { expect_equal(decoder("llama", "LlamaForCausalLM", R"("num_key_value_heads": 4)"), kTrainers); }
+TEST(Transformers, TrainersOfQwen2) {
+  expect_equal(decoder("qwen2", "Qwen2ForCausalLM", R"("num_key_value_heads": 4, "tie_word_embeddings": true)"), kTrainers);
+}
+// ---- Liger's patches, by its own text --------------------------------------------------------------------------------------
+
+void expect_equal_patched(const std::string& config) {
+  if (beside().empty()) GTEST_SKIP() << "PLIMSOLL_LIGER names no package";
+  expect_equal(config, {
+                           {{{"liger_kernel", "true"}, {"attention", "eager"}}, "1xh100-sxm"},
+                           {{{"liger_kernel", "true"}, {"attention", "eager"}, {"loss", "ce"}, {"recompute", "full"}}, "1xh100-sxm"},
+                           {{{"liger_kernel", "true"}, {"attention", "eager"}, {"precision", "pure-bf16"}, {"data_parallel", "ddp"}}, "2xh100-sxm"},
+                       });
+}
+
+TEST(Transformers, LigerOfLlama) { expect_equal_patched(decoder("llama", "LlamaForCausalLM", R"("num_key_value_heads": 4)")); }
+TEST(Transformers, LigerOfQwen3) { expect_equal_patched(decoder("qwen3", "Qwen3ForCausalLM", R"("num_key_value_heads": 4, "head_dim": 64)")); }
+TEST(Transformers, LigerOfGemma2) { expect_equal_patched(decoder("gemma2", "Gemma2ForCausalLM", R"("num_key_value_heads": 4, "head_dim": 64)")); }
+TEST(Transformers, LigerOfMixtral) {
+  expect_equal_patched(decoder("mixtral", "MixtralForCausalLM", R"("num_key_value_heads": 4, "num_local_experts": 4, "num_experts_per_tok": 2)"));
+}
+TEST(Transformers, LigerOfOlmo2) { expect_equal_patched(decoder("olmo2", "Olmo2ForCausalLM")); }
+TEST(Transformers, LigerOfGranite) { expect_equal_patched(decoder("granite", "GraniteForCausalLM")); }
 
 }  // namespace
 }  // namespace plimsoll::code

@@ -126,7 +126,7 @@ class Torch {
   Value without_grad(WrapperObject& wrapper, CallArguments arguments);
   /// What both tapes record of gradients.
   void enable_grad(bool yes);
-  bool grad_enabled() const { return host_.grad_enabled; }
+  bool grad_enabled() const { return device_ != nullptr ? device_->grad_enabled : host_.grad_enabled; }
   /// A number that the host draws between 0 and 1 is taken to be its mean (layers that are dropped by a draw).
   bool expects_draws = false;
   /// torch.set_default_dtype: the type of floating tensors that are made without one.

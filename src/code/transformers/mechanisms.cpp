@@ -7,6 +7,7 @@
 #include "code/library_texts.hpp"
 #include "code/torch/torch.hpp"
 #include "code/transformers/experts.hpp"
+#include "code/transformers/liger.hpp"
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 
@@ -249,6 +250,7 @@ void define_transformers(Interpreter& i) {
     library.attributes[i.symbol(row.name)] = i.native(std::string("plimsoll.") + row.name, row.signature, row.run);
   i.replace_function("_compute_mask_indices", i.native("_compute_mask_indices", "shape, mask_prob, mask_length, attention_mask=, min_masks=", masked_spans));
   define_experts(i);
+  define_liger(i);
   define_loss_mark(i);
   put_texts_over(i, "src/code/transformers/python/");
   const Value absent = i.native("is_available", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::boolean(false); });

@@ -76,6 +76,7 @@ class Builder {
     interpreter_ = std::make_unique<Interpreter>("", package.package, limits());
     interpreter_->torch().expects_draws = true;
     interpreter_->add_package(open_package(package.package));
+    for (const std::string& beside : package.beside) interpreter_->add_package(open_package(beside));
     define_transformers(*interpreter_);
     json_ = parsed(package);
     if (json_.contains("auto_map") && !package.folder.empty()) interpreter_->add_package(open_folder(package.folder));

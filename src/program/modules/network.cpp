@@ -132,7 +132,7 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
   const bool no_loss = answers_no_loss(options);
   const bool cut = options.loss == RunOptions::Loss::cut_cross_entropy;
   if (const NetworkSource* source = network_source(model)) {
-    if (no_loss) refuse("a trainer's own loss over a model that is told by its code is not modelled", "task", "lm");
+    if (options.loss == RunOptions::Loss::sequence_scores) refuse("scores of sequences by a model that is told by its code are not modelled", "task", "dpo");
     if (cut) refuse("cut cross entropy of a model that is told by its code is not modelled", "loss", "ce");
     return source->network(options, root, tape);
   }

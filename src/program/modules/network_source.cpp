@@ -15,7 +15,9 @@ void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
   };
   const bool known = s.framework == "transformers" || (!own && (s.framework == "accelerate" || s.framework == "deepspeed"));
   require(known, "the training loop of '" + s.framework + "'", "framework", own ? "transformers, whose loop is plain PyTorch's" : "transformers, accelerate or deepspeed");
-  require(!s.post_training, "a trainer's own loss", "task", "lm");
+  const bool scores_texts = s.post_training && !s.post_training->by_verl() && !s.post_training->writes_answers();
+  const bool trained = !own && scores_texts && s.post_training->kind != PostTraining::Kind::reward;
+  require(!s.post_training || trained, "this trainer's own loss", "task", own ? "lm" : "lm, sft, dpo, kto, orpo or cpo");
   require(!is_msamp(s.precision), "MS-AMP", "precision", "amp-bf16");
   require(s.compile == Strategy::Compile::no, "torch.compile", "compile", "none");
   const bool recomputes = s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic;
@@ -29,8 +31,9 @@ void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
   require(s.base_weights == BaseWeights::as_trained || !own, "quantised weights", "base_weights", "leave it out");
   require(s.low_precision != LowPrecision::fp8, "8-bit linears", "fp8", "leave it out");
   require(s.optimizer != OptimizerKind::muon, "Muon, which asks which weights are hidden ones,", "optimizer", "adamw");
-  require(!s.liger_kernel, "Liger", "liger_kernel", "leave it out");
-  require(s.loss == LossKernel::automatic || s.loss == LossKernel::cross_entropy, "another loss than the code's own", "loss", "ce");
+  require(!s.liger_kernel || !own, "Liger", "liger_kernel", "leave it out");
+  const bool liger_loss = !own && (s.loss == LossKernel::liger || s.loss == LossKernel::liger_fused_linear);
+  require(liger_loss || s.loss == LossKernel::automatic || s.loss == LossKernel::cross_entropy, "another loss than the code's own", "loss", "ce");
 }
 
 Arrival arrival_of(const Model& model, bool prepared_by_accelerate) {

@@ -309,8 +309,11 @@ Tensor MixtureOfExperts::mix(const Tensor& input, const Tensor& top_indices, con
   WrappedParameters experts_weights(outer_experts_, tape_);
   ModuleCall call(experts_, tape_, {&hidden});
   if (liger_) {
-    const Tensor choices = to(top_indices, DType::int32);
-    return call.done(liger_fused_moe(hidden, experts_weights("gate_up_proj"), experts_weights("down_proj"), choices, top_weights));
+    // LigerExperts.forward: rows of tokens, whatever comes; a gradient that comes back through a view is not added to in place.
+    const Tensor rows = view(hidden, {-1, hidden.size(-1)}), weights = view(top_weights, {-1, top_weights.size(-1)});
+    const Tensor choices = to(view(top_indices, {-1, top_indices.size(-1)}), DType::int32);
+    const Tensor mixed = liger_fused_moe(rows, experts_weights("gate_up_proj"), experts_weights("down_proj"), choices, weights);
+    return call.done(view(mixed, hidden.sizes()));
   }
   const Tensor sample_weights = reshape(top_weights, {-1}), expert_ids = reshape(top_indices, {-1});
   const SortedIntegers sorted = sort_integers(expert_ids);

@@ -3,6 +3,8 @@ from dataclasses import fields
 
 
 class ModelOutput:
+    _renamed_fields = {"past_key_values": "cache", "cache_params": "cache"}
+
     def _known(self):
         known = {}
         for field in fields(self):
