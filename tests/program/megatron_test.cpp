@@ -72,6 +72,31 @@ std::int64_t saved_per_layer(const std::string& more, int gpus) {
   return played(lowered(3, more, gpus)).saved - played(lowered(2, more, gpus)).saved;
 }
 
+/// Calls of modules in the forward pass that one more layer makes.
+std::int64_t modules_per_layer(const std::string& layers) {
+  const auto calls = [&](int count) {
+    const Model model = gpt(count);
+    const StepProgram program = lower_megatron(on_h100(model, resolved(model, R"(, "data_parallel": "ddp")", 1, layers)), {0});
+    std::int64_t modules = 0;
+    for (const Instruction& each : program.step) {
+      if (each.kind == InstructionKind::phase && each.id == static_cast<std::uint32_t>(Phase::backward)) break;
+      if (each.kind == InstructionKind::host && each.id == static_cast<std::uint32_t>(HostWork::module)) modules += each.bytes;
+    }
+    return modules;
+  };
+  return calls(3) - calls(2);
+}
+
+// megatron-core 0.16.1, gpt_layer_specs.py: TransformerLayer calls its norm, SelfAttention (linear_qkv, core attention, linear_proj), its second norm
+// and MLP (linear_fc1, linear_fc2): 10 with PyTorch's attention as the core. DotProductAttention calls its FusedScaleMaskSoftmax and its Dropout as
+// well: 12. Over Transformer Engine norms are part of the linears behind them, and its core attention calls the kernel's own module: 9.
+// Placeholders (IdentityOp) do nothing.
+TEST(Megatron, ALayerCallsItsModules) {
+  EXPECT_EQ(modules_per_layer(R"("local", "attention": "sdpa")"), 10);
+  EXPECT_EQ(modules_per_layer(R"("local", "attention": "unfused")"), 12);
+  EXPECT_EQ(modules_per_layer(R"("te", "attention": "te")"), 9);
+}
+
 TEST(Megatron, ALayerSavesWhatKorthikantiCounts) {
   // sbh·34: with flash attention (no a·s² term) 32h of 16-bit tensors and two dropout masks of h; layer norm adds two fp32 statistics per
   // token, twice, flash its log-sum-exp of 4 bytes per head.

@@ -110,12 +110,15 @@ void clip_flat_grad_norm(Tape& tape, const std::vector<Tensor>& parameters) {
   Tensor total;
   {
     std::vector<Tensor> norms;
+    tape.host(HostWork::operation, static_cast<std::int64_t>(gradients.size()));
     for (const Tensor& gradient : gradients) norms.push_back(reduce(gradient, {true}, false, DType::fp32));
     const Tensor all = stacked_norms(tape, norms, DType::fp32);
     total = reduce(all, {true}, false, DType::fp32);
   }
   total = norm_over(tape, total, Group::data_shard);
   const Tensor coefficient = clipping_coefficient(tape, total);
+  const std::int64_t operators = type == DType::fp32 ? 1 : 2;  // the coefficient in the gradient's type, and the product
+  tape.host(HostWork::operation, operators * static_cast<std::int64_t>(gradients.size()));
   for (const Tensor& gradient : gradients) {
     Tensor factor = coefficient;
     if (type != DType::fp32) factor = elementwise(tape, {&coefficient}, type);

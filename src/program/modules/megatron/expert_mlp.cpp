@@ -118,6 +118,8 @@ Tensor expert_activation(const MoeSpec& spec, const Tensor& x, const Tensor& wei
 
 Tensor expert_mlp(MegatronRuntime& runtime, Module& mlp, const MoeSpec& spec, const Tensor& tokens, const Tensor& probabilities,
                   const ExpertLayers& layers) {
+  constexpr std::int64_t kOwnLinears = 2;  // Transformer Engine's count their own
+  runtime.called(layers.te ? 1 : 1 + kOwnLinears);
   const auto product = [&](const Tensor& x, const char* linear) {
     const Tensor weight = mlp.child(linear).tensor("weight");
     const Tensor output = layers.te ? te_linear(runtime, x, weight, {}, TeParallel::none) : megatron_linear(runtime, x, weight, {}, {});

@@ -69,6 +69,8 @@ class MegatronChunk::Layer {
     Tensor mixed;
     {
       const LabelScope label = labelled("mixer");
+      constexpr std::int64_t kModules = 2;  // the mixer and its gated norm
+      runtime().called(kModules);
       Module& mixer = module_.child("mixer");
       const Tensor projected = column(residual, mixer.child("in_proj"), {});
       Module& convolution = mixer.child("conv1d");
@@ -122,6 +124,7 @@ class MegatronChunk::Layer {
   /// MLP.forward without the last bias, which the caller fuses.
   Tensor mlp(const Tensor& x) const {
     const LabelScope label = labelled("mlp");
+    runtime().called();
     Module& up = module_.child("mlp").child("linear_fc1");
     Module& down = module_.child("mlp").child("linear_fc2");
     Tensor inner = column(x, up, {});
@@ -147,6 +150,7 @@ class MegatronChunk::Layer {
       const Tensor output = te_layernorm_linear(runtime(), x, norm, module.tensor("weight"), bias, &normed);
       return with_adapter(output, normed, module, TeParallel::column);
     }
+    runtime().called();  // Transformer Engine's linears count their own
     const bool parallel = runtime().tp() > 1, sequence = runtime().sequence_parallel();
     const Tensor output = megatron_linear(runtime(), x, module.tensor("weight"), bias,
                                           {.gather_input = sequence, .reduce_gradient = parallel && !sequence});
@@ -163,6 +167,7 @@ class MegatronChunk::Layer {
           te_linear(runtime(), x, module.tensor("weight"), {}, TeParallel::row, shares ? TeInput::original : TeInput::cast);
       return with_adapter(output, x, module, TeParallel::row);
     }
+    runtime().called();
     const Tensor partial = megatron_linear(runtime(), x, module.tensor("weight"), {}, {});
     const Tensor output =
         runtime().sequence_parallel() ? reduce_scatter_sequence(runtime(), partial) : reduce_over_tensor_parallel(runtime(), partial);
@@ -181,6 +186,7 @@ class MegatronChunk::Layer {
 
   Tensor attention(const Tensor& x, const Tensor& rotary) const {
     const LabelScope label = labelled("self_attention");
+    runtime().called();
     Module& self = module_.child("self_attention");
     const AttentionSpec& spec = *block_.attention;
     const std::int64_t groups = std::max<std::int64_t>(spec.kv_heads / runtime().tp(), 1), each = spec.heads / spec.kv_heads;
@@ -214,6 +220,7 @@ class MegatronChunk::Layer {
   /// MLASelfAttention.forward: queries, keys and values come from narrow projections, norms fused into what widens them.
   Tensor latent_attention(const Tensor& x) const {
     const LabelScope label = labelled("self_attention");
+    runtime().called();
     Module& self = module_.child("self_attention");
     const MlaSpec& mla = *block_.attention->mla;
     // A norm's output that is recomputed is saved by nobody else.
@@ -304,6 +311,7 @@ class MegatronChunk::Layer {
 
   /// torch's scaled_dot_product_attention on contiguous queries, keys and values.
   Tensor flash_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
+    runtime().called();
     const auto heads_first = [](const Tensor& x) { return permute(contiguous(x), {1, 2, 0, 3}); };
     const Tensor q = heads_first(query), k = heads_first(key), v = heads_first(value);
     Tensor output = scaled_dot_product_attention(
@@ -315,6 +323,8 @@ class MegatronChunk::Layer {
   /// DotProductAttention.forward.
   Tensor unfused_attention(const Tensor& query_in, const Tensor& key_in, const Tensor& value_in) const {
     Tape& tape = runtime().tape();
+    constexpr std::int64_t kModules = 3;  // itself, FusedScaleMaskSoftmax, Dropout
+    runtime().called(kModules);
     const std::int64_t length = query_in.size(0), batch = query_in.size(1), heads = query_in.size(2), dim = query_in.size(3);
     Tensor query = query_in, key = key_in, value = value_in;
     if (heads != key.size(2)) {
@@ -465,12 +475,14 @@ Tensor MegatronChunk::embed(const MegatronBatch& batch) {
     if (sequence) embeddings = scatter_sequence(runtime_, embeddings);
   }
   if (sequence) embeddings = clone(embeddings);
+  runtime_.called();  // Dropout
   return call.done(dropout(embeddings, config_.hidden_dropout));
 }
 
 /// RotaryEmbedding.forward, cached after its first call.
 Tensor MegatronChunk::rotary(std::int64_t length) {
   if (config_.rotary == 0) return {};
+  runtime_.called();
   if (rotary_table_) return rotary_table_;
   Tape& tape = runtime_.tape();
   const GradMode no_grad(tape, false);
@@ -524,6 +536,7 @@ Tensor needing_gradient(const Tensor& hidden) {
 
 /// TransformerBlock.forward with its recomputation.
 Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
+  runtime_.called();
   const Recompute& recompute = config_.recompute;
   const bool full = recompute.kind == Recompute::Kind::full;
   if (full && config_.lora) hidden = needing_gradient(hidden);
@@ -555,6 +568,8 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
 }
 
 Tensor MegatronChunk::forward(const MegatronBatch& batch) {
+  constexpr std::int64_t kWrappers = 2;  // DistributedDataParallel or its like, Float16Module
+  runtime_.called(kWrappers);
   ModuleCall call(*root_, runtime_.tape(), {});
   Tensor hidden = plan_.embedding ? embed(batch) : input_;
   const std::int64_t length = hidden.size(0) * (runtime_.sequence_parallel() ? runtime_.tp() : 1);

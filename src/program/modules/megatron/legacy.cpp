@@ -91,6 +91,7 @@ class LegacyStage::Layer {
   /// ParallelTransformerLayer.forward.
   Tensor operator()(const Tensor& hidden) const {
     const LabelScope label(runtime().tape(), module_.label);
+    runtime().called();
     const double p = stage_.plan_.hidden_dropout;
     Tensor normed = norm("input_layernorm", hidden);
     Tensor attended = attention(normed);
@@ -108,11 +109,13 @@ class LegacyStage::Layer {
   Tensor norm(const char* name, const Tensor& x) const {
     Module& module = module_.child(name);
     const LabelScope label(runtime().tape(), module.label);
+    runtime().called();
     return layer_norm(x, module.tensor("weight"), module.tensor("bias"));
   }
 
   /// RowParallelLinear without its bias.
   Tensor row(const Tensor& x, Module& module) const {
+    runtime().called();
     const Tensor partial = linear(x, module.tensor("weight"));
     return stage_.reduced(partial);
   }
@@ -120,6 +123,8 @@ class LegacyStage::Layer {
   Tensor mlp(const Tensor& x) const {
     Module& module = module_.child("mlp");
     const LabelScope label(runtime().tape(), module.label);
+    constexpr std::int64_t kModules = 2;  // ParallelMLP and its first linear
+    runtime().called(kModules);
     Module& up = module.child("dense_h_to_4h");
     const Tensor copied = stage_.copied(x);
     Tensor inner = linear(copied, up.tensor("weight"));
@@ -133,6 +138,8 @@ class LegacyStage::Layer {
     Module& self = module_.child("self_attention");
     const LabelScope label(runtime().tape(), self.label);
     Tape& tape = runtime().tape();
+    constexpr std::int64_t kModules = 4;  // ParallelAttention, its first linear, FusedScaleMaskSoftmax, Dropout
+    runtime().called(kModules);
     const std::int64_t length = x.size(0), batch = x.size(1), dim = stage_.plan_.head_dim, rows = batch * heads();
     Module& projection = self.child("query_key_value");
     const Tensor copied = stage_.copied(x);
@@ -240,12 +247,18 @@ Tensor LegacyStage::embed(const Tensor& tokens, const Tensor& positions) {
   Module& module = root_.child("embed");
   const LabelScope label(runtime_.tape(), module.label);
   Module& words = module.child("word_embeddings");
+  constexpr std::int64_t kModules = 3;  // EmbeddingPipe, its table of words, Dropout
+  runtime_.called(kModules);
   runtime_.tape().wait(kComputeStream, collectives_);  // the host asks whether any id is out of range
   runtime_.tape().synchronize();
   Tensor embeddings = vocab_parallel_embedding(runtime_, words.tensor("weight"), tokens);
   embeddings = reduced(embeddings);
-  if (Module* norm = words.find_child("norm")) embeddings = layer_norm(embeddings, norm->tensor("weight"), norm->tensor("bias"));
+  if (Module* norm = words.find_child("norm")) {
+    runtime_.called();
+    embeddings = layer_norm(embeddings, norm->tensor("weight"), norm->tensor("bias"));
+  }
   if (plan_.positions > 0) {
+    runtime_.called();
     const Tensor places = embedding(module.child("position_embeddings").tensor("weight"), positions);
     embeddings = add(embeddings, places);
   }
@@ -256,6 +269,7 @@ Tensor LegacyStage::embed(const Tensor& tokens, const Tensor& positions) {
 /// parallel_lm_logits behind the final norm, and float16_to_fp32.
 Tensor LegacyStage::logits(const Tensor& hidden) {
   Tensor x = contiguous(transpose(hidden, 0, 1));
+  runtime_.called();
   Module& norm = root_.child("final_layernorm");
   x = layer_norm(x, norm.tensor("weight"), norm.tensor("bias"));
   const LabelScope label(runtime_.tape(), root_.child("embed").label);
@@ -265,6 +279,7 @@ Tensor LegacyStage::logits(const Tensor& hidden) {
 }
 
 Tensor LegacyStage::forward(const Tensor& input, const Tensor& positions) {
+  runtime_.called();  // PipelineModule
   Tensor x = plan_.embedding ? embed(input, positions) : input;
   for (const auto& layer : layers_) {
     const Region region = [&layer](const std::vector<Tensor>& arguments) { return (*layer)(arguments[0]); };

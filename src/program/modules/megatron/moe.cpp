@@ -277,6 +277,7 @@ Tensor MegatronExperts::with_auxiliary_loss(const Tensor& probabilities, const T
 
 MegatronExperts::Routed MegatronExperts::route(const Tensor& hidden) const {
   const LabelScope label(runtime_.tape(), module_.child("router").label);
+  runtime_.called();
   Module& router = module_.child("router");
   const Tensor gated = gating_linear(hidden, router.tensor("weight"), router.tensor("bias"));
   const Tensor logits = view(gated, {-1, spec_.experts});
@@ -322,6 +323,7 @@ MegatronExperts::Permuted MegatronExperts::permute_tokens(const Tensor& hidden, 
 
 /// SequentialMLP.forward: expert after expert, rows in their order.
 Tensor MegatronExperts::one_by_one(const Tensor& tokens, const Tensor& probabilities) const {
+  runtime_.called();
   Module& experts = module_.child("experts").child("local_experts");
   const auto count = static_cast<std::size_t>(local_experts());
   const ExpertLayers layers{options_.te, options_.fuses_swiglu, beside_experts()};
@@ -404,6 +406,7 @@ Tensor MegatronExperts::regrouped(const Tensor& rows, std::int64_t outer, std::i
 /// TEGroupedMLP.forward or SequentialMLP.forward.
 Tensor MegatronExperts::run_experts(const Tensor& tokens, const Tensor& probabilities) const {
   if (!options_.grouped) return one_by_one(tokens, probabilities);
+  runtime_.called();
   return grouped_expert_mlp(runtime_, module_.child("experts"), spec_, tokens, probabilities, grouped_experts());
 }
 
@@ -477,6 +480,8 @@ Tensor MegatronExperts::shared(const Tensor& hidden) const {
   Module& mlp = module_.child("shared_experts");
   const QuantizationScope recipe(runtime_, mlp);
   const LabelScope label(runtime_.tape(), mlp.label);
+  constexpr std::int64_t kOwnLinears = 2;  // Transformer Engine's count their own
+  runtime_.called(options_.te ? 1 : 1 + kOwnLinears);
   const Tensor up = mlp.child("linear_fc1").tensor("weight"), down = mlp.child("linear_fc2").tensor("weight");
   const bool sequence = runtime_.sequence_parallel();
   const TeQuantization& bits = runtime_.quantization();
@@ -505,6 +510,7 @@ Tensor MegatronExperts::shared(const Tensor& hidden) const {
 
 Tensor MegatronExperts::operator()(const Tensor& hidden) const {
   const LabelScope label(runtime_.tape(), module_.label);
+  runtime_.called();
   const Region sharing = [this](const std::vector<Tensor>& in) { return shared(in[0]); };
   Tensor common;
   if (spec_.shared_intermediate > 0)

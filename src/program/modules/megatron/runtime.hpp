@@ -78,6 +78,8 @@ class MegatronRuntime {
   MegatronRuntime(Tape& tape, const MegatronRuntimeOptions& options);
 
   Tape& tape() const { return tape_; }
+  /// So many modules of Megatron's are called, for which no ModuleCall stands.
+  void called(std::int64_t modules = 1) const { tape_.host(HostWork::module, modules); }
   std::int64_t tp() const { return options_.tensor_parallel; }
   std::int64_t cp() const { return options_.context_parallel; }
   bool sequence_parallel() const { return options_.sequence_parallel; }

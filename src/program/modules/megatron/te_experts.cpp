@@ -97,6 +97,7 @@ Tensor te_grouped_linear(MegatronRuntime& runtime, const Tensor& x, const std::v
   for (const Tensor& weight : weights) inputs.push_back(&weight);
   for (const Tensor& bias : biases) inputs.push_back(&bias);
   PythonFunction op("te_grouped_linear", inputs);
+  runtime.called();
   constexpr std::int64_t kForward = 2;  // products and what Python keeps
   expert_calls(op.tape(), static_cast<std::int64_t>(weights.size()), kForward);
   const bool as_it_is = saved == TeInput::original, trained = op.needs(1);
@@ -171,6 +172,7 @@ Tensor te_grouped_mlp(MegatronRuntime& runtime, const Tensor& x, const Tensor& p
   List<const Tensor*> inputs{&x, &probabilities};
   for (const Tensor* each : pointers_to(experts)) inputs.push_back(each);
   PythonFunction op("te_grouped_mlp", inputs);
+  runtime.called();
   const Tensor &up = experts.up.front(), &down = experts.down.front();
   const GroupedMlpShape shape{
       static_cast<std::int64_t>(experts.up.size()), x.size(0), {up.size(0), up.size(1)}, {down.size(0), down.size(1)}, x.dtype()};

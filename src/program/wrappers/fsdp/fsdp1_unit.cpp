@@ -183,13 +183,16 @@ void Fsdp1Unit::reshard(bool free_gathered) {
   unsharded_ = false;
 }
 
-/// _get_unflat_views: torch.split of the flat parameter, on the unshard stream; the backward concatenates the gradients there.
+/// _get_unflat_views: torch.split of the flat parameter, on the unshard stream, and a view of each part; the backward concatenates the gradients there.
 void Fsdp1Unit::split_views() {
   const StreamScope scope(tape(), owner_.unshard_stream_);
   views_.clear();
   Op op("split_with_sizes", {&gathered_});
+  const auto parts = static_cast<std::int64_t>(pieces_.size());
+  tape().host(HostWork::operation, parts);
   for (const FlatPiece& piece : pieces_) views_.push_back(tape().view(gathered_, piece.slot->sizes, contiguous_strides(piece.slot->sizes)));
-  op.finish_all(views_, on_stream(owner_.unshard_stream_, [this](BackwardCall& call) {
+  op.finish_all(views_, on_stream(owner_.unshard_stream_, [this, parts](BackwardCall& call) {
+                  tape().host(HostWork::backward_node, parts);
                   const StreamScope backward_scope(tape(), owner_.unshard_stream_);
                   const std::vector<Tensor> unused = zeros_of_unused(call);
                   Tensor flat = tape().empty({elements_}, compute_type(), Category::gradient);

@@ -219,6 +219,7 @@ void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool a
     return;
   }
   std::vector<Tensor> norms;
+  tape.host(HostWork::operation, static_cast<std::int64_t>(gradients.size()));
   for (const Tensor& gradient : gradients)
     norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
   const Tensor total = tape.empty({}, DType::fp32);
@@ -255,6 +256,7 @@ void MegatronOptimizer::step_with_ready_grads() {
   tape_.operator_name = "copy_main_params_to_model_params";
   if (apex_) return copy_by_lists();
   for (const ParameterGroup& group : groups_) {
+    tape_.host(HostWork::operation, static_cast<std::int64_t>(group.mains.size()));
     for (const MegatronMain& main : group.mains) {
       const Tensor scaled = scales_copies_ ? elementwise(tape_, {&main.parameter}, DType::fp32) : main.parameter;
       in_place(main.parameter, {&scaled});
