@@ -32,6 +32,7 @@ struct NamedPace {
 struct Hosts {
   std::vector<NamedPace> paces;             ///< the first of "all"
   std::map<std::string, double> slowdowns;  ///< "processors": by the devices beside them, how much longer such a host takes than the one whose pace is given
+  BytesPerSecond thread_bandwidth{};        ///< of one core
   double usual_spread = 0;                  ///< "fleet": half the range of products' rates among the devices of a run
   std::map<std::string, double> spread_of_family;
 };
@@ -46,6 +47,7 @@ Hosts read_hosts() {
   for (const JsonValue& processor : document.root()["processors"].elements())
     for (const JsonValue& device : processor["accelerators"].elements())
       hosts.slowdowns[hardware::device_value(device)] = hardware::read_sourced(processor["slowdown"], hardware::pace_value).value;
+  hosts.thread_bandwidth = hardware::read_sourced(document.root()["thread_bandwidth"], hardware::bandwidth_value).value;
   const JsonValue fleet = document.root()["fleet"], families = fleet["spread_of_family"];
   const auto share = [](const JsonValue& value) { return hardware::read_sourced(value, hardware::positive_share_value).value; };
   hosts.usual_spread = share(fleet["spread"]);
@@ -77,6 +79,12 @@ double pace_of_slowest(std::int64_t devices, const std::string& family) {
   return 1 + (own == hosts().spread_of_family.end() ? hosts().usual_spread : own->second) * (n - 1) / (n + 1);
 }
 
+/// Bytes that one rank's optimizer on the host moves: its share of the memory's bandwidth, and beside other ranks what its one thread can move.
+BytesPerSecond host_traffic_of_rank(const Cluster& cluster) {
+  const double share = cluster.node.host_memory_bandwidth.value.value / cluster.gpus_per_node;
+  return BytesPerSecond(cluster.gpus_per_node > 1 ? std::min(share, hosts().thread_bandwidth.value) : share);
+}
+
 }  // namespace
 
 void slow_down(HostPace& host, double slowdown) {
@@ -103,8 +111,7 @@ Pricing pricing_of(const Cluster& cluster, const std::array<GroupShape, kGroups>
   pricing.host = pace_of(framework);
   slow_down(pricing.host, slowdown_beside(std::string(board_of(cluster.accelerator.name))));
   if (cluster.node.host_memory_bandwidth.value.value > 0)
-    pricing.host.work[static_cast<std::size_t>(HostWork::memory_traffic)] =
-        Seconds(cluster.gpus_per_node / cluster.node.host_memory_bandwidth.value.value);
+    pricing.host.work[static_cast<std::size_t>(HostWork::memory_traffic)] = Seconds(1 / host_traffic_of_rank(cluster).value);
   return pricing;
 }
 

@@ -44,6 +44,14 @@ TEST(Pricing, AHostsPaceMayDifferInOneWorkAlone) {
   EXPECT_EQ(all.launch.value, other.launch.value);
 }
 
+// hardware/hosts.json, "thread_bandwidth": torchrun gives each of several ranks one thread, which moves 20 GB/s, less than an eighth of 300; a rank
+// alone has them all.
+TEST(Pricing, AnOptimizerOnTheHostIsOneThreadBesideOtherRanks) {
+  const auto a_byte = [](const char* on) { return pricing_of(parse_cluster(on), {}, "transformers").host.work[static_cast<std::size_t>(HostWork::memory_traffic)].value; };
+  EXPECT_NEAR(a_byte("8xh200"), 1 / 20e9, 1e-15);
+  EXPECT_NEAR(a_byte("1xh200"), 1 / 300e9, 1e-15);
+}
+
 // hardware/hosts.json, "processors": a Grace takes 2.5 times as long for all that a host does, but not for bytes that move.
 TEST(Pricing, AGraceIssuesSlowerThanTheHostWhosePaceIsGiven) {
   const HostPace usual = pricing_of(parse_cluster("8xb200"), {}, "transformers").host;
