@@ -270,6 +270,8 @@ class TeRelease {
 
   /// A dummy gradient serves all weights of its shape for ever (module/base.py, get_dummy_wgrad).
   bool keeps_dummies() const { return release_.since(2, 3); }
+  /// _Linear.backward asks for the gradient's transposed copy where the weight is frozen as well; _LayerNormLinear still does in 2.20.
+  bool turns_frozen() const { return !release_.since(2, 7); }
   /// Linears whose input others save keep it as it is, and cast it again in backward.
   bool shares_inputs() const { return release_.since(2, 6); }
   /// Attention in 8 bits has windows and sinks (get_attention_backend; on Blackwell, by cuDNN 9.21).
@@ -326,6 +328,7 @@ TeQuantization te_quantization(const Strategy& s, const TargetDevice& device) {
   quantization.transposes = quantization.block > 0 || !multiplies_untransposed_fp8(device);
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
   const bool delayed = quantization.scaling == Scaling::tensor && !quantization.measured;
+  quantization.turns_frozen = TeRelease(s).turns_frozen();
   quantization.shares_inputs = !delayed && TeRelease(s).shares_inputs();
   return quantization;
 }

@@ -35,6 +35,7 @@ struct TeQuantization {
   std::int64_t block = 0;  ///< elements that share a scale of one byte; 0: the whole tensor
   bool measured = false;   ///< a tensor's greatest value is found before it is cast: current scaling, nvfp4
   bool fused_norm = true;  ///< norms write 8 bits themselves: delayed scaling and mxfp8
+  bool turns_frozen = true;    ///< a linear without a norm casts its output's gradient both ways though its weight is frozen: before TE 2.7
   bool shares_inputs = false;  ///< linears whose input others save keep it as it is, and cast it again in backward: from TE 2.6 on
 
   /// Bytes of the scales of so many elements, and of the elements with them.

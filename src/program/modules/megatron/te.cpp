@@ -181,15 +181,17 @@ struct OutputGradient {
   Awaited pending;
 };
 
-/// Whole where the input was cut. With user buffers the first product works through the pieces that are there.
-OutputGradient output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool gathers) {
+/// Whole where the input was cut, with the copy that the product of the weight's gradient reads where it is `turned`. With user buffers the first
+/// product works through the pieces that are there.
+OutputGradient output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool gathers, bool turned = true) {
   const Tensor packed = contiguous(gradient);
-  if (!gathers) return {te_quantize(runtime, packed, true), {}};
+  if (!gathers) return {te_quantize(runtime, packed, turned), {}};
   const Tensor part = te_quantize(runtime, packed, false).straight;
   Awaited whole = gather_sequence_async(runtime, part);
-  const bool turns = runtime.quantization().enabled && runtime.quantization().transposes;
+  const bool turns = turned && runtime.quantization().enabled && runtime.quantization().transposes;
   if (turns || !runtime.user_buffers()) runtime.await(whole);
-  TeOperand operand = turn(runtime, std::exchange(whole.tensor, {}));
+  Tensor gathered = std::exchange(whole.tensor, {});
+  TeOperand operand = turned ? turn(runtime, std::move(gathered)) : TeOperand{std::move(gathered), {}};
   return {std::move(operand), std::move(whole)};
 }
 
@@ -263,7 +265,7 @@ void linear_backward(MegatronRuntime& runtime, const LinearCall& call, BackwardC
     const TeOperand again = te_quantize(runtime, input, !gathers_input);
     input = again.kept();
   }
-  OutputGradient gradient = output_gradient(runtime, b.grad(), gathers_gradient);
+  OutputGradient gradient = output_gradient(runtime, b.grad(), gathers_gradient, b.needs(1) || runtime.quantization().turns_frozen);
   Awaited gathered, scattered;
   if (gathers_input && input) gathered = gather_sequence_async(runtime, input);
   Dims leading = b.grad().sizes();

@@ -219,7 +219,6 @@ void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool a
     return;
   }
   std::vector<Tensor> norms;
-  tape.host(HostWork::operation, static_cast<std::int64_t>(gradients.size()));
   for (const Tensor& gradient : gradients)
     norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
   const Tensor total = tape.empty({}, DType::fp32);
