@@ -55,6 +55,7 @@ CONSTANTS = [
     Constant("spread of A100s", ["narayanan2021", "korthikanti2022"], [hosts("fleet", "spread_of_family", "Ampere")], step=0.5),
     Constant("host of Megatron-LM before PyTorch 2.0", ["vtrain-single", "bigscience-tr11"], [hosts("software", "Megatron-LM before PyTorch 2.0", "slowdown")], step=0.3),
     Constant("host beside MI355X", ["amd-primus"], [hosts("processors", "EPYC 9575F under ROCm", "slowdown")], fallback=1.0),
+    Constant("a host's thread beside other ranks", ["ml-engineering"], [hosts("thread_bandwidth")], fallback="300 GB/s"),
     Constant("Mamba's scan", ["dgxc-benchmarking", "megatron-bridge"], [("kernels.json", ("generated_products", "value"))], step=0.3),
     Constant("quantization to 4 bits", ["megatron-bridge"], [("kernels.json", ("row_wise", "four_bits", "instructions"))], fallback=0),
     Constant("8-bit casts along columns", ["torchtitan"], [("kernels.json", ("pointwise", "fused_sector", "value"))], fallback="24 B"),
