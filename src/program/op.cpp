@@ -152,7 +152,7 @@ void Op::tell_trace(std::initializer_list<Tensor*> outputs) {
 }
 
 void Op::tell_trace(const std::vector<Tensor>& outputs) {
-  if (tape_.trace->running == 1) tape_.trace->ran(name_, inputs_, number_, outputs);
+  if (tape_.trace->running == 1) tape_.trace->ran(name_, inputs_, told_, outputs);
 }
 
 void Op::tie(Node& node) {

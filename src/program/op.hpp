@@ -70,7 +70,8 @@ class Op {
     if (differentiable_) saved_.emplace_back(condition ? input : Tensor(), false);
   }
   /// What a trace could not tell from its tensors' shapes (OperatorTrace::ran).
-  void tell_number(std::int64_t number) { number_ = number; }
+  void tell_number(std::int64_t number) { told_.number = number; }
+  void tell_rate(double rate) { told_.rate = rate; }
   /// Input `input` reaches the kernel transposed (F.linear's weight).
   void see_transposed(int input) { transposed_input_ = input; }
   void save_output(const Tensor& output) { save_output_if(true, output); }
@@ -123,7 +124,7 @@ class Op {
   const char* name_before_;
   bool differentiable_;
   int transposed_input_ = -1;
-  std::int64_t number_ = 0;
+  ToldNumbers told_;
   List<SavedTensor> saved_;
   List<std::pair<bool, Tensor>> pending_;
 };

@@ -223,13 +223,19 @@ class SelectiveOutputs {
   virtual void computed(const char* name, const std::vector<Tensor>& outputs) = 0;
 };
 
+/// What the shapes of an operator's tensors do not tell.
+struct ToldNumbers {
+  std::int64_t number = 0;  ///< where a slice begins, in which dimension tensors are joined, an exponent; of attention whether it is causal
+  double rate = 0;          ///< of a dropout within it
+};
+
 /// Who is told of the operators that run (inductor/trace.hpp).
 class OperatorTrace {
  public:
   virtual ~OperatorTrace() = default;
-  /// An operator's name (a literal), its arguments, the number that its shapes do not tell (where a slice begins, whether attention is
-  /// causal) and what it gave. Operators that run within another are not told.
-  virtual void ran(const char* name, const List<const Tensor*>& inputs, std::int64_t number, const std::vector<Tensor>& outputs) = 0;
+  /// An operator's name (a literal), its arguments, what their shapes do not tell and what it gave. Operators that run within another are not
+  /// told.
+  virtual void ran(const char* name, const List<const Tensor*>& inputs, const ToldNumbers& told, const std::vector<Tensor>& outputs) = 0;
   int running = 0;  ///< operators that have begun and not ended
 };
 

@@ -24,14 +24,14 @@ Tensor exchanged(const Tensor& from, CollectiveKind kind, const Dims& sizes) {
   return all;
 }
 
-/// query, key and value from the `first` argument on.
-CompiledHeads heads_of(const std::vector<Tensor>& tensors, const std::vector<Region>& regions, std::size_t first) {
-  return {seen_as(tensors[first], regions[first]), seen_as(tensors[first + 1], regions[first + 1]),
-          seen_as(tensors[first + 2], regions[first + 2]), {}};
+/// query, key, value and the bias of the scores, where there is one, from the `first` argument on.
+CompiledHeads heads_of(const std::vector<Tensor>& tensors, const std::vector<Region>& regions, std::size_t first, bool biased = false) {
+  const auto at = [&](std::size_t i) { return seen_as(tensors[first + i], regions[first + i]); };
+  return {at(0), at(1), at(2), biased ? at(3) : Tensor()};
 }
 
 AttentionArguments attention_arguments(const CompiledHeads& heads, const FxNode& node) {
-  return {.causal = node.number != 0, .enable_gqa = heads.key.size(1) < heads.query.size(1)};
+  return {.causal = node.number != 0, .dropout = node.rate, .enable_gqa = heads.key.size(1) < heads.query.size(1)};
 }
 
 /// The gradient of attention's result, whose heads lie within rows.
@@ -53,12 +53,14 @@ Tensor as_complex(const Tensor& tensor, const Region& region) {
 std::vector<Tensor> called(const FxNode& node, const std::vector<Region>& regions, const std::vector<Tensor>& in) {
   switch (node.op) {
     case Aten::attention: {
-      const CompiledHeads heads = heads_of(in, regions, 0);
+      constexpr std::size_t kHeads = 3;
+      const CompiledHeads heads = heads_of(in, regions, 0, node.args.size() > kHeads);
       FlashOutputs all = compiled_attention_forward(heads, attention_arguments(heads, node));
       return {std::move(all.output), std::move(all.log_sum_exp), std::move(all.rng_state), std::move(all.rng_offset)};
     }
     case Aten::attention_backward: {
-      const CompiledHeads heads = heads_of(in, regions, 1);
+      constexpr std::size_t kWithoutBias = 8;  // the gradient, three heads, four results of the forward
+      const CompiledHeads heads = heads_of(in, regions, 1, node.args.size() > kWithoutBias);
       FlashGradients all = compiled_attention_backward(heads, rows_of_heads(in[0], regions[0]), attention_arguments(heads, node));
       return {std::move(all.query), std::move(all.key), std::move(all.value)};
     }
@@ -111,11 +113,14 @@ class Run {
 
   /// The graph's result; a buffer that is several of them is held by each.
   Tensor take(std::size_t result) {
-    const int buffer = lowered_.results[result].buffer;
-    if (buffer < 0) return {};
-    Tensor& known = taken_[buffer];
-    if (!known) known = graph_.take(value(buffer));
-    return known;
+    const Region& region = lowered_.results[result];
+    if (region.buffer < 0) return {};
+    Tensor& known = taken_[region.buffer];
+    if (!known) known = graph_.take(value(region.buffer));
+    if (known.sizes() == region.sizes) return known;
+    Tensor seen = seen_as(known, region);  // reinterpret_tensor: no view of autograd's
+    seen.impl()->base = {};
+    return seen;
   }
 
  private:
@@ -137,9 +142,7 @@ class Run {
         tell_loops(operation);
         break;
       case LoweredOperation::Kind::product: {
-        const int made = operation.outputs.front();
-        values_[static_cast<std::size_t>(made)] = graph_.product(buffer(made).type, operation.rows, operation.columns, operation.inner,
-                                                                 values_of(operation.arguments), operation.turned);
+        tell_product(operation);
         break;
       }
       case LoweredOperation::Kind::concatenation: {
@@ -151,6 +154,15 @@ class Run {
         tell_call(operation);
     }
     skip_names(operation.names_behind);
+  }
+
+  void tell_product(const LoweredOperation& operation) {
+    const int made = operation.outputs.front();
+    std::vector<Value> factors = values_of(operation.arguments);
+    Value bias;
+    if (factors.size() > 2) bias = factors.back(), factors.pop_back();
+    values_[static_cast<std::size_t>(made)] =
+        graph_.product(buffer(made).type, operation.rows, operation.columns, operation.inner, factors, operation.turned, bias);
   }
 
   void tell_loops(const LoweredOperation& operation) {

@@ -177,8 +177,43 @@ class Fuser {
   Score score(const Node& a, const Node& b, bool may_mix = true) const {
     if (may_mix && mixes(a, b)) return {whole(a).first * whole(a).second, true};
     const std::int64_t bytes = shared_bytes(a, b);
-    if (bytes >= kLeastShared || !reorders_ || !may_mix || (a.sums && b.sums)) return {bytes};
+    if (bytes >= kLeastShared || !may_mix || !can_reorder(a, b)) return {bytes};
     return {shared_bytes(reordered(a), reordered(b))};
+  }
+
+  /// The access to a buffer that says how a kernel's loops go through it: where it is made, else where it is read.
+  static const Access* access_to(const Node& node, int buffer) {
+    for (const std::set<Access>* all : {&node.writes, &node.reads}) {
+      const auto found = std::find_if(all->begin(), all->end(), [&](const Access& access) { return access.buffer == buffer; });
+      if (found != all->end()) return &*found;
+    }
+    return nullptr;
+  }
+
+  /// shared_data_after_reordering_loop: whether element-wise loops can be turned to go through a common buffer as the other kernel's do. What
+  /// one makes and the other reads is looked at before what both read, then the largest. Both have as many loops, each with a step of its own.
+  bool can_reorder(const Node& a, const Node& b) const {
+    if (!reorders_ || (a.sums && b.sums)) return false;
+    using Candidate = std::tuple<bool, std::int64_t, const Access*, const Access*>;
+    std::optional<Candidate> best;
+    for (const int buffer : a.buffers) {
+      const Access *left = access_to(a, buffer), *right = access_to(b, buffer);
+      if (left == nullptr || right == nullptr) continue;
+      const bool handed_on = a.made.contains(buffer) != b.made.contains(buffer);
+      if (in_order_of_strides(*left) != in_order_of_strides(*right)) continue;
+      const Candidate candidate{handed_on, left->elements(), left, right};
+      if (!best || std::tie(handed_on, std::get<1>(candidate)) > std::tie(std::get<0>(*best), std::get<1>(*best))) best = candidate;
+    }
+    if (!best) return false;
+    const auto& [handed_on, elements, left, right] = *best;
+    return left->sizes.size() == right->sizes.size() ? steps_of(*left) == steps_of(*right) && !steps_of(*left).empty()
+                                                     : merged(*left) == merged(*right);
+  }
+  /// The steps of an access, if each loop has another one (MemoryDep.decide_loop_order_to_match).
+  static std::set<std::int64_t> steps_of(const Access& access) {
+    std::set<std::int64_t> steps(access.strides.begin(), access.strides.end());
+    if (steps.size() != access.strides.size() || steps.contains(0)) return {};
+    return steps;
   }
   static Node reordered(Node node) {
     const auto turn = [](const std::set<Access>& accesses) {
@@ -248,7 +283,7 @@ class Fuser {
     if (shared.bytes == 0 || a.operations.size() + b.operations.size() > kMostFused) return false;
     if (bytes_kept_apart(a, b) > kWorthOfSavedByte * shared.bytes) return false;
     if (depends(b, a)) {
-      const bool turned = reorders_ && may_mix && shared_bytes(a, b) < kLeastShared;
+      const bool turned = may_mix && shared_bytes(a, b) < kLeastShared && can_reorder(a, b);
       return reads_at_equal_places(turned ? reordered(a) : a, turned ? reordered(b) : b) && loops_fit(a, b, may_mix);
     }
     return (shared.mixed || (shared.bytes >= kLeastShared && distance(a, b) <= kFarthest)) && loops_fit(a, b, may_mix);

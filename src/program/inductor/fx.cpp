@@ -13,20 +13,32 @@ const AtenRule& rule_of(Aten op) {
       {"convert_element_type", L::pointwise, true, 1},
       {"pow", L::pointwise, true, 1},
       {"add", L::pointwise, true, 1},
-      {"add", L::pointwise, true, 2},
+      {"add", L::pointwise, true, 1, 1},
       {"sub", L::pointwise, true, 1},
-      {"sub", L::pointwise, true, 2},
+      {"sub", L::pointwise, true, 1, 1},
       {"mul", L::pointwise, true, 1},
+      {"mul", L::pointwise, true, 1, 1},
       {"div", L::pointwise, true, 1},
-      {"div", L::pointwise, true, 2},
+      {"div", L::pointwise, true, 1, 1},
       {"neg", L::pointwise, true, 1},
       {"exp", L::pointwise, true, 1},
       {"sigmoid", L::pointwise, true, 1},
       {"rsqrt", L::pointwise, true, 1},
+      {"tanh", L::pointwise, true, 1},
+      {"erf", L::pointwise, true, 1},
+      {"relu", L::pointwise, true, 1},
+      {"le", L::pointwise, true, 1, 1},
+      {"gt", L::pointwise, true, 1, 1},
+      {"where", L::pointwise, true, 1, 1},
+      {"where", L::pointwise, true, 1, 2},
       {"clone", L::pointwise, true, 0},
-      {"slice_scatter", L::pointwise, false, 6},
-      {"sum", L::reduction, true},
-      {"mean", L::reduction, true, 2},
+      {"slice_scatter", L::pointwise, false, 4},
+      {"inductor_seeds", L::pointwise, false},
+      {"inductor_lookup_seed", L::pointwise, false, 1},
+      {"inductor_random", L::pointwise, false, 2},
+      {"sum", L::reduction, true, 1},
+      {"mean", L::reduction, true, 1, 1},
+      {"var_mean", L::several, true, 1, 1},
       {"view", L::view, true},
       {"permute", L::view, true},
       {"slice", L::view, true},
@@ -39,6 +51,7 @@ const AtenRule& rule_of(Aten op) {
       {"flex_attention_backward", L::several, false},
       {"getitem", L::view, true},
       {"mm", L::product, false},
+      {"addmm", L::product, false},
       {"index", L::call, true},
       {"gather", L::call, true},
       {"view_as_complex", L::call, false},
@@ -64,9 +77,9 @@ std::vector<std::vector<int>> FxGraph::users() const {
   return readers;
 }
 
-bool FxNode::sums(std::size_t dimension) const {
+bool FxNode::sums(std::size_t at) const {
   const std::vector<std::int64_t> all = listed(dims);
-  return std::find(all.begin(), all.end(), static_cast<std::int64_t>(dimension)) != all.end();
+  return std::find(all.begin(), all.end(), static_cast<std::int64_t>(at)) != all.end();
 }
 
 std::vector<std::int64_t> listed(const Dims& dims) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,15 +14,18 @@ namespace plimsoll::program::inductor {
 enum class Aten : std::uint8_t {
   placeholder,
   // element-wise
-  convert, power, add, add_number, subtract, subtract_from_number, multiply, divide, divide_by_number, negate, exp, sigmoid, rsqrt, clone, slice_scatter,
+  convert, power, add, add_number, subtract, subtract_from_number, multiply, multiply_number, divide, divide_by_number, negate, exp, sigmoid, rsqrt,
+  tanh, erf, relu, less_equal_number, greater_number, choose, choose_number, clone, slice_scatter,
+  // random numbers: one drawing of all seeds, one of them, a value for every element
+  seeds, seed, random,
   // sums
-  sum, mean,
+  sum, mean, var_mean,
   // views
   view, permute, slice, expand,
   cat,
   // several results, each a getitem
   split, attention, attention_backward, flex_attention, flex_attention_backward, getitem,
-  product,
+  product, addmm,
   // complex numbers, of which Inductor makes no code
   table_rows, gather_rows, view_as_complex, view_as_real, multiply_complex, conjugate, clone_complex,
   // functional collectives; each is followed by its wait
@@ -36,7 +40,8 @@ struct AtenRule {
   const char* name;    ///< what fx names its nodes by
   Lowering lowering;
   bool recomputable;   ///< of get_default_op_list: recomputed in backward, and fused with its neighbours
-  int operations = 0;  ///< of an element-wise one: what it computes by itself, constants included (OpCounterCSE)
+  int operations = 0;  ///< what it computes for an element by itself (OpCounterCSE)
+  int constants = 0;   ///< that it computes with
 };
 const AtenRule& rule_of(Aten op);
 
@@ -50,7 +55,10 @@ struct FxNode {
   DType type = DType::fp32;
   Dims dims = {};                ///< of permute its order, of split its parts, of a sum the dimensions that it sums
   int dimension = 0;        ///< of slice, slice_scatter, cat and split
-  std::int64_t number = 0;  ///< where a slice begins or is put among zeros; which result a getitem is; whether attention is causal; of a collective the ranks
+  std::int64_t number = 0;  ///< where a slice begins or is put among zeros; which result a getitem is; whether attention is causal; of a collective the ranks; an exponent
+  std::int64_t step = 1;    ///< of slice and slice_scatter
+  std::optional<double> constant = std::nullopt;  ///< that an element-wise one computes with; none: nobody knows, or several
+  double rate = 0;          ///< of the dropout within attention
   Recompute recompute = Recompute::unsaid;
   bool backward = false;    ///< a gradient's
   bool parameter = false;   ///< of a placeholder: it lives as long as the module
@@ -58,7 +66,7 @@ struct FxNode {
 
   std::int64_t elements() const { return sizes.product(); }
   /// Of a sum: whether it sums that dimension.
-  bool sums(std::size_t dimension) const;
+  bool sums(std::size_t at) const;
   std::int64_t bytes() const { return elements() * size_of(type); }
 };
 

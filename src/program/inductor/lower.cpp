@@ -5,6 +5,7 @@
 #include <numeric>
 #include <optional>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "plimsoll/error.hpp"
@@ -100,7 +101,11 @@ class Steps {
       reach = (reach + 1) / sizes_[i] - 1;
     }
     most_[i] += reach;
-    return load_.strides[inner] * width;
+    if (told_ || reach == 0) return load_.strides[inner] * width;
+    // Not by strides: the first step that moves the load at all stands for the dimension, which the place depends on.
+    for (std::size_t outer = inner + 1; outer-- > 0;)
+      if (sizes_[outer] != 1 && load_.strides[outer] != 0) return load_.strides[outer];
+    return 0;
   }
 
   std::int64_t offset() const { return offset_; }
@@ -174,9 +179,17 @@ class Lowerer {
   }
   /// A buffer of the operation that was added last, as its node's.
   int output_of_last(const Dims& sizes, DType type) {
+    check_rows(sizes, type);
     const int buffer = add_buffer({.operation = static_cast<int>(out_.operations.size()) - 1, .sizes = sizes, .type = type});
     operation().outputs.push_back(buffer);
     return buffer;
+  }
+  /// Longer rows are padded to whole 128 bytes (ir.py, Layout._pad_strides).
+  static void check_rows(const Dims& sizes, DType type) {
+    constexpr std::int64_t kPaddedRow = 1024, kWholeBytes = 128;
+    if (sizes.rank() < 2 || sizes[-1] <= kPaddedRow || sizes[-1] * size_of(type) % kWholeBytes == 0) return;
+    refuse("rows of " + std::to_string(sizes[-1]) + " elements, which Inductor pads, are not modelled under torch.compile", "compile",
+           "sizes that are multiples of 64");
   }
   /// The node's elements are the buffer's, which lies as the node does: views of it count its places in memory.
   void place(int node, int buffer) {
@@ -227,15 +240,49 @@ class Lowerer {
     box(node) = {static_cast<int>(storages_.size()) - 1, whole_view(at(node).sizes)};
   }
 
+  /// What expressions share: a constant, the bound of a slice, a dimension's index in one way of indexing.
+  using Shared = std::tuple<int, double, std::size_t>;
+  enum SharedKind : int { kConstant, kBound, kIndex };
+
+  /// Operations of an expression, equal ones once (OpCounterCSE).
   int operations_of(const Expression& expression) const {
     int count = static_cast<int>(expression.loads.size());
-    for (const auto& [node, view] : expression.values) count += operations_of(node);
-    return count;
+    std::set<Shared> shared;
+    int last = -1;
+    for (const auto& [node, way] : expression.values) {
+      count += operations_of(node);
+      if (at(node).op == Aten::slice_scatter) add_bounds(shared, node, way);
+      if (node == std::exchange(last, node)) continue;
+      if (at(node).constant) {
+        shared.emplace(kConstant, *at(node).constant, 0);
+      } else {
+        count += rule_of(at(node).op).constants;
+      }
+    }
+    return count + static_cast<int>(shared.size());
+  }
+  /// A slice put among zeros compares its dimension's index with its bounds, and chooses 0 outside.
+  void add_bounds(std::set<Shared>& shared, int node, std::size_t way) const {
+    const FxNode& n = at(node);
+    shared.emplace(kConstant, 0, 0);
+    shared.emplace(kIndex, n.dimension, way);
+    if (n.number != 0) shared.emplace(kBound, static_cast<double>(n.number), 0);
+    if (ends_inside(node)) shared.emplace(kBound, static_cast<double>(n.number + at(n.args.front()).sizes[n.dimension]), 0);
+  }
+  /// Whether a slice ends before its dimension does.
+  bool ends_inside(int node) const {
+    const FxNode& n = at(node);
+    return n.step == 1 && n.number + at(n.args.front()).sizes[n.dimension] != n.sizes[n.dimension];
   }
   int operations_of(int node) const {
     const FxNode& n = at(node);
     // An index, a bound and two comparisons, a mask and, but for the last, a choice each; the first and the last bound (pointwise_cat).
     const int parts = static_cast<int>(n.args.size());
+    if (n.op == Aten::power) return static_cast<int>(std::max<std::int64_t>(n.number - 1, 0));  // products of what it is of
+    if (n.op == Aten::slice_scatter) {  // comparisons, and what joins them; of steps the remainder, its zero and their comparison; a mask, a choice
+      const int comparisons = (n.number != 0 ? 1 : 0) + (ends_inside(node) ? 1 : 0) + (n.step > 1 ? 1 : 0);
+      return 2 * comparisons - 1 + (n.step > 1 ? 2 : 0) + 2;
+    }
     if (n.op == Aten::cat) return 1 + 1 + parts + 2 * parts + (parts - 2) + parts + (parts - 1);
     const bool mixed = n.args.size() == 2 && at(n.args[0]).type != at(n.args[1]).type;  // the lower one is converted
     return rule_of(n.op).operations + (mixed ? 1 : 0);
@@ -323,6 +370,13 @@ class Lowerer {
     return {storage(node).buffer, at(node).sizes, at(node).strides};
   }
 
+  /// The node in a buffer of its own that lies as it does, a copy where it is a view of an expression (need_fixed_layout).
+  void fix(int node) {
+    Expression copy{.sizes = box(node).view.sizes};
+    load_into(copy, node, box(node).view);
+    place(node, compute(copy, storage(node).type, listed(at(node).strides)));
+  }
+
   void realize_by_rule(int node) {
     constexpr int kMostLoadsOfReused = 4, kMostLoads = 8, kMostOperations = 30, kMostInlined = 100;
     if (box(node).storage < 0) return;
@@ -333,9 +387,11 @@ class Lowerer {
     if (pending() && users(node).size() > 1) {
       const bool read_by_call = std::any_of(users(node).begin(), users(node).end(), [&](int user) {  // needs_realized_inputs
         const Lowering lowering = rule_of(at(user).op).lowering;
-        return lowering == Lowering::product || lowering == Lowering::call || (lowering == Lowering::several && at(user).op != Aten::split);
+        return lowering == Lowering::product || lowering == Lowering::call || (lowering == Lowering::several && at(user).op != Aten::split && at(user).op != Aten::var_mean);
       });
       if (read_by_call && loads() > 1) realize(node);
+      const bool multiplied = std::any_of(users(node).begin(), users(node).end(), [&](int user) { return at(user).op == Aten::product; });
+      if (multiplied && pending()) fix(node);
     }
     if (pending() && users(node).size() > 1 && (count() > kMostOperations || loads() > kMostLoadsOfReused)) realize(node);
     if (pending() && (loads() > kMostLoads || count() > kMostOperations) && loads() > 1) realize(node);
@@ -368,12 +424,15 @@ class Lowerer {
   void lower_pointwise(int node) {
     Expression expression{.sizes = listed(at(node).sizes)};
     if (at(node).op == Aten::slice_scatter) {
-      load_part(expression, at(node).args.front(), at(node).dimension, at(node).number);
+      load_part(expression, at(node).args.front(), at(node).dimension, at(node).number, at(node).step);
+    } else if (at(node).op == Aten::seed) {
+      add_load(expression, {realize(at(node).args.front()), {}, at(node).number});
     } else {
       for (const int argument : at(node).args) load_into(expression, argument, broadcast(argument, expression.sizes));
     }
     if (rule_of(at(node).op).operations > 0) expression.values.emplace(node, 0);
     hold(node, std::move(expression));
+    if (at(node).op == Aten::seeds || at(node).op == Aten::random) realize(node);
   }
 
   void lower_sum(int node) {
@@ -390,6 +449,8 @@ class Lowerer {
         view.strides.push_back(whole.strides[i]);
       }
     }
+    constexpr std::int64_t kUnrolled = 8;  // config.unroll_reductions_threshold
+    if (product_of(summed) < kUnrolled && product_of(kept) != 1) return unroll(node, view, kept.size());
     Expression expression{.sizes = view.sizes};
     load_into(expression, argument, view);
     const bool outer = n.sums(0) && !n.sums(whole.sizes.size() - 1);
@@ -405,6 +466,50 @@ class Lowerer {
       spread(node, strides);
     }
     if (n.op == Aten::mean) divide(node);
+  }
+
+  /// A sum of few elements is written out: its readers add them up. `view` has what is kept in front.
+  void unroll(int node, const View& view, std::size_t kept) {
+    const FxNode& n = at(node);
+    std::vector<std::int64_t> summed(view.sizes.begin() + static_cast<std::ptrdiff_t>(kept), view.sizes.end());
+    Expression expression{.sizes = listed(n.sizes)};
+    View element{expression.sizes, std::vector<std::int64_t>(expression.sizes.size()), 0};
+    std::size_t next = 0;
+    for (std::size_t i = 0; i < element.sizes.size(); ++i)
+      element.strides[i] = element.sizes.size() > kept && n.sums(i) ? 0 : view.strides[next++];
+    for (std::int64_t step = 0; step < product_of(summed); ++step) {
+      element.offset = view.offset;
+      std::int64_t rest = step;
+      for (std::size_t i = summed.size(); i-- > 0; rest /= summed[i]) element.offset += rest % summed[i] * view.strides[kept + i];
+      load_into(expression, n.args.front(), element);
+      if (step > 0) expression.values.emplace(node, static_cast<std::size_t>(step));
+    }
+    hold(node, std::move(expression));
+  }
+
+  /// var_mean: mean and squares of what lies along the last dimension by one kernel of three results, of which nobody reads the count (Welford).
+  void lower_var_mean(int node) {
+    const FxNode& n = at(node);
+    const int argument = n.args.front();
+    const View& view = box(argument).view;
+    Expression expression{.sizes = view.sizes};
+    load_into(expression, argument, view);
+    const std::vector<std::int64_t> kept(view.sizes.begin(), view.sizes.end() - 1), summed{view.sizes.back()};
+    const std::vector<std::int64_t> strides = strides_like(kept, expression.loads);
+    const auto sums = [&](int item) {
+      out_.operations.push_back(loops(LoweredOperation::Kind::reduction, kept, strides, summed, expression.loads));
+      place(item, output_of_last(at(item).sizes, at(item).type));
+      std::vector<std::int64_t> lying = strides;
+      lying.push_back(1);
+      out_.buffers[static_cast<std::size_t>(storage(item).buffer)].strides = box(item).view.strides = lying;
+    };
+    constexpr std::int64_t kMean = 1;
+    for (const bool of_mean : {true, false})
+      for (const int item : users(node))
+        if ((at(item).number == kMean) == of_mean) sums(item);
+    skip_name();
+    for (const int item : users(node))
+      if (at(item).number != kMean) divide(item);
   }
 
   /// A sum's buffer lies with those strides of what it keeps.
@@ -431,7 +536,7 @@ class Lowerer {
     }
     out_.operations.push_back(loops(LoweredOperation::Kind::reduction, {columns, parts}, {1, columns}, {each}, loads));
     operation().whole = {columns, rows};
-    const int partial = output_of_last({parts, columns}, n.type);
+    const int partial = output_of_last({parts, columns}, DType::fp32);
     out_.operations.push_back(loops(LoweredOperation::Kind::reduction, {columns}, {1}, {parts}, {{partial, {1, columns}, 0}}));
     place(node, output_of_last(n.sizes, n.type));
   }
@@ -457,10 +562,14 @@ class Lowerer {
           view.strides[static_cast<std::size_t>(i)] = source.view.strides[static_cast<std::size_t>(n.dims[i])];
         }
         break;
+      case Aten::expand:
+        view = broadcast(of, listed(n.sizes));
+        break;
       case Aten::slice:
       case Aten::getitem:
         view.sizes = listed(n.sizes);
         view.offset += n.number * view.strides[static_cast<std::size_t>(n.dimension)];
+        view.strides[static_cast<std::size_t>(n.dimension)] *= n.step;
         break;
       default: {  // the view of what lies in a row, or of rows of another memory
         std::optional<std::vector<std::int64_t>> strides = reshaped(source.view, listed(n.sizes));
@@ -561,13 +670,13 @@ class Lowerer {
   }
 
   /// A part of the expression that begins at `start` of that dimension: its loads are masked where it is not.
-  void load_part(Expression& expression, int argument, int dimension, std::int64_t start) {
+  void load_part(Expression& expression, int argument, int dimension, std::int64_t start, std::int64_t step = 1) {
     Expression part{.sizes = listed(at(argument).sizes)};
     load_into(part, argument, box(argument).view);
     for (Load load : part.loads) {
       const std::int64_t stride = load.strides[static_cast<std::size_t>(dimension)];
       load.offset -= start * stride;
-      if (stride != 0) load.way = load.way * 31 + static_cast<std::size_t>(start) + 1;
+      if (stride != 0) load.way = load.way * 31 + static_cast<std::size_t>(start + 1000 * (step - 1)) + 1;
       add_load(expression, load);
     }
     for (const auto& [value, how] : part.values) expression.values.emplace(value, how * 31 + static_cast<std::size_t>(start) + 1);
@@ -575,8 +684,10 @@ class Lowerer {
 
   void lower_product(int node) {
     const FxNode& n = at(node);
-    const Region left = factor(n.args[0]), right = factor(n.args[1]);
+    const bool biased = n.op == Aten::addmm;
+    const Region left = factor(n.args[biased ? 1 : 0]), right = factor(n.args[biased ? 2 : 1]);
     LoweredOperation product{.kind = LoweredOperation::Kind::product, .node = node, .arguments = {left, right}};
+    if (biased) product.arguments.push_back(factor(n.args[0]));
     product.rows = left.sizes[0], product.inner = left.sizes[1], product.columns = right.sizes[1];
     const auto is_turned = [](const Region& matrix) { return matrix.strides[1] != 1; };
     product.turned = is_turned(left) ? Turned::left : is_turned(right) ? Turned::right : Turned::neither;
@@ -643,12 +754,14 @@ class Lowerer {
       box(node) = box(n.args.front());
       return;
     }
+    if (n.op == Aten::var_mean) return lower_var_mean(node);
     if (n.op == Aten::flex_attention_backward) return lower_flex_backward(node);
     add_call(node);
     if (n.op == Aten::flex_attention) return place_flex(node);
     place_results(node, {0, 1, 2, 3});
-    constexpr int kNamed = 5;  // the tensors that the forward gives; the last is empty
-    if (n.op == Aten::attention) operation().names_behind += kNamed - static_cast<int>(operation().outputs.size());
+    // The tensors that the forward gives: flash attention's last is empty, the memory-efficient one's, which takes a bias, are four.
+    const int named = n.args.size() > 3 ? 4 : 5;
+    if (n.op == Aten::attention) operation().names_behind += named - static_cast<int>(operation().outputs.size());
   }
 
   /// The kernel writes both of its results into buffers that the graph makes, read or not; two names are those of what it is told.

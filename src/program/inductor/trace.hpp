@@ -11,6 +11,7 @@
 #include <optional>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -28,70 +29,112 @@ struct Checkpointing {
 
 class Trace final : public OperatorTrace {
  public:
-  explicit Trace(Tape& tape, Checkpointing checkpointing = {});
+  /// `resident` live as long as the traced module: its parameters and buffers.
+  explicit Trace(Tape& tape, const std::vector<Tensor>& resident, Checkpointing checkpointing = {});
   ~Trace() override;
   Trace(const Trace&) = delete;
   Trace& operator=(const Trace&) = delete;
 
   /// Throws Error (refused): an operator without a decomposition here.
-  void ran(const char* name, const List<const Tensor*>& inputs, std::int64_t number, const std::vector<Tensor>& outputs) override;
+  void ran(const char* name, const List<const Tensor*>& inputs, const ToldNumbers& told, const std::vector<Tensor>& outputs) override;
   /// Both directions of what was traced since the trace was made, whose result is `result`. Ends the trace.
   JointGraph joint(const Tensor& result);
   /// The traced module's tensors that are inputs, in the order of JointGraph::inputs.
   std::vector<Tensor> inputs() const;
 
  private:
+  using Ints = std::vector<int>;
+  using Gradients = std::function<Ints(const Ints& gradients)>;
   /// An operator as autograd sees it: its arguments, its results and what it saved, and what gives the gradients of its arguments.
   struct Recorded {
-    std::vector<int> inputs, outputs;
-    std::function<std::vector<int>(const std::vector<int>& gradients)> backward;
+    Ints inputs, outputs;
+    Gradients backward;
   };
-  using Ints = std::vector<int>;
+  /// An operator that ran: those of its arguments that are defined, and what it gave.
+  struct Ran {
+    Ints in;
+    const List<const Tensor*>& arguments;
+    ToldNumbers told;
+    const std::vector<Tensor>& out;
+
+    DType type() const { return out.front().dtype(); }
+    const Dims& sizes() const { return out.front().sizes(); }
+  };
+  using Operator = Ints (Trace::*)(const Ran& ran);
+  static Operator operator_of(std::string_view name);
 
   int add(FxNode node, Tensor meta);
   int input(const Tensor& tensor);
   const Tensor& meta(int node) const { return metas_[static_cast<std::size_t>(node)]; }
   bool needs(int node) const { return needs_[static_cast<std::size_t>(node)]; }
-  void record(Ints inputs, Ints outputs, std::function<Ints(const Ints&)> backward);
+  Ints record(Ints inputs, Ints outputs, Gradients backward);
+  int validated(int gradient, int of);
   void bind(const Tensor& tensor, int node);
   void tag(const char* name, std::size_t first);
+  void lies_as(int node, int other);
 
-  // operators
-  int pointwise(Aten op, const Ints& args, std::optional<DType> type = std::nullopt);
+  // operators of ATen
+  int pointwise(Aten op, const Ints& args, std::optional<DType> type = std::nullopt, std::int64_t number = 0);
+  int with_number(Aten op, int x, double number, std::optional<DType> type = std::nullopt);
   int convert(int x, DType type);
   int row_major(int x);
   int view(int x, const Dims& sizes);
   int permute(int x, const Dims& order);
-  int slice(int x, int dimension, std::int64_t start, std::int64_t size);
+  int slice(int x, int dimension, std::int64_t start, std::int64_t size, std::int64_t step = 1);
   int cat(const Ints& parts, int dimension);
   int sum(int x, const Dims& dimensions, bool keep, Aten op = Aten::sum);
   int product(int a, int b);
-  Ints several(Aten op, const Ints& args, const std::vector<std::pair<Dims, DType>>& results, std::int64_t number = 0);
+  Ints several(Aten op, const Ints& args, const std::vector<std::pair<Dims, DType>>& results, std::int64_t number = 0, double rate = 0);
   int call(Aten op, const Ints& args, const Dims& sizes, DType type, std::int64_t number = 0);
   int gathered(int x, std::int64_t ranks);
   int scattered(int x, std::int64_t ranks);
+  Dims leading(int x) const;
 
   // what the tape's operators are made of
-  int linear(int x, int weight);
-  int rms_norm(int x, int weight);
-  int silu(int x);
-  int multiply(int a, int b);
-  int convert_recorded(int x, DType type);
-  int viewed(int x, const Dims& sizes);
-  int copied(int x);
-  int sliced(int x, const Dims& sizes, std::int64_t start);
-  int joined(const Ints& parts);
-  int turned(int x, const Tensor& result);
-  Ints split(int x, const std::vector<Tensor>& parts);
-  int attention(const Ints& heads, bool causal);
-  int flex_attention(const Ints& heads);
+  Ints linear(const Ran& ran);
+  Ints linear_without_bias(int x, int weight);
+  Ints addmm(const Ran& ran);
+  Ints biased_product(const Ints& in, bool transposed);
+  Ints rms_norm(const Ran& ran);
+  Ints layer_norm(const Ran& ran);
+  Ints silu(const Ran& ran);
+  Ints gelu(const Ran& ran);
+  int gelu_by_tanh_gradient(int gradient, int x);
+  Ints tanh(const Ran& ran);
+  Ints relu(const Ran& ran);
+  Ints power(const Ran& ran);
+  Ints rsqrt(const Ran& ran);
+  Ints mean(const Ran& ran);
+  Ints multiply(const Ran& ran);
+  Ints sum_of(const Ran& ran);
+  Ints divide(const Ran& ran);
+  Ints negate(const Ran& ran);
+  Ints converted(const Ran& ran);
+  Ints viewed(const Ran& ran);
+  Ints packed(const Ran& ran);
+  Ints copied(const Ran& ran);
+  Ints sliced(const Ran& ran);
+  Ints joined(const Ran& ran);
+  Ints turned(const Ran& ran);
+  Ints expanded(const Ran& ran);
+  Ints split(const Ran& ran);
+  Ints same(const Ran& ran);
+  Ints dropout(const Ran& ran);
+  Ints score_bias(const Ran& ran);
+  Ints attention(const Ran& ran);
+  Ints flex_attention(const Ran& ran);
+  Ints table_rows(const Ran& ran);
+  Ints gather_rows(const Ran& ran);
   int real_as_complex(int x);
   int complex_as_real(int x);
-  int multiply_complex(int a, int b);
-  int gather_sequence(int x, std::int64_t ranks);
-  int scatter_sequence(int x, std::int64_t ranks);
+  Ints as_complex(const Ran& ran);
+  Ints as_real(const Ran& ran);
+  Ints multiply_complex(int a, int b);
+  Ints gather_sequence(const Ran& ran);
+  Ints scatter_sequence(const Ran& ran);
 
   Tape& tape_;
+  std::unordered_set<const TensorImpl*> resident_;
   Checkpointing checkpointing_;
   FxGraph graph_;
   std::vector<Tensor> metas_;
@@ -100,6 +143,7 @@ class Trace final : public OperatorTrace {
   std::vector<Tensor> alive_;  ///< so that no tensor takes another's place in `known_`
   Ints inputs_;
   std::vector<Recorded> recorded_;
+  int seeds_ = -1;  ///< of all dropouts
   bool backward_ = false;
 };
 

@@ -107,7 +107,7 @@ constexpr NamedFunction kActivations[] = {
     {"gelu_new", gelu_new},
     {"gelu_python", gelu_python},
     {"gelu_python_tanh", gelu_new},
-    {"gelu_pytorch_tanh", gelu},
+    {"gelu_pytorch_tanh", gelu_by_tanh},
     {"hardswish", [](const Tensor& x) { return unary_saving_input("hardswish", x); }},
     {"laplace", laplace},
     {"leaky_relu", [](const Tensor& x) { return unary_saving_input("leaky_relu", x); }},

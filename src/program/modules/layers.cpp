@@ -195,10 +195,12 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool ne
 
 namespace {
 
-/// Halves of a table, every value twice in a row.
+/// Halves of a table, every value twice in a row (torch.repeat_interleave: a copy of an expanded view).
 Tensor interleaved(const Tensor& table) {
   const Tensor half = slice(table, -1, 0, table.size(-1) / 2);
-  return cat({half, half}, -1);
+  Dims twice = half.sizes();
+  twice.push_back(2);
+  return view(contiguous(expand(unsqueeze(half, -1), twice)), table.sizes());
 }
 
 /// (x.float() * cos) + (rotate_half(x).float() * sin).

@@ -14,12 +14,17 @@
 
 namespace plimsoll::program {
 
+namespace inductor {
+class ModuleGraphs;
+}
+
 /// How the modules run, beyond what the model says.
 struct RunOptions {
   enum class Attention : std::uint8_t { eager, sdpa, flash, flash3, flash4 } attention = Attention::sdpa;
   enum class Checkpointing : std::uint8_t { none, non_reentrant, reentrant } checkpointing = Checkpointing::none;
   int checkpoint_every = 1;      ///< of a stack's layers the k-th, the 2k-th … are checkpointed
   bool compiled_blocks = false;  ///< torch.compile of every decoder layer
+  std::shared_ptr<inductor::ModuleGraphs> graphs = {};  ///< of compiled layers
   bool compiled_model = false;   ///< torch.compile of the whole model with its loss
   bool liger = false;            ///< Liger's norms, rotation and gated MLPs in the families that it patches
   /// What forward answers: the model's own loss, by whose kernels; or, for a trainer with a loss of its own, the logits, or how likely each

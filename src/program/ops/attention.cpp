@@ -185,6 +185,7 @@ Tensor flash(const Tensor& query, const Tensor& key, const Tensor& value, const 
   const Shape s = shape_of(torch_flash(query.tape().device), query, key, value, arguments.causal, arguments.dropout);
   Op op("flash_attention", {&query, &key, &value});
   op.tell_number(arguments.causal);
+  op.tell_rate(arguments.dropout);
   Tape& tape = op.tape();
   op.save(key);
   op.save(query);
@@ -330,6 +331,7 @@ Tensor efficient(const Tensor& query, const Tensor& key, const Tensor& value, co
   if (mask) bias = mask.requires_grad() ? learned_mask(mask, s) : aligned_mask(query.tape(), mask, query.dtype());
   Op op("efficient_attention", {&query, &key, &value, &bias});
   op.tell_number(arguments.causal);
+  op.tell_rate(arguments.dropout);
   Tape& tape = op.tape();
   op.save(bias);
   op.save(key);
@@ -358,7 +360,9 @@ Tensor padded_flash(const Tensor& q, const Tensor& k, const Tensor& v, const Att
 
 Tensor additive_attention_mask(Tape& tape, const Tensor& mask, DType type) {
   const Tensor zero = filled(tape, {}, type), least = filled(tape, {}, type);  // scalars of at::where
-  return elementwise(tape, {&mask, &zero, &least}, type);
+  Tensor bias = elementwise(tape, {&mask, &zero, &least}, type);
+  if (tape.trace) tape.trace->ran("attention_bias", {&mask}, {}, {bias});
+  return bias;
 }
 
 FlashOutputs flash_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, bool causal, double dropout) {

@@ -75,8 +75,9 @@ Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& val
                        const AttentionArguments& arguments) {
   Tensor bias = mask;
   if (mask && mask.dtype() == DType::boolean) bias = additive_attention_mask(query.tape(), mask, query.dtype());
-  Op op("cudnn_attention", {&query, &key, &value});
+  Op op("cudnn_attention", {&query, &key, &value, &bias});
   op.tell_number(arguments.causal);
+  op.tell_rate(arguments.dropout);
   op.save(bias);
   op.save(key);
   op.save(query);

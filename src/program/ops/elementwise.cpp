@@ -42,8 +42,9 @@ void divide_backward(BackwardCall& call) {
 
 }  // namespace
 
-Tensor unary_saving_input(const char* name, const Tensor& x) {
+Tensor unary_saving_input(const char* name, const Tensor& x, std::int64_t told) {
   Op op(name, {&x});
+  op.tell_number(told);
   op.save(x);
   Tensor y = op.elementwise({&x}, x.dtype());
   return op.done(y, [](BackwardCall& b) {
@@ -147,6 +148,7 @@ Tensor negate(const Tensor& x) {
 Tensor power(const Tensor& x_in, int exponent) {
   const Tensor x = autocast_fp32(x_in);
   Op op("pow", {&x});
+  op.tell_number(exponent);
   op.save(x);
   Tensor y = op.elementwise({&x}, x.dtype());
   return op.done(y, [exponent](BackwardCall& b) {  // pow_backward: grad * (exponent * self.pow(exponent - 1))
@@ -190,6 +192,7 @@ Tensor relu_into(const Tensor& x) {
 
 Tensor silu(const Tensor& x) { return unary_saving_input("silu", x); }
 Tensor gelu(const Tensor& x) { return unary_saving_input("gelu", x); }
+Tensor gelu_by_tanh(const Tensor& x) { return unary_saving_input("gelu", x, 1); }
 
 Tensor dropout(const Tensor& x, double p) {
   if (p == 0) return x;

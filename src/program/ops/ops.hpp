@@ -62,7 +62,8 @@ Tensor sigmoid(const Tensor& x);
 Tensor relu(const Tensor& x);
 Tensor relu_into(const Tensor& x);  ///< relu_: the result has x's storage
 Tensor silu(const Tensor& x);
-Tensor gelu(const Tensor& x);  ///< F.gelu, either approximation
+Tensor gelu(const Tensor& x);          ///< F.gelu
+Tensor gelu_by_tanh(const Tensor& x);  ///< F.gelu(approximate="tanh")
 /// F.dropout in training: native_dropout with its mask; x itself when p is 0 and `training` does not matter.
 Tensor dropout(const Tensor& x, double p);
 /// torch.where(condition, x, number).

@@ -193,7 +193,7 @@ Tensor every_second(const Tensor& x, std::int64_t start) {
     Dims every_other = contiguous_strides(before);
     every_other[-1] *= 2;
     b.give(0, placed_in_zeros(b, before, every_other));
-  });
+  }, start);
 }
 
 Tensor select(const Tensor& x, int dimension) {
@@ -295,6 +295,7 @@ Tensor cat(const std::vector<Tensor>& tensors, int dimension) {
     sizes[at] += tensor.size(at);
   }
   Op op("cat", inputs);
+  op.tell_number(at);
   Tensor y = op.output(sizes, type);
   launch_cat(op.tape(), y, y.rank(), y.strides(), tensors);
   std::vector<Dims> parts;

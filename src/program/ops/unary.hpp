@@ -5,7 +5,8 @@
 
 namespace plimsoll::program {
 
-/// An operator whose backward is one kernel over the gradient and its input, which it saves.
-Tensor unary_saving_input(const char* name, const Tensor& x);
+/// An operator whose backward is one kernel over the gradient and its input, which it saves; `told` is what tells it from others of that
+/// name (Op::tell_number).
+Tensor unary_saving_input(const char* name, const Tensor& x, std::int64_t told = 0);
 
 }  // namespace plimsoll::program

@@ -10,6 +10,7 @@
 #include "program/frameworks/transformers/diffusion_script.hpp"
 #include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/wrap_units.hpp"
+#include "program/inductor/module_graphs.hpp"
 #include "program/known_passes.hpp"
 #include "program/modules/adapters/axolotl.hpp"
 #include "program/modules/adapters/bitsandbytes.hpp"
@@ -83,6 +84,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
   options.loss = loss_of(strategy);
   options.release = HfRelease(strategy.releases.of(Package::transformers));
   options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
+  if (options.compiled_blocks) options.graphs = std::make_shared<inductor::ModuleGraphs>();
   options.compiled_model = strategy.compile == Strategy::Compile::model;
   switch (strategy.attention) {
     case AttentionKernel::eager:

@@ -7,7 +7,7 @@
 #include "plimsoll/error.hpp"
 #include "program/attention_library.hpp"
 #include "program/checkpoint.hpp"
-#include "program/inductor/compiled.hpp"
+#include "program/inductor/module_graphs.hpp"
 #include "program/modules/float8_linear.hpp"
 #include "program/modules/torchtitan/attention.hpp"
 #include "program/modules/torchtitan/compiled.hpp"
@@ -57,21 +57,6 @@ void check_compiled(const Model& model, const TitanRun& run) {
 
 }  // namespace
 
-/// A layer's graphs under torch.compile, and where the tensors are that they are given: the layer's input, its positions, else a parameter
-/// or buffer of the module of that path below it.
-struct BlockGraphs {
-  struct Argument {
-    enum class Kind : std::uint8_t { input, positions, parameter, buffer } kind;
-    std::string module, name;
-  };
-  std::shared_ptr<const inductor::CompiledModule> graphs;
-  std::vector<Argument> arguments;
-  // What they were compiled for: Dynamo's guards.
-  const void* layer = nullptr;  ///< TitanLayer::kind
-  Dims sizes, strides, positions;
-  bool checkpointed = false;
-};
-
 /// Llama3TransformerBlock and Qwen3TransformerBlock; DeepSeekV3TransformerBlock and GptOssTransformerBlock, which register their norms in
 /// front of the feed-forward.
 class TitanLayer {
@@ -97,12 +82,8 @@ class TitanLayer {
     return call.done(forward(x, ids));
   }
 
-  const Block& block() const { return block_; }
-  /// The same of all layers that the model describes as one block.
-  const void* kind() const { return kind_; }
-
-  /// The layer under torch.compile, which makes `graphs` of its operators.
-  Tensor compiled(const Tensor& input, const Tensor& positions, const BlockGraphs& graphs) const;
+  /// The layer under torch.compile, as `run` has it; `checkpointed` as a whole.
+  Tensor compiled(const Tensor& input, const Tensor& positions, const TitanRun& run, bool checkpointed, inductor::ModuleGraphs& graphs) const;
 
   /// The layer under torch.compile, as releases before 0.3 wrote it.
   Tensor compiled_early(const Tensor& input, const TitanRun& run, bool four_bits) const {
@@ -168,94 +149,31 @@ class TitanLayer {
   std::optional<TitanNorm> attention_norm_, mlp_norm_;
 };
 
-namespace {
-
-constexpr const char* kCompiledName = "compiled_block";
-
-std::vector<BlockGraphs::Argument> arguments_of(const std::vector<Tensor>& inputs, const Tensor& x, const Tensor& positions, Module& layer) {
-  using Argument = BlockGraphs::Argument;
-  std::vector<Argument> all;
-  for (const Tensor& input : inputs) {
-    const auto is = [&](const Tensor& tensor) { return tensor && tensor.impl() == input.impl(); };
-    Argument argument{is(x) ? Argument::Kind::input : Argument::Kind::positions, {}, {}};
-    for (Module* module : layer.all_modules()) {
-      const std::string path = module == &layer ? std::string() : module->path.substr(layer.path.size() + 1);
-      for (const auto& parameter : module->parameters)
-        if (is(parameter->tensor)) argument = {Argument::Kind::parameter, path, parameter->name};
-      for (const ModuleBuffer& buffer : module->buffers)
-        if (is(buffer.tensor)) argument = {Argument::Kind::buffer, path, buffer.name};
-    }
-    if (argument.kind == Argument::Kind::positions && !is(positions))
-      throw Error(ErrorCode::internal, "a compiled block reads a tensor that is none of its module's");
-    all.push_back(std::move(argument));
-  }
-  return all;
-}
-
-/// The layer's graphs for such arguments: an equal layer runs on a tape of its own and is traced.
-BlockGraphs compile_block(const Block& block, const TitanRun& compiled, const Tensor& x, const Tensor& positions, bool checkpointed) {
-  Tape tape(x.tape().device, x.tape().torch);
-  tape.cudnn_attention = x.tape().cudnn_attention;
-  TitanRun run = compiled;
-  run.compiled = false;
-  Module root;
-  Module& module = add_titan_module(root, "layer", tape);
-  const TitanLayer layer(module, block, run, root, tape);
-  for (const std::shared_ptr<Parameter>& parameter : module.all_parameters()) parameter->type = x.dtype();
-  materialize(module, tape);
-  const Tensor input = tape.parameter(x.sizes(), x.dtype(), true), ids = tape.empty(positions.sizes(), positions.dtype());
-  input.impl()->strides = x.strides();
-  inductor::Checkpointing checkpointing{.on = checkpointed || run.checkpointing == TitanRun::Checkpointing::operators};
-  if (run.checkpointing == TitanRun::Checkpointing::operators) checkpointing.policy = std::make_unique<EverySecondProduct>();
-  inductor::Trace trace(tape, std::move(checkpointing));
-  const Tensor result = layer(input, ids);
-  const inductor::JointGraph joint = trace.joint(result);
-  return {.graphs = std::make_shared<inductor::CompiledModule>(inductor::compile(joint, tape)),
-          .arguments = arguments_of(trace.inputs(), input, ids, module),
-          .sizes = x.sizes(),
-          .strides = x.strides(),
-          .positions = positions.sizes(),
-          .checkpointed = checkpointed};
-}
-
-}  // namespace
-
-Tensor TitanLayer::compiled(const Tensor& input, const Tensor& positions, const BlockGraphs& block) const {
-  using Kind = BlockGraphs::Argument::Kind;
+Tensor TitanLayer::compiled(const Tensor& input, const Tensor& positions, const TitanRun& compiled_run, bool checkpointed,
+                            inductor::ModuleGraphs& graphs) const {
   Tensor x = input, ids = positions;
   ModuleCall call(module_, tape_, {&x, &ids});
-  std::vector<Tensor> arguments;
-  for (const BlockGraphs::Argument& argument : block.arguments) {
-    Module& module = argument.module.empty() ? module_ : *module_.find(argument.module);
-    switch (argument.kind) {
-      case Kind::input:
-        arguments.push_back(x);
-        break;
-      case Kind::positions:
-        arguments.push_back(ids);
-        break;
-      case Kind::parameter:
-        arguments.push_back(module.tensor(argument.name));
-        break;
-      case Kind::buffer:
-        arguments.push_back(module.buffer(argument.name));
-    }
-  }
-  return call.done(inductor::run_compiled(kCompiledName, block.graphs, arguments));
+  TitanRun run = compiled_run;
+  run.compiled = false;
+  const bool selective = run.checkpointing == TitanRun::Checkpointing::operators;
+  Module root;
+  const auto checkpointing = [&] {
+    inductor::Checkpointing all{.on = checkpointed || selective};
+    if (selective) all.policy = std::make_unique<EverySecondProduct>();
+    return all;
+  };
+  const auto equal_layer = [&](Module& twin, Tape& tape) -> inductor::CompiledForward::Eager {
+    twin.children.clear();  // a layer adds its modules itself
+    const auto layer = std::make_shared<TitanLayer>(twin, block_, run, root, tape);
+    for (const std::shared_ptr<Parameter>& parameter : twin.all_parameters()) parameter->type = x.dtype();
+    materialize(twin, tape);
+    return [layer](const std::vector<Tensor>& arguments) { return (*layer)(arguments[0], arguments[1]); };
+  };
+  return call.done(graphs.run({"compiled_block", kind_, checkpointed, checkpointing, equal_layer}, module_, {x, ids}));
 }
 
-/// The layer's graphs, compiled where no equal layer was called with such arguments before.
-const BlockGraphs& TitanDecoder::compiled_block(const TitanLayer& layer, const Tensor& x, const Tensor& positions, bool checkpointed) {
-  for (const BlockGraphs& known : block_graphs_) {
-    const bool alike = known.sizes == x.sizes() && known.strides == x.strides() && known.positions == positions.sizes();
-    if (known.layer == layer.kind() && alike && known.checkpointed == checkpointed) return known;
-  }
-  block_graphs_.push_back(compile_block(layer.block(), run_, x, positions, checkpointed));
-  block_graphs_.back().layer = layer.kind();
-  return block_graphs_.back();
-}
-
-TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape) : tape_(tape), run_(run) {
+TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape)
+    : tape_(tape), run_(run), block_graphs_(std::make_unique<inductor::ModuleGraphs>()) {
   check_family(model);
   if (run.compiled) check_compiled(model, run);
   const TensorParallel& tp = run.tensor_parallel;
@@ -358,7 +276,7 @@ Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Te
   const bool whole = run_.checkpointing == TitanRun::Checkpointing::full && (index + 1) % static_cast<std::size_t>(run_.every) == 0;
   if (run_.compiled && run_.early_blocks)
     return layer.compiled_early(hidden, run_, static_cast<std::int64_t>(index) < run_.four_bit_layers);
-  if (run_.compiled) return layer.compiled(hidden, positions, compiled_block(layer, hidden, positions, whole));
+  if (run_.compiled) return layer.compiled(hidden, positions, run_, whole, *block_graphs_);
   if (run_.checkpointing == TitanRun::Checkpointing::operators)
     return layer.checkpointed(hidden, positions,
                               {.early_stop = run_.early_stop, .policy = [] { return std::make_unique<EverySecondProduct>(); }});

@@ -78,7 +78,9 @@ struct AttentionSizes {
 };
 
 class TitanLayer;
-struct BlockGraphs;
+namespace inductor {
+class ModuleGraphs;
+}
 
 class TitanDecoder {
  public:
@@ -107,7 +109,6 @@ class TitanDecoder {
   Tensor embed(const Tensor& tokens);
   Tensor run_layer(std::size_t index, const Tensor& hidden, const Tensor& positions);
 
-  const BlockGraphs& compiled_block(const TitanLayer& layer, const Tensor& x, const Tensor& positions, bool checkpointed);
   void let_go_of_pieces();
 
   Tape& tape_;
@@ -116,7 +117,7 @@ class TitanDecoder {
   AttentionSizes attention_sizes_;
   std::vector<Module*> layer_modules_;
   std::vector<std::unique_ptr<TitanLayer>> layers_;
-  std::vector<BlockGraphs> block_graphs_;
+  std::unique_ptr<inductor::ModuleGraphs> block_graphs_;  ///< of compiled layers
   Tensor embedding_pieces_;  ///< of partial sums being scattered, until the first layer waits for its input
 };
 

@@ -7,6 +7,7 @@
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/compiled/model.hpp"
+#include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/dense_mixture.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/gpt_oss.hpp"
@@ -66,10 +67,7 @@ class Layer {
     if (block_.attention->sliding_window && inputs->sliding_tables.cosine) inputs->tables = inputs->sliding_tables;
     inputs->sliding_tables = {};
     const auto body = [this, inputs](const Tensor& x) {
-      if (!options_.compiled_blocks) return forward(x, *inputs);
-      const bool checkpointed = options_.checkpoints_in_graph();
-      const Tensor& mask = inputs->sliding_mask ? inputs->sliding_mask : inputs->full_mask;
-      return compiled_rotary_layer(module_, block_, compiled_names(), x, inputs->tables, mask, checkpointed);
+      return options_.compiled_blocks ? compiled(x, *inputs) : forward(x, *inputs);
     };
     return run_layer(module_, tape_, options_, input, body,
                      {&inputs->full_mask, &inputs->sliding_mask, &inputs->tables.cosine, &inputs->tables.sine});
@@ -84,6 +82,29 @@ class Layer {
  private:
   CompiledNames compiled_names() const {
     return {style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation, style_.fp32_tables};
+  }
+
+  /// Whether the layer's graphs are the compiler's own (inductor/); else they are told by hand: within DDP, whose buckets may cut them, with a
+  /// mask, where a part of each head is turned, and where norms are not before both branches.
+  bool is_traced(const LayerInputs& inputs) const {
+    const bool partial = style_.rotation == Rotation::join_last || style_.rotation == Rotation::neighbours_join_last;
+    return !tape_.ddp_buckets && !inputs.full_mask && !inputs.sliding_mask && !partial && block_.placement == NormPlacement::pre;
+  }
+
+  Tensor compiled(const Tensor& x, const LayerInputs& inputs) const {
+    if (!is_traced(inputs)) {
+      const Tensor& mask = inputs.sliding_mask ? inputs.sliding_mask : inputs.full_mask;
+      return compiled_rotary_layer(module_, block_, compiled_names(), x, inputs.tables, mask, options_.checkpoints_in_graph());
+    }
+    RouterRecord none;
+    const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+      const auto layer = std::make_shared<Layer>(twin, tape, eager, block_, style_, none);
+      return [layer](const std::vector<Tensor>& given) {
+        return layer->forward(given[0], {.full_mask = given[1], .sliding_mask = given[2], .tables = {given[3], given[4]}, .positions = given[5]});
+      };
+    };
+    return run_compiled_layer(module_, options_, &block_,
+                              {x, inputs.full_mask, inputs.sliding_mask, inputs.tables.cosine, inputs.tables.sine, inputs.positions}, make);
   }
 
   Tensor forward(const Tensor& input, const LayerInputs& inputs) const {

@@ -1,0 +1,58 @@
+/// torch.compile of modules: each is traced once for every kind of call that its guards tell apart, and runs its graphs from then on
+/// (torch/_dynamo/guards.py of PyTorch 2.15). Equal modules share them, as all layers of a model do whose code object is one.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "program/inductor/compiled.hpp"
+#include "program/inductor/trace.hpp"
+#include "program/module.hpp"
+#include "program/tape.hpp"
+
+namespace plimsoll::program::inductor {
+
+/// What is compiled of a module.
+struct CompiledForward {
+  using Eager = std::function<Tensor(const std::vector<Tensor>& arguments)>;
+
+  const char* name;              ///< of the operator that it is on the tape (a literal)
+  const void* kind;              ///< the same of all modules that are equal
+  bool checkpointed = false;     ///< told apart by guards
+  /// What of the traced operators is computed again; empty: nothing is.
+  std::function<Checkpointing()> checkpointing = {};
+  /// An equal module's eager forward, whose parameters and buffers lie in `twin`, on `tape`. What it refers to lives until it is gone.
+  std::function<Eager(Module& twin, Tape& tape)> make;
+};
+
+class ModuleGraphs {
+ public:
+  /// The module's result on `arguments`, of which undefined ones are None. Throws Error (refused): an operator or a tensor that a trace
+  /// does not know.
+  Tensor run(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
+
+ private:
+  /// Where the tensor is that a graph is given: an argument of the call, else a parameter or buffer of the module of that path below.
+  struct Input {
+    enum class Kind : std::uint8_t { argument, parameter, buffer } kind;
+    std::size_t argument = 0;
+    std::string module = {}, name = {};
+  };
+  struct Entry {
+    std::vector<std::int64_t> guards;
+    const void* kind;
+    std::shared_ptr<const CompiledModule> graphs;
+    std::vector<Input> inputs;
+  };
+
+  const Entry& entry_for(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
+  static Entry compile_module(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
+  static std::vector<Input> inputs_of(const std::vector<Tensor>& inputs, const std::vector<Tensor>& arguments, Module& twin);
+
+  std::vector<std::unique_ptr<Entry>> known_;
+};
+
+}  // namespace plimsoll::program::inductor

@@ -1,0 +1,32 @@
+#include "program/modules/transformers/compiled_layer.hpp"
+
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+/// What of types has not been held against the real compiler.
+void check_types(Module& layer, const Tensor& hidden) {
+  const Autocast& autocast = hidden.tape().autocast;
+  if ((autocast.enabled ? autocast.type : hidden.dtype()) == DType::fp32) refuse("compiled blocks with fp32 products are not modelled", "compile");
+  for (const std::shared_ptr<Parameter>& parameter : layer.all_parameters())
+    if (parameter->tensor && parameter->tensor.dtype() != hidden.dtype())
+      refuse("compiled blocks whose weights and inputs have different types are not modelled", "compile");
+}
+
+}  // namespace
+
+Tensor run_compiled_layer(Module& layer, const RunOptions& options, const void* kind, const std::vector<Tensor>& arguments, const EagerLayer& make) {
+  check_types(layer, arguments.front());
+  RunOptions eager = options;
+  eager.compiled_blocks = false;
+  eager.checkpointing = RunOptions::Checkpointing::none;
+  eager.unchecked = {};
+  const bool checkpointed = options.checkpoints_in_graph();
+  return options.graphs->run({"compiled_layer", kind, checkpointed, [checkpointed] { return inductor::Checkpointing{.on = checkpointed}; },
+                              [&](Module& twin, Tape& tape) { return make(twin, tape, eager); }},
+                             layer, arguments);
+}
+
+}  // namespace plimsoll::program

@@ -1,0 +1,19 @@
+/// Layers of transformers' models under torch.compile, block by block.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "program/inductor/module_graphs.hpp"
+#include "program/module.hpp"
+#include "program/modules/network.hpp"
+
+namespace plimsoll::program {
+
+/// A layer's forward on its arguments, by the graphs that the compiler makes of an equal layer's. `kind` is the same of all equal layers;
+/// `make` gives that layer's eager forward: what it is made of lies in `twin`, runs on `tape` as `eager` has it, and outlives both. A
+/// checkpoint is part of the graph, which keeps its inputs alone. Throws Error (refused): an operator that the compiler does not know.
+using EagerLayer = std::function<inductor::CompiledForward::Eager(Module& twin, Tape& tape, const RunOptions& eager)>;
+Tensor run_compiled_layer(Module& layer, const RunOptions& options, const void* kind, const std::vector<Tensor>& arguments, const EagerLayer& make);
+
+}  // namespace plimsoll::program
