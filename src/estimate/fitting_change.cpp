@@ -19,6 +19,7 @@ using Options = std::vector<std::pair<std::string, std::string>>;
 
 constexpr std::size_t kMostEstimates = 20;  // of pairs, and of threes: about as many again as there are changes
 constexpr std::size_t kMostUnlikely = 6;    // of those whose savings do not add up to what is missing
+constexpr std::size_t kMostInAll = 48;      // of both, without and with changes that round
 constexpr double kOneMore = 1.02;           // a change more must pay so much time, or the shorter line is the better one
 
 /// Some of the changes, together, with what they are expected to come to.
@@ -134,6 +135,7 @@ class Fitting {
         const std::optional<SingleChange> change = joined(together);
         if (!change || !seen.insert(change->flag).second) continue;
         if (++estimates > kMostEstimates || (together.bytes > capacity() && ++unlikely > kMostUnlikely)) break;
+        if (in_all_++ == kMostInAll) return;
         const auto found = compare(model_, cluster_, *change, explanation_);
         if (!found) continue;
         if (size == 2) pairs_[together.which] = static_cast<double>(found->change.device.count);
@@ -174,6 +176,7 @@ class Fitting {
   std::optional<Change> best_;
   std::pair<Verdict, double> cost_;
   std::map<std::vector<std::size_t>, double> pairs_;  ///< that were estimated: the bytes that they need
+  std::size_t in_all_ = 0;                            ///< of several changes, estimated so far
 };
 
 }  // namespace
