@@ -48,6 +48,8 @@ struct ForeignOptions {
   /// "NAME=VALUE" for what a script does not say: a variable, "1" for its first argument, "@" for all of them, "$(a command)".
   std::vector<std::string> values = {};
   std::int64_t launch = 0;        ///< which of a script's launch lines, counted from 1; 0: the only one
+  /// Keys of a strategy that are said on top of the files, by flags: the files need not say them.
+  std::vector<std::string> said_beside = {};
 };
 
 /// A run as files describe it.

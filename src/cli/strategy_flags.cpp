@@ -175,8 +175,17 @@ bool is_foreign(const Arguments& arguments) { return arguments.has("--from") || 
 
 ForeignOptions foreign_options_of(const Arguments& arguments) {
   if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", "--strategy", "add --from strategy:FILE instead");
-  return {arguments["MODEL"], arguments["--on"], arguments.all("COMMAND"), arguments.all("--release"), {}, arguments.all("--set"),
-          arguments.integer_or("--launch", 0, 1, 1'000)};
+  std::vector<std::string> said;
+  for (const StrategyOption& option : strategy_options())
+    if (arguments.has(flag_of(option))) said.push_back(option.key == "seq" ? "seq_len" : option.key);
+  return {arguments["MODEL"],
+          arguments["--on"],
+          arguments.all("COMMAND"),
+          arguments.all("--release"),
+          {},
+          arguments.all("--set"),
+          arguments.integer_or("--launch", 0, 1, 1'000),
+          std::move(said)};
 }
 
 ForeignRun foreign_run(const Arguments& arguments) { return read_foreign(arguments.all("--from"), foreign_options_of(arguments)); }

@@ -341,6 +341,7 @@ ForeignRun read_foreign(const std::vector<std::string>& files, const ForeignOpti
   reading.set_reader(read_file);
   for (const NamedText& file : options.texts) reading.add_file(file.name, file.text);
   reading.set_script_options(script_options_of(options));
+  reading.set_said_beside(options.said_beside);
   read_release_options(reading, options.releases);
   std::vector<std::string> inputs = files;  // requirements first: they decide which defaults hold
   std::stable_partition(inputs.begin(), inputs.end(), [](const std::string& input) { return ends_with(input, ".txt"); });

@@ -115,6 +115,10 @@ void Reading::yielding(const std::function<void()>& body) {
 
 bool Reading::has_format(const std::string& name) const { return std::find(formats_.begin(), formats_.end(), name) != formats_.end(); }
 
+bool Reading::is_answered(const std::string& key) const {
+  return has(key) || std::find(said_beside_.begin(), said_beside_.end(), key) != said_beside_.end();
+}
+
 void Reading::check_missing() const {
   for (const Missing& one : missing_) {
     if (!one.format.empty() && has_format(one.format)) continue;

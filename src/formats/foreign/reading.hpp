@@ -97,6 +97,11 @@ class Reading {
 
   void set_script_options(ScriptOptions options) { script_options_ = std::move(options); }
   const ScriptOptions& script_options() const { return script_options_; }
+
+  /// Keys that flags say on top of the files.
+  void set_said_beside(std::vector<std::string> keys) { said_beside_ = std::move(keys); }
+  /// Whether a key is said, by the files or beside them.
+  bool is_answered(const std::string& key) const;
   /// Notes that a script asked for a value that was given.
   void use_value(const std::string& name) { used_values_.push_back(name); }
   /// Throws Error where a value was given that no script asked for.
@@ -123,7 +128,7 @@ class Reading {
   std::map<std::string, std::string> files_;
   std::vector<Missing> missing_;
   ScriptOptions script_options_;
-  std::vector<std::string> used_values_;
+  std::vector<std::string> used_values_, said_beside_;
   std::function<void(Reading&, const std::string&, const std::string&)> reader_;
   int shift_ = 0, depth_ = 0;
 };

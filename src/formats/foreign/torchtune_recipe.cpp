@@ -22,7 +22,7 @@ const Rows& rows() {
       {"model.quantize_base", "base_weights", "true=nf4,false=-"},
       {"model.use_dora", "lora.use_dora"},
       {"model.*", kRefused, "", nullptr, "this argument of the model's builder"},
-      {"tokenizer.max_seq_len", "seq_len"},
+      {"tokenizer.max_seq_len", "seq_len", "", nullptr, "asked for where it is null"},
       {"tokenizer.*", kNothing},
       {"dataset.packed", "packed"},
       {"dataset.*", kNothing},
@@ -189,6 +189,14 @@ void require_training(const Node& tree) {
       fail(std::string("a recipe with ") + other + " evaluates or generates, and does not train", value->where, "give a recipe that trains");
 }
 
+/// Tokenizers cut no sample where max_seq_len is null: a batch is then as long as its longest, which is a matter of the data.
+void require_length(const Reading& reading, const Node& tree) {
+  if (reading.is_answered("seq_len")) return;
+  const Node* length = tree.find("tokenizer.max_seq_len");
+  fail("how long samples are is not said: without tokenizer.max_seq_len none is cut, and a batch is as long as its longest",
+       length ? length->where : tree.where, "say tokenizer.max_seq_len, or give --seq, the tokens of the longest");
+}
+
 void read(Reading& reading, const Node& said) {
   Node tree = said;
   require_training(tree);
@@ -200,6 +208,7 @@ void read(Reading& reading, const Node& said) {
   read_components(reading, tree);
   take_defaults(reading, rows(), kRelease);
   reading.assume("clip_grad_norm", "false", "clip_grad_norm: null", kRelease);
+  require_length(reading, tree);
 }
 
 }  // namespace

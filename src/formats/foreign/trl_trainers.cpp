@@ -55,6 +55,7 @@ void read_lengths(Reading& reading, TrlTrainer trainer, const Node& own) {
     fail("how long answers are is not said (RLOOConfig's 512, 256 in earlier releases)", own.where, "max_completion_length: 512");
   const ProgramDefault usual = program_default(reading, "max_completion_length", "512", kRead);
   const std::string tokens = answer && !answer->is_null() ? answer->word() : usual.word.value_or("512");
+  if ((!prompt || prompt->is_null()) && reading.is_answered("prompt_len") && reading.is_answered("seq_len")) return;
   if (!prompt || prompt->is_null())
     fail("how long prompts are is not said, and an answer stands behind one", own.where, "give --prompt-len and --seq, the prompt and " + tokens + " tokens of its answer");
   const auto whole = [](const Node& node) { return std::atoll(node.word().c_str()); };
