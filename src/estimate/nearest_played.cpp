@@ -66,7 +66,7 @@ std::vector<Variation> variations_of(const Error& refusal, const Strategy& said,
   add("pp", {"1"});
   add("ep", {"1"});
   add("tp", {"1"});
-  add("task", {"clm"});
+  add("task", {"lm"});
   if (profile == nullptr && model.task == Model::Task::causal_lm) add("framework", {"transformers", "torchtitan", "megatron-bridge"});
   return variations;
 }
