@@ -504,6 +504,9 @@ struct Strategy {
   std::optional<Lora> lora;
   std::optional<Peft> peft;           ///< not together with `lora`
   std::int64_t trainable_params = 0;  ///< as the run printed them; what `peft` leaves open follows from it
+  /// Modules that are trained with all below them, by a name that ends their path or by the whole path ("lm_head", "model.layers.31"); all
+  /// else is frozen. Empty: everything is trained, or what adapters leave. Not together with adapters.
+  std::vector<std::string> trained_modules;
   std::optional<PostTraining> post_training;  ///< none: trained by the next token
   NeighbourPlaces neighbours;         ///< of a diffusion model; resolved
   HostLoading host_loading = HostLoading::automatic;

@@ -96,6 +96,7 @@ double adapter_elements(const Block& block, const Strategy& s) {
 void refuse_unformulated(const Strategy& s) {
   if (s.peft) refuse("PEFT's methods beside LoRA are not modelled for this combination", "task");
   if (s.base_weights != BaseWeights::as_trained) refuse("quantised weights have no closed form", "base_weights");
+  if (!s.trained_modules.empty()) refuse("a model of which some modules are frozen has no closed form", "trained_modules");
   if (!s.lora) return;
   if (s.tp > 1 && engine_of(s) != Engine::megatron) refuse("adapters on tensor-parallel ranks have no closed form", "lora");
   if (s.lora->dora || !s.lora->modules_to_save.empty()) refuse("DoRA and modules_to_save have no closed form", "lora");

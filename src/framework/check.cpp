@@ -282,6 +282,8 @@ void check_shapes(Resolver& r) {
   if (s.base_weights != BaseWeights::as_trained && !s.lora && !s.peft)
     r.complaints.add("base_weights without adapters: quantised weights are frozen, and nothing else would be trained",
                      "give lora.r or leave it out");
+  if (!s.trained_modules.empty() && (s.lora || s.peft))
+    r.complaints.add("trained_modules beside adapters, which freeze everything else", "leave it out, or name them as lora.modules_to_save");
   if (s.optimizer == OptimizerKind::lora_fa && !s.lora)
     r.complaints.add("LoRA-FA trains adapters, and there are none", "give lora.r, or another optimizer");
   if (engine_of(s) == Engine::fsdp2 && s.fsdp.sharding == FsdpOptions::Sharding::no_shard)

@@ -148,9 +148,7 @@ const std::vector<Rule>& rules_of_kernels() {
        "without products of 8 or 4 bits"},
       {{"fp8_params", "fp8_activations", "fp8_attention"}, [](const Run& r) { return r.megatron_core(); }, "outside of Megatron-core"},
       {{"grad_dtype"},
-       [](const Run& r) {
-         return r.megatron_core() || r.runs({ModelCode::megatron_legacy, ModelCode::nanotron});
-       },
+       [](const Run& r) { return r.megatron_core() || r.runs({ModelCode::megatron_legacy, ModelCode::nanotron}); },
        "outside of Megatron and nanotron"},
       {{"master_dtype"},
        [](const Run& r) { return r.engine != Engine::deepspeed && r.code != ModelCode::torchtune; },
@@ -160,6 +158,7 @@ const std::vector<Rule>& rules_of_kernels() {
          return !r.runs({ModelCode::transformers}) || r.engine == Engine::deepspeed || r.s.base_weights != BaseWeights::as_trained;
        },
        "by transformers over weights that are not quantised, whose adapters PEFT keeps in fp32 (autocast_adapter_dtype)"},
+      {{"trained_modules"}, [](const Run& r) { return r.code == ModelCode::transformers; }, "outside of transformers"},
       {{"trainable_params"}, [](const Run& r) { return r.s.peft.has_value(); }, "without a PEFT task that leaves a number open"},
       {{"bnb_4bit_quant_storage"}, [](const Run& r) { return r.s.base_weights != BaseWeights::as_trained; }, "without 4-bit weights"},
       {{"qat.group_size"}, [](const Run& r) { return r.code == ModelCode::torchtune; }, "outside of torchtune"},
@@ -168,16 +167,12 @@ const std::vector<Rule>& rules_of_kernels() {
        [](const Run& r) { return r.s.allocator.per_process_memory_fraction.has_value(); },
        "without torch.cuda.set_per_process_memory_fraction, which no option says"},
       {{"state_dtype"},
-       [](const Run& r) {
-         return r.runs({ModelCode::torchtitan, ModelCode::torchtune}) || r.s.megatron.precision_aware_optimizer;
-       },
+       [](const Run& r) { return r.runs({ModelCode::torchtitan, ModelCode::torchtune}) || r.s.megatron.precision_aware_optimizer; },
        "outside of TorchTitan, torchtune and Megatron's precision_aware_optimizer"},
       {{"optimizer_in_bwd"}, [](const Run& r) { return r.code == ModelCode::torchtune; }, "outside of torchtune"},
       {{"offload_layers"}, [](const Run& r) { return r.s.offload.activations; }, "where no activations leave the device"},
       {{"recompute_reentrant"},
-       [](const Run& r) {
-         return r.s.recompute.kind == Recompute::Kind::full && r.runs({ModelCode::transformers, ModelCode::mpt});
-       },
+       [](const Run& r) { return r.s.recompute.kind == Recompute::Kind::full && r.runs({ModelCode::transformers, ModelCode::mpt}); },
        "without full recomputation by transformers or llm-foundry"},
       {{"cudnn_attention"},
        [](const Run& r) {
@@ -192,9 +187,7 @@ const std::vector<Rule>& rules_of_kernels() {
        [](const Run& r) { return r.s.attention == AttentionKernel::unfused || r.s.attention == AttentionKernel::eager; },
        "by fused attention"},
       {{"tf32"},
-       [](const Run& r) {
-         return r.s.compute_dtype == DType::fp32 || r.experts() || (r.s.lora && r.s.lora->adapter_dtype == DType::fp32);
-       },
+       [](const Run& r) { return r.s.compute_dtype == DType::fp32 || r.experts() || (r.s.lora && r.s.lora->adapter_dtype == DType::fp32); },
        "without products in fp32"},
       {{"loss_parallel"}, [](const Run&) { return false; }, "whatever it says: TorchTitan's logits are taken to be cut over tp"},
       {{"compile"}, [](const Run& r) { return !r.megatron_core(); }, "by Megatron, whose small functions are compiled anyway"},
@@ -214,7 +207,10 @@ const std::vector<Rule>& rules_of_kernels() {
        [](const Run& r) { return r.code == ModelCode::torchtitan; },
        "outside of TorchTitan"},
       {{"transformers", "releases.transformers"},
-       [](const Run& r) { return r.code == ModelCode::transformers || (r.code == ModelCode::mpt && r.model.model_type != "mpt" && r.model.model_type != "gpt2"); },
+       [](const Run& r) {
+         return r.code == ModelCode::transformers ||
+                (r.code == ModelCode::mpt && r.model.model_type != "mpt" && r.model.model_type != "gpt2");
+       },
        "outside of transformers' modules"},
       {{"torch", "releases.torch"}, [](const Run& r) { return r.code != ModelCode::maxtext; }, "by JAX"},
       {{"lora.peft"}, [](const Run&) { return false; }, "whatever it says: no rule depends on PEFT's release"},

@@ -391,7 +391,9 @@ const Getter kReported[] = {
      }},
     {"old_log_probs", [](const Strategy& s) { return s.post_training ? flag(s.post_training->old_log_probs) : Value(); }},
     {"engine_share",
-     [](const Strategy& s) { return s.post_training && s.post_training->engine_share > 0 ? Value(fmt::format("{}", s.post_training->engine_share)) : Value(); }},
+     [](const Strategy& s) {
+       return s.post_training && s.post_training->engine_share > 0 ? Value(fmt::format("{}", s.post_training->engine_share)) : Value();
+     }},
     {"engine_sleeps", [](const Strategy& s) { return s.post_training && s.post_training->engine_sleeps ? Value("true") : Value(); }},
     {"engine_tp", of_workers<&PostTraining::Workers::engine_tp>},
     {"answers", of_workers<&PostTraining::Workers::answers>},
@@ -410,6 +412,7 @@ const Getter kReported[] = {
      [](const Strategy& s) {
        return s.host_loading != HostLoading::automatic ? Value(std::string(strategy::name_in(strategy::host_loading_names(), s.host_loading))) : Value();
      }},
+    {"trained_modules", [](const Strategy& s) { return list(s.trained_modules); }},
     {"trainable_params", [](const Strategy& s) { return number(s.trainable_params); }},
     {"peft.target_modules", [](const Strategy& s) { return s.peft ? list(s.peft->targets) : Value(); }},
     {"peft.feedforward_modules", [](const Strategy& s) { return s.peft ? list(s.peft->feedforward) : Value(); }},

@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/trained_modules.hpp"
 #include "formats/shell/pattern.hpp"
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
@@ -34,8 +35,8 @@ void replace_targets(Reading& reading, const std::vector<std::string>& targets) 
 
 constexpr const char* kPlain = "brackets, alternatives, [...], \\d, \\w, ., *, + and ? are read";
 
-/// Python's expression as POSIX's extended ones say the same; "^" and "$" around it: a path must match as a whole (re.fullmatch). Throws
-/// Error: what they have no word for.
+}  // namespace
+
 std::string extended_expression(const std::string& python, const std::string& where) {
   std::string made;
   bool in_brackets = false;
@@ -74,11 +75,15 @@ std::string extended_expression(const std::string& python, const std::string& wh
   return "^(" + made + ")$";
 }
 
+namespace {
+
 /// A module of a block that has a weight, in all its layers.
 struct Weighted {
   std::string name;                ///< within a layer: "mlp.gate_proj"
   std::vector<std::string> paths;  ///< whole, as PEFT sees them
   bool linear;
+  bool of_images;  ///< beside the language model
+  bool head;
 };
 
 std::vector<Weighted> modules_of(const Model& model) {
@@ -87,7 +92,11 @@ std::vector<Weighted> modules_of(const Model& model) {
     for (const Operator& op : block.operators) {
       if (op.parameters.empty()) continue;
       const auto path = [](const std::string& parameter) { return parameter.substr(0, parameter.rfind('.')); };
-      Weighted module{path(op.parameters.front().name), {}, op.kind == OperatorKind::linear};
+      Weighted module{path(op.parameters.front().name),
+                      {},
+                      op.kind == OperatorKind::linear,
+                      block.stream == Block::Stream::second,
+                      block.role == Block::Role::head};
       for (std::int64_t i = 0; i < block.repeat; ++i) module.paths.push_back(path(full_name(block, i, op.parameters.front())));
       modules.push_back(std::move(module));
     }
@@ -131,7 +140,37 @@ std::vector<std::string> matched(const Model& model, const std::string& expressi
   return targets;
 }
 
+/// "q_proj" of "self_attn.q_proj".
+std::string leaf_of(const std::string& path) { return path.substr(path.rfind('.') + 1); }
+
+bool names(const std::string& target, const std::string& path) { return path == target || path.ends_with("." + target); }
+
 }  // namespace
+
+void spare_towers(Reading& reading, const Model& model) {
+  const std::vector<Weighted> modules = modules_of(model);
+  const bool every = reading.is("lora.target_modules", framework::kAllLinear);
+  std::vector<std::string> wanted = names_in(reading.value("lora.target_modules")), targets;
+  if (every) {
+    wanted.clear();
+    for (const Weighted& module : modules)
+      if (module.linear && !module.of_images && !module.head && !has(wanted, leaf_of(module.paths.front())))
+        wanted.push_back(leaf_of(module.paths.front()));
+  }
+  for (const std::string& target : wanted) {
+    std::vector<std::string> paths;
+    bool shared = false;
+    for (const Weighted& module : modules)
+      for (const std::string& path : module.paths) {
+        if (!names(target, path)) continue;
+        shared = shared || module.of_images;
+        if (!module.of_images) paths.push_back(path);
+      }
+    if (!shared) paths = {target};
+    targets.insert(targets.end(), paths.begin(), paths.end());
+  }
+  replace_targets(reading, targets);
+}
 
 void expand_expression(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model& model) {

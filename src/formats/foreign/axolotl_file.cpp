@@ -4,6 +4,7 @@
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
+#include "formats/foreign/trained_modules.hpp"
 #include "formats/foreign/trl_trainers.hpp"
 #include "plimsoll/error.hpp"
 
@@ -28,8 +29,7 @@ const Rows& rows() {
       {"fp8_enable_fsdp_float8_all_gather", kNothing},
       {"tf32", "tf32", "auto=-,*"},
       {"gradient_checkpointing", "recompute", "true=full,false=none,offload=!,offload_disk=!"},
-      {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant", "", nullptr,
-       "where there are no kwargs true, with rl false"},
+      {"gradient_checkpointing_kwargs.use_reentrant", "recompute_reentrant", "", nullptr, "where there are no kwargs true, with rl false"},
       {"selective_checkpointing", kRefused, "false", nullptr, "selective checkpointing"},
       {"activation_offloading", kCode, "", nullptr, "offload: activations, by TRL"},
       {"layer_offloading", kRefused, "false", nullptr, "offload of layers"},
@@ -80,7 +80,10 @@ const Rows& rows() {
       {"lora_o_kernel", kCode, "", nullptr, "lora.o_kernel; on by itself since 0.9, and before 0.16 without dropout alone"},
       {"lora_embedding_kernel", kNothing, "", nullptr, "adapters of embeddings are refused on their own"},
       {"relora", kRefused, "false", nullptr, "ReLoRA"},
-      {"unfrozen_parameters", kRefused, "null", nullptr, "training of some parameters alone"},
+      {"unfrozen_parameters", kCode, "", nullptr,
+       "trained_modules: those whose parameters' names an expression matches from their start; beside an adapter it freezes that too, an "
+       "error"},
+      {"freeze_mm_modules", kCode, "", nullptr, "trained_modules: all but towers and projectors; beside an adapter nothing more"},
       {"rl", kCode, "", nullptr, "dpo and ipo: task dpo; kto, orpo; simpo: task cpo; all others are refused"},
       {"reward_model", kCode, "", nullptr, "task reward"},
       {"num_labels", kCode, "", nullptr, "1, of reward_model; a head of classes is refused"},
@@ -235,7 +238,7 @@ void assume_reentrant(Reading& reading, const Node& tree) {
   if (!reading.is("recompute", "full") || stated(tree, "gradient_checkpointing_kwargs")) return;
   const Node* leaves = stated(tree, "activation_offloading");
   const bool wrapped = leaves && leaves->text != "false" && !stated(tree, "adapter");
-  const std::string taken = stated(tree, "rl") || wrapped ? "false" : "true";
+  const std::string taken = stated(tree, "rl") || stated(tree, "unfrozen_parameters") || wrapped ? "false" : "true";
   reading.assume("recompute_reentrant", taken, "gradient_checkpointing_kwargs: {use_reentrant: " + taken + "}", kRelease);
 }
 
@@ -243,12 +246,42 @@ void assume_reentrant(Reading& reading, const Node& tree) {
 void read_images(Reading& said, const Node& tree) {
   const Node* processor = stated(tree, "processor_type");
   if (!processor) return;
-  said.when_model_is_known([where = processor->where, name = processor->word().substr(0, 40)](Reading& reading, const Model& model) {
+  const bool towers = is_on(tree.find("freeze_mm_modules"));
+  said.when_model_is_known([where = processor->where, name = processor->word().substr(0, 40), towers](Reading& reading,
+                                                                                                      const Model& model) {
     if (!sees_images(model)) return;
-    if (!reading.has("lora.r"))
+    if (!reading.has("lora.r") && !towers)
       refuse("not modelled: images in training of all weights, the tower's too (processor_type: " + name + ")", where, "leave it out: text alone is played");
     reading.leave_unknown("processor_type: " + name + " (a batch's images, and the frozen tower that reads them, not modelled)", where);
   });
+}
+
+/// train.py: freeze_layers_except, then freeze_mm_modules. Where a list names the head or the embeddings, enable_input_require_grads makes
+/// the embeddings' output a leaf, which is one anyway where the embeddings are trained.
+void read_frozen(Reading& reading, const Node& tree) {
+  const Node *list = stated(tree, "unfrozen_parameters"), *towers = tree.find("freeze_mm_modules");
+  if (list) {
+    std::vector<std::string> patterns;
+    bool asks = false, embeddings = false;
+    const auto add = [&](const std::string& pattern) {
+      patterns.push_back(pattern);
+      asks = asks || pattern.find("lm_head") != std::string::npos;
+      const auto has = [&](const char* part) { return pattern.find(part) != std::string::npos; };
+      embeddings = embeddings || has("embed_tokens") || (!has("layers") && !has("lm_head"));
+    };
+    if (list->is_list()) {
+      for (const auto& [unused, pattern] : list->members) add(pattern.word());
+    } else {
+      add(list->word());
+    }
+    if (asks && !embeddings)
+      refuse(
+          "not modelled: layers below the first that is trained, whose activations stay because axolotl makes the embeddings' output ask "
+          "for a gradient",
+          list->where, "a list without lm_head, or with embed_tokens");
+    train_matched(reading, patterns, "unfrozen_parameters", list->where);
+  }
+  if (is_on(towers) && !stated(tree, "adapter") && !list) train_language_alone(reading, "axolotl", {{}, towers->where});
 }
 
 /// overrides_of_model_config: of a mixture the routers' balancing loss, some numbers a token; what else it says makes another model.
@@ -342,6 +375,7 @@ void read(Reading& reading, const Node& tree) {
   read_adapter(reading, tree);
   read_adapter_kernels(reading, tree);
   read_images(reading, tree);
+  read_frozen(reading, tree);
   derive_storage(reading, tree);
   read_sharding(reading, tree);
   refuse_mixed_weights(reading, tree);

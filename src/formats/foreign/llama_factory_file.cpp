@@ -4,6 +4,7 @@
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
+#include "formats/foreign/trained_modules.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -51,6 +52,7 @@ const Rows& rows() {
       {"use_llama_pro", kRefused, "false", nullptr, "block expansion (LLaMA Pro)"},
       {"use_mca", kRefused, "false", nullptr, "Megatron-core's adapter"},
       {"use_megatron_bridge", kRefused, "false", nullptr, "Megatron-Bridge under LLaMA-Factory"},
+      {"use_v1_kernels", kCode, "", nullptr, "of a mixture refused: its experts by Triton; on a GPU there are no others"},
       {"use_kt", kRefused, "false", nullptr, "KTransformers"},
       {"mixture_of_depths", kRefused, "null", nullptr, "a mixture of depths"},
       {"shift_attn", kRefused, "false", nullptr, "shifted attention (LongLoRA)"},
@@ -167,9 +169,36 @@ void read_stage(Reading& reading, const Node& tree) {
   reading.derive("trainer", "llama-factory", "LLaMA-Factory's own forward (train/dpo/trainer.py, train/kto/trainer.py)");
 }
 
+/// FinetuningArguments: freeze_vision_tower and freeze_multi_modal_projector are on.
+TowerKeys tower_keys(const Node& tree) {
+  for (const char* key : {"freeze_vision_tower", "freeze_multi_modal_projector"})
+    if (const Node* value = stated(tree, key); value && !is_on(value)) return {std::string(key) + ": false", value->where};
+  return {{}, tree.where};
+}
+
+/// apply_default_kernels: those that are registered for the accelerator; on a GPU cuda_fused_moe alone, which leaves dense models as they
+/// are.
+void refuse_fused_experts(Reading& said, const Node& tree) {
+  const Node* kernels = tree.find("use_v1_kernels");
+  if (!kernels || kernels->is_null() || kernels->word() == "false") return;
+  said.when_model_is_known([where = kernels->where](Reading&, const Model& model) {
+    if (model.has_experts()) refuse("not modelled: experts by LLaMA-Factory's own kernels, found use_v1_kernels", where, "set it to false");
+  });
+}
+
+/// _setup_full_tuning upcasts what is trained alone; DeepSpeed's engine casts all to one type.
+void refuse_mixed_towers(Reading& said, const Node& tree) {
+  said.when_model_is_known([where = tree.where](Reading& reading, const Model& model) {
+    const bool upcast = reading.is("framework", "accelerate") && reading.is("param_dtype", "fp32") && !reading.has("lora.r");
+    if (sees_images(model) && upcast)
+      refuse("not modelled: a frozen vision tower in 16 bits beside a language model in fp32, as LLaMA-Factory trains without DeepSpeed",
+             where, "deepspeed, or pure_bf16: true");
+  });
+}
+
 void read(Reading& reading, const Node& tree) {
   require_training(tree);
-  require_language_model(reading, "LLaMA-Factory");
+  train_language_alone(reading, "LLaMA-Factory", tower_keys(tree));
   const auto [own, rest] = split_own(tree, rows(), "llama-factory");
   read_rows(reading, rows(), *Schema::of("llama-factory"), own);
   take_defaults(reading, rows(), kRelease);
@@ -195,6 +224,8 @@ void read(Reading& reading, const Node& tree) {
     reading.derive("param_dtype", "fp32", "LLaMA-Factory upcasts what is trained (model/adapter.py, cast_trainable_params_to_fp32)");
   if (adapters && alone && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
     reading.derive("param_dtype", reading.value("precision"), "LLaMA-Factory loads frozen weights in the type it trains in");
+  refuse_fused_experts(reading, tree);
+  refuse_mixed_towers(reading, tree);
   read_stage(reading, tree);
 }
 

@@ -6,6 +6,7 @@
 #include "formats/foreign/launch.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/swift.hpp"
+#include "formats/foreign/trained_modules.hpp"
 #include "model/hub_names.hpp"
 #include "plimsoll/error.hpp"
 
@@ -41,8 +42,10 @@ const Rows& rows() {
       {"gradient_checkpointing_kwargs.*", kCode, "", nullptr,
        "recompute_reentrant; unless said false under torchrun without DeepSpeed and FSDP, else true"},
       {"vit_gradient_checkpointing", kNothing, "", nullptr, "of a vision tower"},
-      {"freeze_vit", kNothing, "", nullptr, "models of several modes are refused"},
-      {"freeze_aligner", kNothing, "", nullptr, "models of several modes are refused"},
+      {"freeze_llm", kCode, "", nullptr, "false; of a model of images and text true is refused"},
+      {"freeze_vit", kCode, "", nullptr,
+       "true: trained_modules, or the adapters' targets, are the language model's; of a model of images and text false is refused"},
+      {"freeze_aligner", kCode, "", nullptr, "the same"},
       {"lora_rank", kCode, "", nullptr, "lora.r, 8 unless said"},
       {"lora_alpha", kCode, "", nullptr, "lora.alpha, 32 unless said"},
       {"lora_dropout", kCode, "", nullptr, "lora.dropout, 0.05 unless said"},
@@ -233,6 +236,14 @@ void read_reentrant(Reading& reading, const Node& tree, bool distributed) {
   reading.derive("recompute_reentrant", distributed && !sharded ? "false" : "true", "ms-swift (TrainerMixin._fix_gradient_checkpointing)");
 }
 
+/// freeze_vit and freeze_aligner are on, freeze_llm is off (TunerArguments).
+TowerKeys tower_keys(const Node& tree) {
+  for (const auto& [key, usually] : {std::pair{"freeze_llm", false}, {"freeze_vit", true}, {"freeze_aligner", true}})
+    if (const Node* value = stated(tree, key); value && is_on(value) != usually)
+      return {std::string(key) + ": " + value->word(), value->where};
+  return {{}, tree.where};
+}
+
 void read_with(Reading& reading, const Node& said, bool distributed) {
   const bool preferences = said.find("rlhf_type") != nullptr;
   const SwiftPreferences split = preferences ? split_swift_preferences(said) : SwiftPreferences{{}, said};
@@ -253,7 +264,7 @@ void read_with(Reading& reading, const Node& said, bool distributed) {
   require_usual_adapters(reading, tree);
   read_length(reading, tree);
   read_precision(reading, tree);
-  require_language_model(reading, "ms-swift");
+  train_language_alone(reading, "ms-swift", tower_keys(tree));
   complete_dtype(reading);
   read_accumulation(reading, tree);
   read_reentrant(reading, tree, distributed);

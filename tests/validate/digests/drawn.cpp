@@ -109,6 +109,7 @@ const std::map<std::string, Texts>& told_values() {
       {"lora.alpha", {"16"}},
       {"lora.target_modules", {"all-linear", "q_proj,v_proj", "c_attn", "query_key_value"}},
       {"lora.modules_to_save", {"lm_head", "embed_tokens"}},
+      {"trained_modules", {"lm_head", "embed_tokens,mlp"}},
       {"peft.target_modules", {"k_proj,v_proj", "c_attn"}},
       {"peft.feedforward_modules", {"down_proj"}},
       {"module_precision", {"*.linear_fc1=bf16"}},

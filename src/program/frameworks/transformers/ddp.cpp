@@ -66,9 +66,9 @@ StepProgram lower_hf_ddp(const Lowering& run, const Rank& rank) {
   if (strategy.compile != Strategy::Compile::no && options.bucket_cap < DdpSettings{}.first_bucket_cap)
     fail("torch.compile fails under DDP whose buckets are smaller than its first one (DDPOptimizer.__init__)", "ddp.bucket_cap_mb",
          "1 or more");
-  refuse_resting_tower(model, "DistributedDataParallel");
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
+  refuse_resting_tower(model, *root, "DistributedDataParallel");
   tape.phase(Phase::init);
   materialize(*root, tape, arrival_of(model, is_prepared_by_accelerate(strategy)));
   const std::unique_ptr<Network> network = hf_network(model, strategy, *root, tape);

@@ -221,6 +221,7 @@ std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy,
     refuse_tied_copies(*root, *strategy.lora);
     add_lora(*root, model, *strategy.lora, *strategy.lora->adapter_dtype, tape);
   }
+  freeze_other_modules(*root, strategy);
   if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
   if (strategy.lora && strategy.lora->has_kernels()) patch_adapters(layer_modules(model, *root), model, strategy, tape);
   return root;
@@ -250,11 +251,11 @@ StepProgram lower_hf_deepspeed(const Lowering& run, const Rank& rank) {
   refuse_unmodelled(strategy);
   refuse_unmodelled_adapters(model, strategy);
   if (is_msamp(strategy.precision)) refuse_unmodelled_msamp(model, strategy);
-  refuse_resting_tower(model, "DeepSpeed");
   if (strategy.neighbours.any()) refuse("the frozen parts beside a diffusion model are not modelled under DeepSpeed", "text_encoders, vae", "absent");
   DeepSpeedSettings settings = settings_of(strategy);
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = modules_of(model, strategy, tape);
+  refuse_resting_tower(model, *root, "DeepSpeed");
   tape.phase(Phase::init);
   // Adapters are put into a model on the host, which deepspeed.initialize moves.
   if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true))

@@ -173,9 +173,9 @@ StepProgram lower_hf_fsdp1(const Lowering& run, const Rank& rank) {
   const Model& model = run.model;
   const Strategy& strategy = run.strategy;
   refuse_impossible(strategy);
-  refuse_resting_tower(model, "FSDP1");
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
+  refuse_resting_tower(model, *root, "FSDP1");
   upcast_trained_weights(*root, strategy);
   if (!is_prepared_by_accelerate(strategy) && !is_run_by_verl(strategy)) untie(*root);  // these hand over a model that is built
   std::unique_ptr<Network> network = hf_wrapped_network(model, strategy, *root, tape);

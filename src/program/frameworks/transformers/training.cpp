@@ -254,6 +254,7 @@ std::unique_ptr<Module> hf_modules(const Model& model, const Strategy& strategy,
     add_lora(*root, model, *strategy.lora, hf_adapter_type(strategy), tape);
   }
   if (strategy.peft) add_peft(*root, model, *strategy.peft, tape);
+  freeze_other_modules(*root, strategy);
   if (strategy.base_weights != BaseWeights::as_trained) put_quantised_linears(*root, model, strategy, tape);
   if (strategy.lora && strategy.lora->has_kernels()) patch_adapters(layer_modules(model, *root), model, strategy, tape);
   if (strategy.optimizer == OptimizerKind::lora_fa) freeze_lora_a(*root);
@@ -335,14 +336,36 @@ std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy
   return std::make_unique<PromptedNetwork>(std::move(network), model, hf_run_options(strategy), root, tape);
 }
 
-void refuse_resting_tower(const Model& model, const std::string& wrapper) {
-  const bool beside_text =
-      model.task == Model::Task::causal_lm &&
-      std::any_of(model.blocks.begin(), model.blocks.end(), [](const Block& b) { return b.stream == Block::Stream::second; });
-  if (beside_text)
+void refuse_resting_tower(const Model& model, Module& root, const std::string& wrapper) {
+  if (model.task != Model::Task::causal_lm) return;
+  const auto is_trained = [&](const Block& block) {
+    Module* part = root.find(block.name);
+    if (block.stream != Block::Stream::second || part == nullptr) return false;
+    const auto parameters = part->all_parameters();
+    return std::any_of(parameters.begin(), parameters.end(), [](const auto& parameter) { return parameter->trainable; });
+  };
+  if (std::any_of(model.blocks.begin(), model.blocks.end(), is_trained))
     refuse(
         "a batch of text alone gives the vision tower of " + model.architecture + " no gradients, which is not modelled under " + wrapper,
-        "data_parallel", "none or fsdp2");
+        "data_parallel", "none or fsdp2, or trained_modules without the tower");
+}
+
+void freeze_other_modules(Module& root, const Strategy& strategy) {
+  if (strategy.trained_modules.empty()) return;
+  for (const auto& parameter : root.all_parameters()) parameter->trainable = false;
+  for (const std::string& name : strategy.trained_modules) {
+    bool found = false;
+    for (Module* module : root.all_modules()) {
+      if (!targeted(*module, {name})) continue;
+      found = true;
+      for (const auto& parameter : module->all_parameters()) parameter->trainable = true;
+    }
+    if (!found) {
+      std::vector<std::string> known;
+      for (const Module* module : root.all_modules()) known.emplace_back(module->path);
+      fail("no module of the model is called '" + name.substr(0, 80) + "'", "trained_modules", suggest(name.substr(0, 80), known));
+    }
+  }
 }
 
 namespace {
@@ -546,7 +569,8 @@ void add_owners(const Module& module, const std::vector<Module*>& layers, std::s
 }  // namespace
 
 std::unique_ptr<EqualLayers> hf_equal_layers(const Model& model, const Strategy& strategy, Module& root, Tape& tape, std::size_t leaves) {
-  const bool plain = hf_passes_recur(strategy) && !model.source && !strategy.lora && strategy.base_weights == BaseWeights::as_trained;
+  const bool plain = hf_passes_recur(strategy) && !model.source && !strategy.lora && strategy.trained_modules.empty() &&
+                     strategy.base_weights == BaseWeights::as_trained;
   if (!plain || strategy.grad_accum > 1 || hf_run_options(strategy).unchecked) return {};
   std::size_t first = 0;
   const std::vector<Module*> layers = longest_block(model, root, first);

@@ -43,9 +43,12 @@ std::unique_ptr<Network> hf_reference_network(const Model& model, const Strategy
 /// comes onto the device.
 std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
 
-/// Of a model of images and text, whose vision tower gets no gradient from a batch of text alone. Throws Error (refused) for such a model
-/// under `wrapper`, which waits for every parameter's gradient.
-void refuse_resting_tower(const Model& model, const std::string& wrapper);
+/// Of a model of images and text, whose vision tower gets no gradient from a batch of text alone. Throws Error (refused) where something of
+/// that tower is trained under `wrapper`, which waits for every trained parameter's gradient.
+void refuse_resting_tower(const Model& model, Module& root, const std::string& wrapper);
+
+/// Freezes every parameter but those of the strategy's trained_modules. Throws Error: a name that no module has.
+void freeze_other_modules(Module& root, const Strategy& strategy);
 
 /// Token ids or pixel values and labels of one micro-batch, resident.
 Batch hf_batch(const Model& model, const Strategy& strategy, Tape& tape);

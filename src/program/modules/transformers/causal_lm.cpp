@@ -320,6 +320,10 @@ Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Te
       return call.done(checkpoint(tape, kept, {hidden}));
     }
     case RunOptions::Checkpointing::reentrant: {
+      if (tape.grad_enabled && !hidden.requires_grad())
+        fail("re-entrant checkpointing gives a layer's weights no gradient where its input asks for none: everything before " +
+                 module.path + " is frozen",
+             "recompute_reentrant", "false");
       const Region kept = [forward](const std::vector<Tensor>& arguments) { return forward(arguments[0]); };
       return call.done(checkpoint_reentrant(tape, kept, {hidden}));
     }
