@@ -71,7 +71,8 @@ std::optional<Release> casts_adapters_since(Kind kind) {
 void take_reference(Resolver& r) {
   PostTraining& post = *r.s.post_training;
   Reference& reference = post.reference;
-  const bool needs_none = post.kind == Kind::grpo && r.s.releases.of(Package::trl).since(0, 18);
+  const bool of_trl = post.program == PostTraining::Program::trl;  // ms-swift's beta is 0.04
+  const bool needs_none = post.kind == Kind::grpo && of_trl && r.s.releases.of(Package::trl).since(0, 18);
   if (!post.compares()) {
     if (reference != Reference::automatic && reference != Reference::none)
       fail(fmt::format("{} compares with nothing", post.kind == Kind::sft ? "supervised fine-tuning" : word_of(post.kind)), "reference", "leave it out");
@@ -110,7 +111,7 @@ void take_lengths(Resolver& r) {
          "less than seq_len, which counts the prompt and an answer");
 }
 
-/// GRPOConfig's vllm_mode is "colocate" since 1.0, and its share of the device 0.3.
+/// GRPOConfig's vllm_mode is "colocate" since 1.0, and its share of the device 0.3, ms-swift's 0.9.
 void take_rollout(Resolver& r) {
   PostTraining& post = *r.s.post_training;
   if (post.rollout == Rollout::automatic) {
@@ -122,8 +123,9 @@ void take_rollout(Resolver& r) {
   if (!colocated && (post.engine_share > 0 || post.engine_sleeps))
     fail("an engine on devices of its own takes nothing of the trainer's", post.engine_sleeps ? "engine_sleeps" : "engine_share", "rollout colocated");
   if (colocated && post.engine_share <= 0) {
-    post.engine_share = 0.3;
-    r.assume("engine_share: 0.3 (TRL's vllm_gpu_memory_utilization)");
+    const bool swift = post.program == PostTraining::Program::ms_swift;
+    post.engine_share = swift ? 0.9 : 0.3;
+    r.assume(fmt::format("engine_share: {} ({}'s vllm_gpu_memory_utilization)", post.engine_share, swift ? "ms-swift" : "TRL"));
   }
   if (post.kind == Kind::rloo) {
     if (post.old_log_probs && !*post.old_log_probs) fail("RLOO scores every answer before it learns of it", "old_log_probs", "leave it out");

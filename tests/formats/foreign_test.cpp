@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "formats/foreign/node.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
@@ -37,6 +39,17 @@ TEST_P(Samples, SayWhatTheirProgramReadsInThem) {
 }
 
 const Case kSamples[] = {
+    {{"llama-factory/tower_lora.yaml"},
+     "",
+     "8xh100-sxm",
+     {{"task", "lora"}, {"trained_modules", "(nothing)"}, {"lora.r", "8"}, {"recompute", "full"}, {"param_dtype", "bf16"}}},
+    {{"ms-swift/tower.sh"},
+     "",
+     "h100-sxm",
+     {{"task", "full"},
+      {"trained_modules", "model.language_model,lm_head"},
+      {"seq_len", "4096"},
+      {"zero_stage", "2"}}},
     {{"accelerate/fsdp2_config.yaml"},
      "llama-3.1-8b",
      "h100-sxm",
@@ -307,7 +320,9 @@ const Refusal kRefusals[] = {
     {{"llama-factory/no_autocast.yaml"}, "", "8xh100-sxm", "without autocast"},
     {{"llama-factory/neat_packing.yaml"}, "", "8xh100-sxm", "a mask of blocks"},
     {{"ms-swift/packed_pairs.sh"}, "", "h100-sxm", "preferences packed into rows"},
-    {{"ms-swift/grpo.sh"}, "", "h100-sxm", "rlhf_type: grpo"},
+    {{"ms-swift/tower-trained.sh"}, "", "h100-sxm", "reads images, trained, found freeze_vit: false"},
+    {{"torchtune/no_length.yaml"}, "", "8xh100-sxm", "how long samples are is not said"},
+    {{"ms-swift/grpo.sh"}, "", "h100-sxm", "how long prompts are is not said"},
     {{"llama-factory/llama3_badam.yaml"}, "", "8xh100-sxm", "BAdam"},
     {{"llm-foundry/gpt2-small.yaml"}, "", "8xh100-sxm", "another n_positions"},
     {{"megatron/bert_340m.sh"}, "", "h100-sxm", "pretrain_bert.py"},
@@ -646,6 +661,28 @@ TEST(Foreign, DepthOfTomlIsOfItsNames) {
   const formats::Node tree = formats::parse_toml_text(text, "x.toml");
   EXPECT_EQ(tree.members.size(), 7U);
   EXPECT_EQ(tree.find("f.g.h.i.j.k.l")->text, "1");
+}
+
+// Of the two names, q_proj is the language model's alone in Qwen2.5-VL: the tower's attention has one linear for all three. up_proj is both's, and
+// becomes the paths of the language model's 36 layers.
+TEST(Foreign, AdaptersStayOutOfAFrozenTower) {
+  const ForeignRun run = read_foreign({sample("llama-factory/tower_lora.yaml")}, {"", "8xh100-sxm", {}});
+  const std::string targets = value_in(run, "lora.target_modules");
+  EXPECT_EQ(std::count(targets.begin(), targets.end(), ','), 36);
+  EXPECT_NE(targets.find("model.language_model.layers.35.mlp.up_proj,q_proj"), std::string::npos) << targets;
+  EXPECT_EQ(targets.find("visual"), std::string::npos) << targets;
+  const auto is_told = [](const std::string& told) { return told.find("tower that reads them") != std::string::npos; };
+  EXPECT_EQ(std::count_if(run.unknown.begin(), run.unknown.end(), is_told), 1);
+}
+
+// A length that a flag says is not asked for.
+TEST(Foreign, ALengthThatIsSaidBesideTheFilesIsNotAskedFor) {
+  const std::string file = sample("torchtune/no_length.yaml");
+  const std::string said = problem_of({file}, {"", "8xh100-sxm", {}});
+  EXPECT_NE(said.find("no_length.yaml:5: how long samples are is not said"), std::string::npos) << said;
+  ForeignOptions beside{"", "8xh100-sxm", {}};
+  beside.said_beside = {"seq_len"};
+  EXPECT_EQ(value_in(read_foreign({file}, beside), "micro_batch"), "4");
 }
 
 }  // namespace

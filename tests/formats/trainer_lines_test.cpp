@@ -203,8 +203,22 @@ const Wild kLines[] = {
            {{"task", "reward"}, {"trainer", "ms-swift"}}),
     script("ms-swift's SimPO", "NPROC_PER_NODE=8 swift rlhf --rlhf_type simpo --cpo_alpha 0 --model Qwen/Qwen2.5-7B --max_length 2048 --torch_dtype bfloat16 --gradient_accumulation_steps 8",
            {{"task", "cpo"}, {"supervised_term", "false"}}),
-    script("ms-swift's GRPO", "swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 2048 --torch_dtype bfloat16 --gradient_accumulation_steps 8", {},
-           "rlhf_type: grpo"),
+    script("ms-swift's GRPO without an engine", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 2048 --torch_dtype bfloat16 --gradient_accumulation_steps 8", {},
+           "transformers' own generate"),
+    // A prompt is cut to max_length, and vllm_max_model_len bounds both: 3,072 of 2,048 + 2,048, of which 1,024 are the prompt's. beta is 0.04
+    // unless said, so that the model without its adapters is asked.
+    script("ms-swift's GRPO", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 2048 --max_completion_length 2048 --vllm_max_model_len 3072 --use_vllm true "
+           "--vllm_mode colocate --vllm_gpu_memory_utilization 0.4 --sleep_level 1 --num_generations 8 --torch_dtype bfloat16 --gradient_accumulation_steps 8",
+           {{"task", "grpo"}, {"trainer", "ms-swift"}, {"seq_len", "3072"}, {"prompt_len", "1024"}, {"rollout", "colocated"}, {"engine_share", "0.4"}, {"engine_sleeps", "true"},
+            {"reference", "adapter-off"}, {"grad_accum", "8"}}),
+    script("ms-swift's GRPO of all weights without a KL term", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --tuner_type full --beta 0.0 --model Qwen/Qwen2.5-7B --max_length 1024 --use_vllm true "
+           "--vllm_mode server --torch_dtype bfloat16 --gradient_accumulation_steps 4",
+           {{"task", "grpo"}, {"seq_len", "1536"}, {"prompt_len", "1024"}, {"rollout", "elsewhere"}, {"reference", "none"}}),
+    script("ms-swift's GRPO with weights on the host", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --offload_model true --model Qwen/Qwen2.5-7B --max_length 1024 --use_vllm true --vllm_mode colocate "
+           "--torch_dtype bfloat16 --gradient_accumulation_steps 4", {}, "weights that lie on the host while answers are written"),
+    script("ms-swift's GRPO of entropies", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --log_entropy true --model Qwen/Qwen2.5-7B --max_length 1024 --use_vllm true --vllm_mode colocate "
+           "--torch_dtype bfloat16 --gradient_accumulation_steps 4", {}, "entropies of whole logits"),
+    script("ms-swift's GKD", "NPROC_PER_NODE=8 swift rlhf --rlhf_type gkd --model Qwen/Qwen2.5-7B --max_length 1024 --torch_dtype bfloat16 --gradient_accumulation_steps 4", {}, "rlhf_type: gkd"),
     script("ms-swift's other reference", "swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --ref_model Qwen/Qwen2.5-1.5B --max_length 2048 --torch_dtype bfloat16 "
            "--gradient_accumulation_steps 8", {}, "a reference that is another model"),
     script("a verb that it has not", "trl sfft " + kModel, {}, "starts no training program that is known here"),

@@ -20,12 +20,14 @@ struct SwiftCommand {
 /// `swift sft`, `swift pt` or `swift rlhf`, or `megatron sft` and `pt`, by what stands behind the verb: a file, flags, or both.
 void read_swift_command(Reading& reading, const SwiftCommand& command, const std::vector<Node>& words);
 
-/// The keys of training by preferences and rewards, and what is left. Throws Error (refused): a trainer that writes answers or has a teacher,
-/// packed pairs.
+/// The keys of training by preferences and rewards, and what is left. Throws Error (refused): a trainer that has a teacher, packed
+/// pairs.
 struct SwiftPreferences {
   Node own, rest;
 };
 SwiftPreferences split_swift_preferences(const Node& tree);
+/// Of a trainer that writes answers: says how long prompts and answers are, and answers true. Throws Error: nothing says it.
+bool read_answer_lengths(Reading& reading, const SwiftPreferences& split);
 /// Says the task that they stand for, in place of what adapters said; `model` is the key of that name. Throws Error (refused): a reference of
 /// its own.
 void read_swift_preferences(Reading& reading, const Node& own, const Node* model);

@@ -262,7 +262,7 @@ void read_with(Reading& reading, const Node& said, bool distributed) {
   read_adapter(reading, tree);
   read_quantization(reading, tree);
   require_usual_adapters(reading, tree);
-  read_length(reading, tree);
+  if (!preferences || !read_answer_lengths(reading, split)) read_length(reading, tree);
   read_precision(reading, tree);
   train_language_alone(reading, "ms-swift", tower_keys(tree));
   complete_dtype(reading);

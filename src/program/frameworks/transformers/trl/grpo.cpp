@@ -1,5 +1,7 @@
 // GRPOTrainer and RLOOTrainer (trl/trainer/grpo_trainer.py, rloo_trainer.py): answers that were written before are scored without
 // gradients, by the policy as it is and by a reference, then learnt of micro-batch by micro-batch. Whoever wrote them stands elsewhere.
+// ms-swift's GRPOTrainer (swift/rlhf_trainers/grpo_trainer.py) divides whole logits in place, logs no entropies unless it is asked to, and
+// keeps what was scored piece by piece.
 #include <utility>
 
 #include "program/frameworks/transformers/trl/networks.hpp"
@@ -84,23 +86,24 @@ class GrpoNetwork final : public Network {
   /// Of what forward answered, log-probabilities of the answers' tokens [sequences, tokens]; with `trained`, entropies are logged too.
   Tensor log_probs_of(Tensor output, const Tensor& ids, bool trained) const {
     const std::int64_t answer = answer_length(strategy_);
-    if (release_.fuses_head()) return slice(output, 1, output.size(1) - answer, output.size(1));
+    if (!is_swift() && release_.fuses_head()) return slice(output, 1, output.size(1) - answer, output.size(1));
     const Tensor labels = slice(ids, 1, ids.size(1) - answer, ids.size(1));
     Tensor logits;
-    if (release_.divides_logits_in_place()) {
+    if (is_swift() || release_.divides_logits_in_place()) {
       logits = slice(scale_part(output, slice(output, 1, 0, answer)), 1, 0, answer);
     } else {
       logits = divide_scalar(slice(output, 1, 0, answer));
     }
     output.reset();
     const Tensor log_probs = selective_log_softmax(logits, labels);
-    if (trained && release_.computes_entropies()) {
+    if (trained && !is_swift() && release_.computes_entropies()) {
       const GradMode no_grad(tape_, false);
       entropy_of_logits(logits.detach());
     }
     return log_probs;
   }
 
+  bool is_swift() const { return strategy_.post_training->program == PostTraining::Program::ms_swift; }
   bool learns_of_whole_answers() const { return strategy_.post_training->kind == PostTraining::Kind::rloo; }
 
   /// RLOO: of what the policy said, the sums over whole answers are kept; what the reference said goes into the rewards.

@@ -17,7 +17,8 @@ namespace {
 
 TrlRelease release_of(const Strategy& strategy) { return TrlRelease(strategy.releases.of(Package::trl)); }
 
-/// Whether a subclass of TRL's trainer brings a forward of its own; ms-swift's others call TRL's.
+/// Whether a subclass of TRL's trainer brings a forward of its own; ms-swift's others call TRL's, but for the one that writes answers,
+/// whose loss alone is near to TRL's.
 bool has_own_forward(const PostTraining& post) {
   using Program = PostTraining::Program;
   if (post.program == Program::ms_swift) return post.kind == Kind::dpo || post.kind == Kind::kto;
@@ -29,7 +30,8 @@ bool may_fuse_head(Kind kind) { return kind != Kind::reward && kind != Kind::orp
 
 RunOptions::Loss answer_of(const PostTraining& post, const TrlRelease& release) {
   const Kind kind = post.kind;
-  if (has_own_forward(post)) return RunOptions::Loss::logits;
+  const bool swift_writes = post.program == PostTraining::Program::ms_swift && post.writes_answers();
+  if (has_own_forward(post) || swift_writes) return RunOptions::Loss::logits;
   if (kind == Kind::reward) return RunOptions::Loss::sequence_scores;
   return may_fuse_head(kind) && release.fuses_head() ? RunOptions::Loss::token_scores : RunOptions::Loss::logits;
 }
@@ -40,8 +42,9 @@ void refuse_what_was_not_read(const Strategy& strategy, const TrlRelease& releas
     if (kind == Kind::dpo || kind == Kind::kto || kind == Kind::orpo || kind == Kind::cpo) return;
     refuse("this trainer of LLaMA-Factory's is not modelled", "task", "dpo, kto, orpo or cpo");
   }
+  if (strategy.post_training->program == PostTraining::Program::ms_swift && kind == Kind::grpo) return;
   if (strategy.post_training->program != PostTraining::Program::trl && strategy.post_training->writes_answers())
-    refuse("ms-swift's trainers that write answers are not modelled", "trainer", "trl");
+    refuse("of ms-swift's trainers that write answers GRPO's is modelled, not this", "task", "grpo");
   if (release.scores_logits_by_kernel() && may_fuse_head(kind))
     refuse("TRL 1.14's kernel over whole logits is not modelled", "releases.trl", "1.13, or 1.15 and later, which fuse the head");
   if (kind == Kind::sft && !release.fuses_head())
