@@ -74,9 +74,25 @@ namespace {
 
 /// Where a module's own parameters are: PEFT's layers keep them in the layer that they stand in the place of.
 program::Module& holder_of(program::Module& module) {
+  if (!module.adapted_parameter.empty()) return program::within_wrappers(module);
   program::Module& copy = program::trained_norm(module);
   program::Module* const base = module.find_child("base_layer");
   return base == nullptr || &copy != &module ? copy : *base;
+}
+
+}  // namespace
+
+namespace {
+
+/// The module at a path of the text, within whatever PEFT has wrapped around it and those that it is in; null: there is none.
+program::Module* module_at(program::Module& root, std::string_view path) {
+  program::Module* module = &root;
+  while (module != nullptr && !path.empty()) {
+    const std::size_t dot = std::min(path.find('.'), path.size());
+    module = program::within_wrappers(*module).find_child(path.substr(0, dot));
+    path.remove_prefix(std::min(dot + 1, path.size()));
+  }
+  return module;
 }
 
 }  // namespace
@@ -86,7 +102,7 @@ void BuiltModule::bind(program::Module& root, Tape& tape) {
   torch.put_on(tape);
   std::unordered_map<const Object*, const program::Parameter*> bound;
   for (const auto& [path, value] : torch.all_modules(module_)) {
-    program::Module* const module = root.find(path);
+    program::Module* const module = module_at(root, path);
     if (module == nullptr) throw Error(ErrorCode::internal, "the tree has no module '" + path + "'");
     ModuleState& state = torch.state(value);
     std::size_t next = 0;

@@ -103,6 +103,8 @@ std::string number_text(Interpreter& interpreter, const Value& value, const Spec
 }  // namespace
 
 std::string Interpreter::formatted(const Value& value, const std::string& format) {
+  if (torch_->is_tensor(value))
+    if (const std::optional<Value> number = torch_->known_number(value, true)) return formatted(*number, format);  // Tensor.__format__: its item()
   if (format.empty()) return shown(value);
   const Specification how = specification_of(format);
   std::string made = value.is_number() ? number_text(*this, value, how) : shown(value);

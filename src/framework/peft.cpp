@@ -233,7 +233,7 @@ MixtureTargets mixture_targets(const Model& model, const std::vector<std::string
       if (!taken) found.linears.push_back(leaf);
     }
   }
-  if (found.any() && !is_plain_mixture(model.model_type))
+  if (found.any() && !model.source && !is_plain_mixture(model.model_type))
     refuse("adapters of the router and the stacked experts of " + model.model_type + " are not modelled", "lora.target_modules",
            "list attention's linears");
   return found;

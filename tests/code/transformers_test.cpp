@@ -276,6 +276,24 @@ TEST(Transformers, WrappedMixtral) {
                        "q_proj,v_proj", 6, 10);
 }
 
+// ---- PEFT's adapters of stacked experts ---------------------------------------------------------------------------------
+
+TEST(Transformers, AdaptersOfExperts) {
+  const auto adapters = [](const char* targets) { return Options{{"lora.r", "8"}, {"lora.alpha", "16"}, {"lora.target_modules", targets}}; };
+  const auto with = [](Options options, const Options& more) {
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
+  };
+  expect_equal(decoder("mixtral", "MixtralForCausalLM", R"("num_key_value_heads": 4, "num_local_experts": 4, "num_experts_per_tok": 2)"),
+               {{adapters("w1,w2,w3"), "1xh100-sxm"},
+                {adapters("q_proj,gate,w2"), "1xh100-sxm"},
+                {with(adapters("all-linear"), {{"recompute", "full"}}), "1xh100-sxm"},
+                {with(adapters("w1,w3"), {{"data_parallel", "ddp"}, {"precision", "fp32"}}), "2xh100-sxm"}});
+  expect_equal(decoder("qwen3_moe", "Qwen3MoeForCausalLM",
+                       R"("num_key_value_heads": 4, "head_dim": 64, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 128)"),
+               {{adapters("gate_proj,up_proj,down_proj"), "1xh100-sxm"}, {adapters("all-linear"), "1xh100-sxm"}});
+}
+
 // ---- a trainer's own loss over what forward answers ---------------------------------------------------------------------
 
 const std::vector<std::pair<Options, const char*>> kTrainers = {

@@ -23,7 +23,11 @@ DType type_of_number(const Value& number, DType beside) {
 
 Value where(Interpreter& i, Bound& a) {
   const Tensor condition = input_of(i, a);
-  if (!a.has(1) || !a.has(2)) i.unknown("torch.where with a condition alone", "what the device computes is not followed");
+  if (!a.has(1) && !a.has(2)) {
+    const Value places = torch_of(i).places_of(a[0], "torch.where with a condition alone");
+    return i.tuple(i.all_of(i.call(i.attribute(places, i.symbol("unbind")), std::vector<Value>{Value::integer(1)})));
+  }
+  if (!a.has(1) || !a.has(2)) i.raise("TypeError", "where() received an invalid combination of arguments");
   const Tensor left = Torch::is_tensor(a[1]) ? torch_of(i).tensor(a[1]) : Tensor(),
                right = Torch::is_tensor(a[2]) ? torch_of(i).tensor(a[2]) : Tensor();
   torch_of(i).check_devices({&condition, &left, &right});
@@ -127,7 +131,9 @@ Value largest(Interpreter& i, Bound& a) {
 
 Value place(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
-  return torch_of(i).wrap(program::place_of_extreme(x, dimension_at(i, a, 1, x.rank(), -1), flag(i, a, 2)));
+  const int dimension = dimension_at(i, a, 1, x.rank(), -1);
+  Value made = torch_of(i).wrap(program::place_of_extreme(x, dimension, flag(i, a, 2)));
+  return dimension >= 0 && dimension == x.rank() - 1 ? torch_of(i).deal(std::move(made), x.size(-1)) : made;
 }
 
 Value truths(Interpreter& i, Bound& a) {
@@ -236,13 +242,19 @@ Value top(Interpreter& i, Bound& a) {
   if (x.rank() < 1 || dimension_at(i, a, 2, x.rank(), x.rank() - 1) != x.rank() - 1) i.unknown("topk over another than the last dimension");
   if (k < 1 || k > x.size(-1)) torch_of(i).wrong_shape("selected index k out of range");
   program::TopK found = flag(i, a, 4, true) ? program::top_k(x, k) : program::unsorted_top_k(x, k);
-  return named_pair(i, std::move(found.values), std::move(found.indices));
+  const Value pair = named_pair(i, std::move(found.values), std::move(found.indices));
+  (void)torch_of(i).deal(pair.as<SequenceObject>()->items[1], x.size(-1));
+  return pair;
 }
 
 Value sorted(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
   constexpr std::int64_t kOneBlock = 4096;  // Sort.cu
   if (x.rank() < 1 || dimension_at(i, a, 1, x.rank(), x.rank() - 1) != x.rank() - 1) i.unknown("sort over another than the last dimension");
+  if (x.size(-1) > kOneBlock && x.rank() == 1 && x.dtype() == DType::int64) {
+    program::SortedIntegers all = program::sort_integers(x);
+    return named_pair(i, std::move(all.values), std::move(all.order));
+  }
   if (x.size(-1) > kOneBlock) i.unknown("a sort of more than 4,096 numbers");
   program::TopK found = program::sorted_rows(x);
   return named_pair(i, std::move(found.values), std::move(found.indices));
@@ -266,7 +278,16 @@ Value solve_triangular(Interpreter& i, Bound& a) {
   return torch_of(i).wrap(program::solve_triangular(system, sides));
 }
 
+Value softmax_backward(Interpreter& i, Bound& a) {
+  const Tensor gradient = torch_of(i).tensor_of(a[0], "grad_output"), result = torch_of(i).tensor_of(a[1], "output");
+  torch_of(i).check_devices({&gradient, &result});
+  if (gradient.sizes() != result.sizes()) torch_of(i).wrong_shape("grad_output and output must be of one shape");
+  if (gradient.requires_grad() && torch_of(i).grad_enabled()) i.unknown("a gradient of _softmax_backward_data");
+  return torch_of(i).wrap(program::softmax_gradient(gradient, result, torch_of(i).dimension_of(a[2], result.rank()), torch_of(i).type_of(a[3])));
+}
+
 constexpr OperatorRow kRows[] = {
+    {In::torch, "_softmax_backward_data", "grad_output, output, dim, input_dtype", softmax_backward},
     {In::torch, "where", "condition, input=, other=", where},
     {In::tensor, "where", "input, condition, other", where_of},
     {In::both, "masked_fill", "input, mask, value", masked_fill},

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "code/torch/arguments.hpp"
+#include "program/ops/routing.hpp"
 
 namespace plimsoll::code {
 
@@ -17,7 +18,9 @@ using Numbers = std::vector<double>;
 
 namespace {
 
-constexpr std::int64_t kMostFollowed = 1 << 14;
+constexpr std::int64_t kMostFollowed = 1 << 14, kMostDealt = 1 << 20;
+
+std::int64_t most_followed(bool dealt) { return dealt ? kMostDealt : kMostFollowed; }
 
 double typed(double value, DType type) {
   if (type == DType::boolean) return value != 0 ? 1 : 0;
@@ -101,15 +104,29 @@ std::optional<double> Torch::uniform(const Value& value) const {
   return one ? std::optional(values.front()) : std::nullopt;
 }
 
-Value Torch::follow(Value tensor_value, const Numbers& values, const Value& view_of) {
+bool Torch::is_dealt(const Value& value) const {
+  const auto* object = value.as<TensorObject>();
+  return object != nullptr && object->followed && object->followed->dealt;
+}
+
+Value Torch::deal(Value choices, std::int64_t classes) {
+  const Tensor& x = tensor(choices);
+  if (!expects_draws || x.elements() > kMostDealt || classes < 1) return choices;
+  Numbers values;
+  for (std::int64_t at = 0; at < x.elements(); ++at) values.push_back(static_cast<double>(at % classes));
+  return follow(std::move(choices), values, {}, true);
+}
+
+Value Torch::follow(Value tensor_value, const Numbers& values, const Value& view_of, bool dealt) {
   auto* object = tensor_value.as<TensorObject>();
   const Tensor& x = object->current();
-  if (static_cast<std::int64_t>(values.size()) > kMostFollowed || static_cast<std::int64_t>(values.size()) != x.elements())
+  if (static_cast<std::int64_t>(values.size()) > most_followed(dealt) || static_cast<std::int64_t>(values.size()) != x.elements())
     return tensor_value;
-  constexpr std::int64_t kPerStep = 8;
-  i_.step(static_cast<std::int64_t>(values.size()) / kPerStep + 1);
+  constexpr std::int64_t kPerStep = 8, kDealtPerStep = 256;
+  i_.step(static_cast<std::int64_t>(values.size()) / (dealt ? kDealtPerStep : kPerStep) + 1);
   auto followed = std::make_shared<Followed>();
   followed->changed = view_of.is_bound() ? view_of.as<TensorObject>()->followed->changed : std::make_shared<bool>(false);
+  followed->dealt = dealt;
   followed->values.reserve(values.size());
   for (const double each : values) {
     if (std::isnan(each) || (!is_floating(x.dtype()) && std::abs(each) > 0x1p52)) return tensor_value;
@@ -169,6 +186,11 @@ Value item(Interpreter& i, Bound& a) {
   return number_of(torch_of(i).values_of(a[0], true).front(), x.dtype());
 }
 
+Value nonzero(Interpreter& i, Bound& a) {
+  const Value places = torch_of(i).places_of(a[0], "nonzero(): which elements are not zero");
+  return flag(i, a, 1) ? i.tuple(i.all_of(i.call(i.attribute(places, i.symbol("unbind")), std::vector<Value>{Value::integer(1)}))) : places;
+}
+
 Value unknown_read(Interpreter& i, Bound&) {
   i.unknown("what a tensor holds, read by the host,", "what the device computes is not followed");
 }
@@ -184,7 +206,24 @@ void define_reads(Interpreter&, Torch& torch) {
   torch.define(Torch::In::tensor, "item", "input", item);
   torch.define(Torch::In::tensor, "tolist", "input", to_list);
   torch.define(Torch::In::tensor, "numpy", "input", unknown_read);
-  torch.define(Torch::In::both, "nonzero", "input, *, as_tuple=", unknown_read);
+  torch.define(Torch::In::both, "nonzero", "input, *, as_tuple=", nonzero);
+}
+
+Value Torch::places_of(const Value& mask, const char* what) {
+  const std::int64_t count = truths_in(mask, what);
+  const Tensor x = tensor(mask);
+  Numbers places;
+  const Numbers truths = follows(mask) ? values_of(mask, false) : Numbers(static_cast<std::size_t>(count > 0 ? x.elements() : 0), 1);
+  for (std::int64_t at = 0; at < static_cast<std::int64_t>(truths.size()); ++at) {
+    if (truths[static_cast<std::size_t>(at)] == 0) continue;
+    std::int64_t stride = x.elements(), rest = at;
+    for (int dimension = 0; dimension < x.rank(); ++dimension) {
+      stride /= x.size(dimension);
+      places.push_back(static_cast<double>(rest / stride));
+      rest %= stride;
+    }
+  }
+  return follow(wrap(program::transpose(program::nonzero(x, count), 0, 1)), places, {}, is_dealt(mask));
 }
 
 /// The tensors' elements behind each other in one dimension.
@@ -214,6 +253,35 @@ void follow_masked(Torch& torch, const Value& of, const Value& mask, double numb
   (void)torch.follow(result, values);
 }
 
+void follow_scattered(Torch& torch, const Value& of, const Value& indices, double number, const Value& result) {
+  const bool dealt = torch.is_dealt(indices);
+  if (!torch.follows(indices) || !torch.uniform(of)) return;
+  const Tensor made = torch.tensor(result), places = torch.tensor(indices);
+  if (made.elements() > most_followed(dealt) || made.rank() < 1) return;
+  for (int at = 0; at + 1 < made.rank(); ++at)
+    if (made.size(at) != places.size(at)) return;
+  Numbers values(static_cast<std::size_t>(made.elements()), *torch.uniform(of));
+  const Numbers& chosen = torch.values_of(indices, false);
+  for (std::size_t at = 0; at < chosen.size(); ++at) {
+    const std::int64_t row = static_cast<std::int64_t>(at) / places.size(-1), column = static_cast<std::int64_t>(chosen[at]);
+    if (column < 0 || column >= made.size(-1)) return;
+    values[static_cast<std::size_t>(row * made.size(-1) + column)] = number;
+  }
+  (void)torch.follow(result, values, {}, dealt);
+}
+
+void follow_classes(Torch& torch, const Value& indices, std::int64_t classes, const Value& result) {
+  const bool dealt = torch.is_dealt(indices);
+  if (!torch.follows(indices) || torch.tensor(result).elements() > most_followed(dealt)) return;
+  const Numbers& chosen = torch.values_of(indices, false);
+  Numbers values(chosen.size() * static_cast<std::size_t>(classes), 0);
+  for (std::size_t at = 0; at < chosen.size(); ++at) {
+    if (chosen[at] < 0 || chosen[at] >= static_cast<double>(classes)) return;
+    values[at * static_cast<std::size_t>(classes) + static_cast<std::size_t>(chosen[at])] = 1;
+  }
+  (void)torch.follow(result, values, {}, dealt);
+}
+
 void follow_padded(Torch& torch, const Value& of, const Dims& before, double constant, const Value& result) {
   if (!torch.follows(of)) return;
   const Dims sizes = torch.tensor(of).sizes(), made = torch.tensor(result).sizes();
@@ -241,7 +309,8 @@ void follow_binary(Torch& torch, Operator op, const Value& a, const Value& b, co
   if (!is_followed_operator(op)) return;
   const Tensor& made = torch.tensor(result);
   const auto known = [&](const Value& side) { return side.is_number() || torch.follows(side); };
-  if (!known(a) || !known(b) || made.elements() > kMostFollowed) {
+  const bool dealt = torch.is_dealt(a) || torch.is_dealt(b);
+  if (!known(a) || !known(b) || made.elements() > most_followed(dealt)) {
     const std::optional<double> left = torch.uniform(a), right = torch.uniform(b);
     if (left && right) (void)torch.follow_filled(result, computed(op, *left, *right, !is_floating(made.dtype())));
     return;
@@ -253,7 +322,7 @@ void follow_binary(Torch& torch, Operator op, const Value& a, const Value& b, co
   const Numbers left = spread(a), right = spread(b);
   Numbers values;
   for (std::size_t at = 0; at < left.size(); ++at) values.push_back(computed(op, left[at], right[at], !is_floating(made.dtype())));
-  (void)torch.follow(result, values);
+  (void)torch.follow(result, values, {}, dealt);
 }
 
 namespace {
@@ -271,7 +340,7 @@ Rule each(double (*function)(double)) {
   };
 }
 
-/// A reduction over all elements, or over one dimension.
+/// A reduction over all elements, over one dimension, or over several.
 Rule folded(double start, double (*function)(double, double)) {
   return [=](Interpreter& i, const Bound& a, const Numbers& values, const Tensor& x, const Tensor&) -> std::optional<Numbers> {
     if (values.empty()) return std::nullopt;
@@ -280,7 +349,24 @@ Rule folded(double start, double (*function)(double, double)) {
       for (const double value : values) sum = function(sum, value);
       return Numbers{sum};
     }
-    if (!a[1].is_integer()) return std::nullopt;
+    if (!a[1].is_integer()) {
+      const std::vector<int> dimensions = i.torch().dimensions_of(a[1], x.rank());
+      Numbers made(1, start);
+      for (int at = 0; at < x.rank(); ++at)
+        if (std::find(dimensions.begin(), dimensions.end(), at) == dimensions.end())
+          made.insert(made.end(), made.size() * static_cast<std::size_t>(x.size(at) - 1), start);
+      for (std::int64_t at = 0; at < x.elements(); ++at) {
+        std::int64_t stride = x.elements(), rest = at, place = 0;
+        for (int dimension = 0; dimension < x.rank(); ++dimension) {
+          stride /= x.size(dimension);
+          if (std::find(dimensions.begin(), dimensions.end(), dimension) == dimensions.end()) place = place * x.size(dimension) + rest / stride;
+          rest %= stride;
+        }
+        double& sum = made[static_cast<std::size_t>(place)];
+        sum = function(sum, values[static_cast<std::size_t>(at)]);
+      }
+      return made;
+    }
     const int dimension = i.torch().dimension_of(a[1], x.rank());
     std::int64_t inner = 1;
     for (int at = dimension + 1; at < x.rank(); ++at) inner *= x.size(at);
@@ -307,7 +393,7 @@ std::optional<Numbers> running(Interpreter& i, const Bound& a, const Numbers& va
 }
 
 std::optional<Numbers> expanded(Interpreter&, const Bound&, const Numbers& values, const Tensor& x, const Tensor& made) {
-  return made.elements() > kMostFollowed ? std::nullopt : std::optional<Numbers>(broadcast(values, x.sizes(), made.sizes()));
+  return broadcast(values, x.sizes(), made.sizes());
 }
 
 /// Elements [start, start + count) of a dimension.
@@ -338,23 +424,36 @@ void follow_parts(Torch& torch, const Bound& a, const Value& given, const Value&
   }
 }
 
-/// transpose(): elements in the order of the dimensions of the result.
-std::optional<Numbers> transposed(Interpreter& i, const Bound& a, const Numbers& values, const Tensor& x, const Tensor& made) {
-  const int rank = x.rank(), first = a.values.size() > 2 ? i.torch().dimension_of(a[1], rank) : 0,
-            second = a.values.size() > 2 ? i.torch().dimension_of(a[2], rank) : 1;
-  if (rank < 2) return std::nullopt;
-  Dims strides = program::contiguous_strides(x.sizes());
-  std::swap(strides[first], strides[second]);
+/// Elements in the order of a view's dimensions, whose steps in the original are these.
+Numbers viewed(const Numbers& values, const Dims& strides, const Tensor& made) {
   Numbers result;
   for (std::int64_t at = 0; at < made.elements(); ++at) {
     std::int64_t rest = at, from = 0;
-    for (int dimension = rank - 1; dimension >= 0; --dimension) {
+    for (int dimension = made.rank() - 1; dimension >= 0; --dimension) {
       from += rest % made.size(dimension) * strides[dimension];
       rest /= made.size(dimension);
     }
     result.push_back(values[static_cast<std::size_t>(from)]);
   }
   return result;
+}
+
+std::optional<Numbers> transposed(Interpreter& i, const Bound& a, const Numbers& values, const Tensor& x, const Tensor& made) {
+  const int rank = x.rank(), first = a.values.size() > 2 ? i.torch().dimension_of(a[1], rank) : 0,
+            second = a.values.size() > 2 ? i.torch().dimension_of(a[2], rank) : 1;
+  if (rank < 2) return std::nullopt;
+  Dims strides = program::contiguous_strides(x.sizes());
+  std::swap(strides[first], strides[second]);
+  return viewed(values, strides, made);
+}
+
+std::optional<Numbers> permuted(Interpreter& i, const Bound& a, const Numbers& values, const Tensor& x, const Tensor& made) {
+  const bool listed = a.rest.size() == 1 && !a.rest.front().is_integer();
+  const std::vector<Value> order = a.values.size() > 1 ? i.all_of(a[1]) : listed ? i.all_of(a.rest.front()) : a.rest;
+  const Dims own = program::contiguous_strides(x.sizes());
+  Dims strides;
+  for (const Value& each : order) strides.push_back(own[i.torch().dimension_of(each, x.rank())]);
+  return viewed(values, strides, made);
 }
 
 /// What a function makes of elements that are all one number, where each of its own is then one: `count` of them make one.
@@ -381,6 +480,7 @@ const std::vector<Named>& rules() {
       {"detach", same, true, stays},
       {"transpose", transposed, true, stays},
       {"t", transposed, true, stays},
+      {"permute", permuted, true, stays},
       {"expand", expanded, true, stays},
       {"expand_as", expanded, true, stays},
       {"to", same, false, stays},
@@ -488,9 +588,11 @@ Native with_following(std::string_view name, const Native& run_in) {
     }
     if (extreme && a.has(1)) return result;  // max(dim) and max(other)
     const Tensor x = torch.tensor(given), made = torch.tensor(result);
+    const bool dealt = torch.is_dealt(given);
+    if (made.elements() > most_followed(dealt)) return result;
     const std::optional<Numbers> values = rule->rule(i, a, torch.values_of(given, false), x, made);
     if (!values) return result;
-    return torch.follow(std::move(result), *values, rule->is_view ? given : Value());
+    return torch.follow(std::move(result), *values, rule->is_view ? given : Value(), dealt);
   };
 }
 

@@ -15,6 +15,9 @@ Native with_following(std::string_view name, const Native& run);
 void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension, const Value& result);
 /// masked_fill() by a number, likewise.
 void follow_masked(Torch& torch, const Value& of, const Value& mask, double number, const Value& result);
+/// scatter() of a number along the last dimension, and one_hot(), likewise.
+void follow_scattered(Torch& torch, const Value& of, const Value& indices, double number, const Value& result);
+void follow_classes(Torch& torch, const Value& indices, std::int64_t classes, const Value& result);
 /// pad() with a constant, likewise.
 void follow_padded(Torch& torch, const Value& of, const program::Dims& before, double constant, const Value& result);
 /// The result of a Python operator on two tensors or numbers, likewise.

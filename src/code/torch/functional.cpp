@@ -76,6 +76,23 @@ Value dropout(Interpreter& i, Bound& a) {
   return of(i).replace(a[0], program::dropout_in_place(x));
 }
 
+/// dropout1d to 3d: whole channels. feature_dropout (Dropout.cpp): a mask of [batch, channels, 1, …] is drawn and scaled, and multiplied.
+Value dropout_of_channels(Interpreter& i, Bound& a) {
+  const Tensor x = input(i, a);
+  const double rate = a.has(1) ? i.number(a[1], "dropout's p") : 0.5;
+  const bool trains = !a[2].is_bound() || i.truth(a[2]);
+  if (rate < 0 || rate > 1) i.raise("ValueError", "dropout probability has to be between 0 and 1, but got " + i.written(a[1]));
+  if (rate == 0 || !trains) return a[0];
+  if (x.rank() < 2) of(i).wrong_shape("Feature dropout requires at least 2 dimensions in the input");
+  if (rate == 1 || is(i, a[3])) i.unknown("dropout of whole channels in place, or of all of them");
+  Dims sizes = x.sizes();
+  for (int at = 2; at < sizes.rank(); ++at) sizes[at] = 1;
+  const Tensor kept = x.tape().empty(sizes, x.dtype());
+  program::in_place(kept, {});
+  program::in_place(kept, {&kept});
+  return of(i).wrap(program::multiply(x, kept));
+}
+
 Value attention(Interpreter& i, Bound& a) {
   const Tensor query = input(i, a), key = of(i).tensor_of(a[1], "key"), value = of(i).tensor_of(a[2], "value");
   const Tensor mask = of(i).tensor_or_none(a[3], "attn_mask");
@@ -106,6 +123,9 @@ constexpr LibraryRow kRows[] = {
     {"tanh", "input", activation<program::tanh>},
     {"sigmoid", "input", activation<program::sigmoid>},
     {"dropout", "input, p=, training=, inplace=", dropout},
+    {"dropout1d", "input, p=, training=, inplace=", dropout_of_channels},
+    {"dropout2d", "input, p=, training=, inplace=", dropout_of_channels},
+    {"dropout3d", "input, p=, training=, inplace=", dropout_of_channels},
     {"scaled_dot_product_attention", "query, key, value, attn_mask=, dropout_p=, is_causal=, scale=, enable_gqa=", attention},
 };
 

@@ -44,6 +44,8 @@ Value convolution(Interpreter& i, Bound& a) {
   Tensor x = input_of(i, a);
   const Tensor weight = torch_of(i).tensor_of(a[1], "weight"), bias = torch_of(i).tensor_or_none(a[2], "bias");
   torch_of(i).check_devices({&x, &weight, &bias});
+  const bool unbatched = x.rank() == kDimensions + 1;  // batchify: one image is a batch of one
+  if (unbatched) x = program::unsqueeze(x, 0);
   check_places(i, x, kDimensions, "a convolution");
   program::ConvolutionGeometry geometry;
   geometry.stride = each_of(i, a[3], kDimensions, 1, "stride");
@@ -71,7 +73,8 @@ Value convolution(Interpreter& i, Bound& a) {
     if (geometry.stride[at] < 1 || geometry.dilation[at] < 1 ||
         x.size(at + 2) + 2 * geometry.padding[at] < geometry.dilation[at] * (weight.size(at + 2) - 1) + 1)
       torch_of(i).wrong_shape("Kernel size can't be greater than actual input size");
-  return torch_of(i).wrap(program::convolution(x, weight, bias, geometry));
+  const Tensor made = program::convolution(x, weight, bias, geometry);
+  return torch_of(i).wrap(unbatched ? program::squeeze(made, 0) : made);
 }
 
 Value group_norm(Interpreter& i, Bound& a) {
@@ -88,10 +91,11 @@ Value batch_norm(Interpreter& i, Bound& a) {
                variance = torch_of(i).tensor_or_none(a[2], "running_var"), weight = torch_of(i).tensor_or_none(a[3], "weight"),
                bias = torch_of(i).tensor_or_none(a[4], "bias");
   torch_of(i).check_devices({&x, &mean, &variance, &weight, &bias});
-  if (!weight || !bias) i.unknown("batch_norm without weight and bias");
-  if (x.rank() < 2 || x.size(1) != weight.size(0)) torch_of(i).wrong_shape("running_mean should contain as many elements as channels");
-  if (flag(i, a, 5)) {
-    Tensor y = program::batch_norm(x, weight, bias);
+  const bool by_batch = flag(i, a, 5);
+  if (weight.defined() != bias.defined() || (!weight && !by_batch)) i.unknown("batch_norm with a weight or a bias alone, or by running statistics without");
+  if (x.rank() < 2 || (weight && x.size(1) != weight.size(0))) torch_of(i).wrong_shape("running_mean should contain as many elements as channels");
+  if (by_batch) {
+    Tensor y = program::batch_norm(x, weight, bias, mean.defined());
     if (mean && variance && !x.tape().cudnn) program::in_place(mean, {&mean, &variance});  // ATen's kernel that moves both averages on
     return torch_of(i).wrap(std::move(y));
   }

@@ -77,6 +77,7 @@ class Keys {
   const std::vector<Tensor>& indices() const { return indices_; }
   int first() const { return first_; }
   const Tensor& mask() const { return mask_; }
+  const Value& mask_value() const { return mask_value_; }
 
  private:
   Torch& torch() { return i_.torch(); }
@@ -151,6 +152,7 @@ class Keys {
         if (index.size(at) != x_.size(at_ + at))
           i_.raise("IndexError", "The shape of the mask does not match the shape of the indexed tensor at index " + std::to_string(at));
       mask_ = index;
+      mask_value_ = key;
       first_ = at_;
       at_ += index.rank();
       return;
@@ -165,6 +167,7 @@ class Keys {
 
   Interpreter& i_;
   Tensor x_, mask_;
+  Value mask_value_;
   bool in_tuple_ = false, same_ = true;
   int at_ = 0, left_ = 0, first_ = 0;
   std::vector<Tensor> indices_;
@@ -175,7 +178,7 @@ class Keys {
 Value Torch::indexed(const Value& of, const Value& key) {
   Keys keys(i_, tensor(of), key);
   Tensor& x = keys.seen();
-  if (keys.mask()) i_.unknown("a tensor indexed by a mask: how many elements are true", "what the device computes is not followed");
+  if (keys.mask()) return chosen_by_mask(x, keys.first(), keys.mask_value());
   const std::vector<Tensor>& indices = keys.indices();
   if (indices.empty()) {
     Value result = wrap(keys.same() ? program::alias(x) : x);
@@ -194,7 +197,25 @@ Value Torch::indexed(const Value& of, const Value& key) {
     widest = std::max(widest, each.rank());
   }
   check_rank(rank + widest);
-  return wrap(program::indexed_by(x, keys.first(), indices));
+  Value result = wrap(program::indexed_by(x, keys.first(), indices));
+  if (follows(of) && is_tensor(key) && follows(key)) {  // rows of what is known
+    const std::vector<double>&values = values_of(of, false), &rows = values_of(key, false);
+    const std::int64_t count = tensor(of).size(0), width = tensor(of).elements() / count;
+    std::vector<double> made;
+    for (const double row : rows) {
+      const auto first = values.begin() + static_cast<std::ptrdiff_t>((row < 0 ? static_cast<std::int64_t>(row) + count : static_cast<std::int64_t>(row)) * width);
+      if (row < -static_cast<double>(count) || row >= static_cast<double>(count)) i_.raise("IndexError", "index out of range in self");
+      made.insert(made.end(), first, first + static_cast<std::ptrdiff_t>(width));
+    }
+    return follow(std::move(result), made, {}, is_dealt(of) || is_dealt(key));
+  }
+  return result;
+}
+
+/// x[mask] where it is known how many elements of the mask are true: expandTensors makes indices of it (nonzero, one for each dimension).
+Value Torch::chosen_by_mask(const Tensor& x, int first, const Value& mask) {
+  const Value places = places_of(mask, "a tensor indexed by a mask: how many elements are true");
+  return wrap(program::indexed_by(x, first, program::unbind(tensor(places), 1)));
 }
 
 /// On the host nothing is kept of what tensors hold; on the device it is a copy into a part, or a filling of it.

@@ -116,7 +116,7 @@ Value addcmul(Interpreter& i, Bound& a) {
 Value divided(Interpreter& i, Bound& a) {
   if (!a.has(2)) return torch_of(i).binary(Operator::divide, a[0], a[1]);
   const std::string& mode = i.words(a[2], "rounding modes");
-  if (mode != "floor") i.unknown("a division with rounding_mode='" + mode + "'", "floor");
+  if (mode != "floor" && mode != "trunc") i.unknown("a division with rounding_mode='" + mode + "'", "floor or trunc");
   return torch_of(i).binary(Operator::floor_divide, a[0], a[1]);
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "code/objects.hpp"
+#include "program/modules/adapters/param_wrapper.hpp"
 #include "program/module.hpp"
 #include "program/tape.hpp"
 
@@ -16,6 +17,7 @@ namespace plimsoll::code {
 struct Followed {
   std::vector<double> values;     ///< in row-major order; none of a tensor too large to be followed, all of whose elements are one number
   double uniform = 0;             ///< that number
+  bool dealt = false;             ///< follows from what a router chose, which is taken to be balanced
   std::shared_ptr<bool> changed;  ///< shared with views of the same storage: somebody has written into it
 };
 
@@ -46,6 +48,7 @@ struct ModuleState {
   bool training = true;
   std::function<void(const program::Parameter&)> asked;  ///< what a wrapper does when a parameter of its own is asked for
   program::Module* module = nullptr;  ///< what wrappers see of it; null until there is one
+  program::WrappedParameters* wrapped = nullptr;  ///< what PEFT puts in the places of its parameters, while it runs
 
   void clear() {
     parameters.clear();

@@ -188,6 +188,7 @@ Value Torch::module_attribute(InstanceObject& instance, Symbol name) {
   if (!instance.module) return {};
   ModuleState& state = *instance.module;
   if (const auto known = find(state.parameters, name); known != state.parameters.end()) {
+    if (state.wrapped != nullptr && state.wrapped->adapts(i_.names().text(name))) return wrap((*state.wrapped)(i_.names().text(name).c_str()));
     if (state.asked && !known->second.is_none()) state.asked(*known->second.as<TensorObject>()->parameter);
     return known->second;
   }
@@ -406,6 +407,15 @@ Value Torch::call_module(Bound& a) {
   const Value forward = i_.attribute(a[0], i_.symbol("forward"));
   if (own.module == nullptr) return i_.call(forward, CallArguments{a.rest, a.keyword_rest});
   const auto written = [&](CallArguments arguments) { return i_.call(forward, std::move(arguments)); };
+  if (!own.module->adapted_parameter.empty()) {  // lora.ParamWrapper.forward: its base layer, parametrized meanwhile
+    program::WrappedParameters weights(*own.module, device_ != nullptr ? *device_ : host_);
+    struct Meanwhile {
+      program::WrappedParameters*& place;
+      program::WrappedParameters* const before;
+      ~Meanwhile() { place = before; }
+    } const meanwhile{own.wrapped, std::exchange(own.wrapped, &weights)};
+    return call_hooked(program::within_wrappers(*own.module), {a.rest, a.keyword_rest}, written);
+  }
   program::Module* const base = own.module->linear ? own.module->find_child("base_layer") : nullptr;
   if (base == nullptr && !own.module->replacement) return call_hooked(*own.module, {a.rest, a.keyword_rest}, written);
   const std::function<Value(program::Module&, CallArguments)> run = [&](program::Module& module, CallArguments arguments) {

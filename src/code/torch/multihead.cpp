@@ -125,38 +125,32 @@ Tensor attended(std::vector<Tensor> parts, const Tensor& mask_in, const Call& ca
   return program::reshape(program::permute(output, {2, 0, 1, 3}), {call.batch * call.queries, call.width});
 }
 
-Value forward(Interpreter& i, Bound& a) {
-  Torch& torch = torch_of(i);
-  const Tensor given = torch.tensor_of(a[1], "query"), given_key = torch.tensor_of(a[2], "key"),
-               given_value = torch.tensor_of(a[3], "value");
-  torch.check_devices({&given, &given_key, &given_value});
-  if (given.rank() != 3 || given_key.rank() != 3 || given_value.sizes() != given_key.sizes())
-    i.unknown("nn.MultiheadAttention of other than three dimensions", "a batch");
-  const bool batch_first = i.truth(kept(i, a[0], "batch_first"));
-  Tensor query = given, key = given_key, value = given_value;
-  if (batch_first) {  // one transposed view where the three are one
-    query = program::transpose(given, 1, 0);
-    key = given_key.impl() == given.impl() ? query : program::transpose(given_key, 1, 0);
-    value = given_value.impl() == given_key.impl() ? key : program::transpose(given_value, 1, 0);
-  }
-  const std::int64_t width = i.whole(kept(i, a[0], "embed_dim"), "embed_dim");
-  if (query.size(2) != width || key.size(2) != width || key.size(1) != query.size(1))
-    i.raise("AssertionError",
-            "was expecting embedding dimension of " + std::to_string(width) + ", but got " + std::to_string(query.size(2)));
-  Call call{query.size(1), i.whole(kept(i, a[0], "num_heads"), "num_heads"), width, query.size(0), key.size(0)};
-  if (i.truth(kept(i, a[0], "training"))) call.dropout = i.number(kept(i, a[0], "dropout"), "dropout");
-  const bool weighs = flag(i, a, 5, true);
-  call.causal = flag(i, a, 8);
-  Tensor mask = torch.tensor_or_none(a[6], "attn_mask"), padding = torch.tensor_or_none(a[4], "key_padding_mask");
-  torch.check_devices({&given, &mask, &padding});
-  if (call.causal && !mask) torch.wrong_shape("Need attn_mask if specifying the is_causal hint.");
-  padding = canonical(padding, query.dtype());
-  mask = canonical(mask, query.dtype());
-  if (call.causal && !padding && !weighs) mask.reset();
+/// What multi_head_attention_forward is given, [length, batch, width] each.
+struct Given {
+  Tensor query, key, value;
+  Projection in;                 ///< of all three; of separate weights its bias alone
+  std::vector<Tensor> separate;  ///< weights of queries, keys and values; none: one behind the other in `in`
+  Tensor mask, padding;
+  Call call;
+  bool weighs = true, averages = true;
+  Tensor out_weight, out_bias;
+};
+
+std::vector<Tensor> projected(const Given& given) {
+  if (given.separate.empty()) return projected(given.query, given.key, given.value, given.in);
+  const std::vector<Tensor> biases = given.in.bias ? program::chunk(given.in.bias, 3, 0) : std::vector<Tensor>(3);
+  return {program::linear(given.query, given.separate[0], biases[0]), program::linear(given.key, given.separate[1], biases[1]),
+          program::linear(given.value, given.separate[2], biases[2])};
+}
+
+/// multi_head_attention_forward: what it answers, [length, batch, width], and the weights.
+std::pair<Tensor, Tensor> attention_of(Torch& torch, Given given) {
+  Call& call = given.call;
+  if (call.causal && !given.mask) torch.wrong_shape("Need attn_mask if specifying the is_causal hint.");
+  Tensor padding = canonical(given.padding, given.query.dtype()), mask = canonical(given.mask, given.query.dtype());
+  if (call.causal && !padding && !given.weighs) mask.reset();
   if (padding) call.causal = false;
-  const Projection own{torch.tensor_of(kept(i, a[0], "in_proj_weight"), "in_proj_weight"),
-                       torch.tensor_or_none(kept(i, a[0], "in_proj_bias"), "in_proj_bias")};
-  std::vector<Tensor> parts = projected(query, key, value, own);
+  std::vector<Tensor> parts = projected(given);
   if (mask) {
     const bool flat = mask.sizes() == Dims{call.queries, call.keys},
                each = mask.sizes() == Dims{call.batch * call.heads, call.queries, call.keys};
@@ -171,16 +165,81 @@ Value forward(Interpreter& i, Bound& a) {
     mask = mask ? program::add(mask, padding) : padding;
   }
   Tensor output, weights;
-  if (weighs)
-    std::tie(output, weights) = weighed(std::move(parts), mask, call, flag(i, a, 7, true));
+  if (given.weighs)
+    std::tie(output, weights) = weighed(std::move(parts), mask, call, given.averages);
   else
     output = attended(std::move(parts), mask, call);
+  output = program::linear(output, given.out_weight, given.out_bias);
+  return {program::view(output, {call.queries, call.batch, call.width}), weights};
+}
+
+Value answered(Torch& torch, Tensor output, Tensor weights) {
+  return torch.interpreter().tuple({torch.wrap(std::move(output)), weights ? torch.wrap(std::move(weights)) : Value::none()});
+}
+
+Value forward(Interpreter& i, Bound& a) {
+  Torch& torch = torch_of(i);
+  const Tensor query = torch.tensor_of(a[1], "query"), key = torch.tensor_of(a[2], "key"), value = torch.tensor_of(a[3], "value");
+  torch.check_devices({&query, &key, &value});
+  if (query.rank() != 3 || key.rank() != 3 || value.sizes() != key.sizes())
+    i.unknown("nn.MultiheadAttention of other than three dimensions", "a batch");
+  const bool batch_first = i.truth(kept(i, a[0], "batch_first"));
+  Given given{.query = query, .key = key, .value = value};
+  if (batch_first) {  // one transposed view where the three are one
+    given.query = program::transpose(query, 1, 0);
+    given.key = key.impl() == query.impl() ? given.query : program::transpose(key, 1, 0);
+    given.value = value.impl() == key.impl() ? given.key : program::transpose(value, 1, 0);
+  }
+  const std::int64_t width = i.whole(kept(i, a[0], "embed_dim"), "embed_dim");
+  if (given.query.size(2) != width || given.key.size(2) != width || given.key.size(1) != given.query.size(1))
+    i.raise("AssertionError",
+            "was expecting embedding dimension of " + std::to_string(width) + ", but got " + std::to_string(given.query.size(2)));
+  given.call = {given.query.size(1), i.whole(kept(i, a[0], "num_heads"), "num_heads"), width, given.query.size(0), given.key.size(0)};
+  if (i.truth(kept(i, a[0], "training"))) given.call.dropout = i.number(kept(i, a[0], "dropout"), "dropout");
+  given.call.causal = flag(i, a, 8);
+  given.weighs = flag(i, a, 5, true);
+  given.averages = flag(i, a, 7, true);
+  given.mask = torch.tensor_or_none(a[6], "attn_mask");
+  given.padding = torch.tensor_or_none(a[4], "key_padding_mask");
+  torch.check_devices({&query, &given.mask, &given.padding});
+  given.in = {torch.tensor_of(kept(i, a[0], "in_proj_weight"), "in_proj_weight"),
+              torch.tensor_or_none(kept(i, a[0], "in_proj_bias"), "in_proj_bias")};
   const Value layer = kept(i, a[0], "out_proj");
-  output =
-      program::linear(output, torch.tensor_of(kept(i, layer, "weight"), "weight"), torch.tensor_or_none(kept(i, layer, "bias"), "bias"));
-  output = program::view(output, {call.queries, call.batch, call.width});
+  given.out_weight = torch.tensor_of(kept(i, layer, "weight"), "weight");
+  given.out_bias = torch.tensor_or_none(kept(i, layer, "bias"), "bias");
+  auto [output, weights] = attention_of(torch, std::move(given));
   if (batch_first) output = program::transpose(output, 1, 0);
-  return i.tuple({torch.wrap(std::move(output)), weights ? torch.wrap(std::move(weights)) : Value::none()});
+  return answered(torch, std::move(output), std::move(weights));
+}
+
+/// torch.nn.functional.multi_head_attention_forward.
+Value attention_function(Interpreter& i, Bound& a) {
+  Torch& torch = torch_of(i);
+  const auto tensor = [&](std::size_t at) { return torch.tensor_or_none(a[at], "an argument of multi_head_attention_forward"); };
+  Given given{.query = torch.tensor_of(a[0], "query"), .key = torch.tensor_of(a[1], "key"), .value = torch.tensor_of(a[2], "value")};
+  torch.check_devices({&given.query, &given.key, &given.value});
+  if (given.query.rank() != 3 || given.key.rank() != 3 || given.value.sizes() != given.key.sizes())
+    i.unknown("multi_head_attention_forward of other than three dimensions", "a batch");
+  if (a.has(7) || a.has(8) || flag(i, a, 9) || a.has(21) || a.has(22)) i.unknown("multi_head_attention_forward with keys or values beside those given");
+  const std::int64_t width = i.whole(a[3], "embed_dim_to_check"), heads = i.whole(a[4], "num_heads");
+  if (given.query.size(2) != width || heads < 1 || width % heads != 0)
+    i.raise("AssertionError", "was expecting embedding dimension of " + std::to_string(width) + ", but got " + std::to_string(given.query.size(2)));
+  given.call = {given.query.size(1), heads, width, given.query.size(0), given.key.size(0)};
+  if (flag(i, a, 13, true)) given.call.dropout = i.number(a[10], "dropout_p");
+  given.call.causal = flag(i, a, 24);
+  given.padding = tensor(14);
+  given.weighs = flag(i, a, 15, true);
+  given.mask = tensor(16);
+  given.averages = flag(i, a, 23, true);
+  given.in = {tensor(5), tensor(6)};
+  if (flag(i, a, 17))
+    for (const std::size_t at : {18, 19, 20}) given.separate.push_back(torch.tensor_of(a[at], "a projection's weight"));
+  else if (!given.in.weight || given.in.weight.sizes() != Dims{3 * width, width})
+    torch.wrong_shape("in_proj_weight must be of three projections");
+  given.out_weight = torch.tensor_of(a[11], "out_proj_weight");
+  given.out_bias = tensor(12);
+  auto [output, weights] = attention_of(torch, std::move(given));
+  return answered(torch, std::move(output), std::move(weights));
 }
 
 }  // namespace
@@ -199,6 +258,12 @@ void define_multihead(Interpreter& i, Torch&) {
                                                      "average_attn_weights=, is_causal=",
                                                      forward));
   library.attributes[i.symbol("MultiheadAttention")] = Value(type);
+  i.library("torch.nn.functional").attributes[i.symbol("multi_head_attention_forward")] =
+      i.native("torch.nn.functional.multi_head_attention_forward",
+               "query, key, value, embed_dim_to_check, num_heads, in_proj_weight, in_proj_bias, bias_k, bias_v, add_zero_attn, dropout_p, "
+               "out_proj_weight, out_proj_bias, training=, key_padding_mask=, need_weights=, attn_mask=, use_separate_proj_weight=, q_proj_weight=, "
+               "k_proj_weight=, v_proj_weight=, static_k=, static_v=, average_attn_weights=, is_causal=",
+               attention_function);
 }
 
 }  // namespace plimsoll::code

@@ -99,9 +99,24 @@ Value scatter(Interpreter& i, Bound& a) {
   if (values) torch_of(i).check_devices({&x, &values});
   if (values && values.rank() != indices.rank())
     torch_of(i).wrong_shape("Index tensor must have the same number of dimensions as src tensor");
-  if (!kInPlace) return torch_of(i).wrap(program::scattered(x, indices, values, kAdds, false));
+  if (!kInPlace) {
+    Value made = torch_of(i).wrap(program::scattered(x, indices, values, kAdds, false));
+    if (!kAdds && a[3].is_number() && torch_of(i).dimension_of(a[1], x.rank()) == x.rank() - 1) follow_scattered(torch_of(i), a[0], a[2], a[3].as_real(), made);
+    return made;
+  }
   torch_of(i).check_changeable(x);
   return torch_of(i).replace(a[0], program::scattered(x, indices, values, kAdds, true));
+}
+
+/// scatter_reduce(dim, index, src, reduce, include_self).
+Value scatter_reduce(Interpreter& i, Bound& a) {
+  const Tensor x = input_of(i, a), indices = indices_of(i, a[2], x), values = torch_of(i).tensor_of(a[3], "src");
+  torch_of(i).check_devices({&x, &values});
+  (void)torch_of(i).dimension_of(a[1], x.rank());
+  if (indices.rank() != x.rank() || values.rank() != x.rank()) torch_of(i).wrong_shape("Index tensor must have the same number of dimensions as self tensor");
+  if (torch_of(i).grad_enabled() && (x.requires_grad() || values.requires_grad())) i.unknown("scatter_reduce of what takes a gradient");
+  const std::string& how = i.words(a[4], "reductions");
+  return torch_of(i).wrap(program::scatter_reduced(x, indices, values, !flag(i, a, 5, true), how == "mean"));
 }
 
 Value index_select(Interpreter& i, Bound& a) {
@@ -143,7 +158,10 @@ Value one_hot(Interpreter& i, Bound& a) {
   if (x.dtype() != DType::int64) torch_of(i).wrong_shape("one_hot is only applicable to index tensor of type LongTensor.");
   if (!a.has(1) || i.whole(a[1], "num_classes") < 1) i.unknown("one_hot() without num_classes", "what the device computes is not followed");
   torch_of(i).check_rank(x.rank() + 1);
-  return torch_of(i).wrap(program::one_hot(x, i.whole(a[1], "num_classes")));
+  const std::int64_t classes = i.whole(a[1], "num_classes");
+  Value made = torch_of(i).wrap(program::one_hot(x, classes));
+  follow_classes(torch_of(i), a[0], classes, made);
+  return made;
 }
 
 Value copy_into(Interpreter& i, Bound& a) {
@@ -240,6 +258,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "scatter_add", "input, dim, index, src", scatter<true, false>},
     {In::tensor, "scatter_", "input, dim, index, src", scatter<false, true>},
     {In::tensor, "scatter_add_", "input, dim, index, src", scatter<true, true>},
+    {In::both, "scatter_reduce", "input, dim, index, src, reduce, *, include_self=", scatter_reduce},
     {In::both, "index_select", "input, dim, index", index_select},
     {In::both, "index_add", "input, dim, index, source", index_add<false>},
     {In::tensor, "index_add_", "input, dim, index, source", index_add<true>},

@@ -375,6 +375,8 @@ constexpr OperatorRow kRows[] = {
     {In::both, "unsqueeze", "input, dim", unsqueeze},
     {In::both, "squeeze", "input, dim=", squeeze},
     {In::tensor, "expand", "input, *sizes", expand},
+    {In::tensor, "broadcast_to", "input, *size", expand},
+    {In::torch, "broadcast_to", "input, size", [](Interpreter& i, Bound& a) { return expanded(i, self(i, a), of(i).sizes_of(a[1], "size")); }},
     {In::tensor, "expand_as", "input, other", expand_as},
     {In::both, "flatten", "input, start_dim=, end_dim=", flatten},
     {In::both, "unflatten", "input, dim, sizes", unflatten},

@@ -20,7 +20,7 @@ struct TypeName {
 constexpr TypeName kTypes[] = {{"float32", DType::fp32}, {"float", DType::fp32},  {"float64", DType::fp64},  {"double", DType::fp64},
                                {"float16", DType::fp16}, {"half", DType::fp16},   {"bfloat16", DType::bf16}, {"int64", DType::int64},
                                {"long", DType::int64},   {"int32", DType::int32}, {"int", DType::int32},     {"bool", DType::boolean},
-                               {"uint8", DType::uint8}};
+                               {"uint8", DType::uint8},  {"int8", DType::int8}};
 
 }  // namespace
 

@@ -80,7 +80,13 @@ class Torch {
   std::optional<Value> known_number(const Value& value, bool reads);
   /// A tensor whose elements are these, in row-major order; the tensor alone where they are too many to be followed. `view_of`: whose
   /// storage it has.
-  Value follow(Value tensor, const std::vector<double>& values, const Value& view_of = {});
+  /// `dealt`: it follows from a router's choice, of which more are followed.
+  Value follow(Value tensor, const std::vector<double>& values, const Value& view_of = {}, bool dealt = false);
+  /// What topk and argmax choose of so many classes, dealt round robin as a balanced router deals tokens, where draws are expectations.
+  Value deal(Value choices, std::int64_t classes);
+  bool is_dealt(const Value& value) const;
+  /// Places of what is true, [count, dimensions], and what they are. Throws Error (refused): it is not known; `what` names who asks.
+  Value places_of(const Value& mask, const char* what);
   /// A tensor all of whose elements are that number, however many.
   Value follow_filled(Value tensor, double value, const Value& view_of = {});
   /// Throws Error (refused): what the tensor holds is not followed. Else its elements.
@@ -137,6 +143,7 @@ class Torch {
  private:
   friend void define_modules(Interpreter& i, Torch& torch);
   Value binary_result(Operator op, const Value& a, const Value& b);
+  Value chosen_by_mask(const program::Tensor& x, int first, const Value& mask);
   Value call_hooked(program::Module& module, CallArguments arguments, const std::function<Value(CallArguments)>& forward);
   Value finish(program::ModuleCall& call, const program::Module& module, Value result);
   program::Tensor only_tensor(const CallArguments& arguments);

@@ -10,6 +10,7 @@
 #include "code/transformers/liger.hpp"
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
+#include "program/ops/choosing.hpp"
 
 namespace plimsoll::code {
 
@@ -157,6 +158,16 @@ Value ask_whether_all(Interpreter& i, Bound& a) {
   return Value::boolean(i.torch().uniform(a[0]).value_or(0) != 0);
 }
 
+/// tensor.all(), read by the host; false where it is not known.
+Value ask_all(Interpreter& i, Bound& a) {
+  const Tensor padding = i.torch().tensor_of(a[0], "a padding mask");
+  program::Tape& tape = padding.tape();
+  const Tensor all = program::reduced_to(padding, {}, false, DType::boolean);
+  tape.copy({.direction = Copy::Direction::device_to_host, .bytes = all.bytes()}, tape.stream);
+  tape.read_back();
+  return Value::boolean(i.torch().uniform(a[0]).value_or(0) != 0);
+}
+
 /// _compute_mask_indices(shape, mask_prob, mask_length, attention_mask, min_masks): spans that NumPy draws, as a mask of the host. So many as
 /// are expected, and none over another; their places do not matter.
 Value masked_spans(Interpreter& i, Bound& a) {
@@ -237,6 +248,7 @@ constexpr LibraryRow kRows[] = {
     {"flash_attention", "name, query, key, value, is_causal, dropout, window, position_ids", flash_attention},
     {"find_packed", "position_ids", find_packed},
     {"ask_whether_all", "tensor", ask_whether_all},
+    {"ask_all", "tensor", ask_all},
     {"renames_attributes", "type", renames_attributes},
     {"class_property", "function", class_property},
     {"imported", "module, name", imported},
@@ -254,7 +266,12 @@ void define_transformers(Interpreter& i) {
   define_loss_mark(i);
   put_texts_over(i, "src/code/transformers/python/");
   const Value absent = i.native("is_available", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::boolean(false); });
-  i.set_rule([absent](const std::string& path, const std::string& name) {
+  i.set_rule([absent, &i](const std::string& path, const std::string& name) {
+    // `from transformers import XConfig`, without looking through all models' texts for it.
+    if (path == "transformers" && name.ends_with("Config")) {
+      const Value found = i.call(i.imported("transformers.models.auto.auto_factory", i.symbol("config_named")), std::vector<Value>{i.text(name)});
+      if (!found.is_none()) return found;
+    }
     // Packages beside torch are not installed, and there is one kind of device.
     const bool asks = path.starts_with("transformers.utils") && name.starts_with("is_") && name.ends_with("_available") && name != "is_torch_available" &&
                       name != "is_torch_flex_attn_available";

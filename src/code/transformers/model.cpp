@@ -317,6 +317,9 @@ std::vector<Input> inputs_of(Builder& builder) {
     }
     return inputs;
   }
+  if (main == "flattened_patches")  // of each where it lies, and its pixels
+    return {Input{main, DType::fp32, {batch, builder.number("seq_len"), builder.number("patch_embed_hidden_size") + 2}, true},
+            tokens("labels", {batch, Input::kTarget})};
   const bool looks = main == "pixel_values" || builder.takes("pixel_values", true);
   if (looks && builder.task() == Model::Task::seq2seq && !builder.takes("input_ids", false))
     return {image(builder, "pixel_values"), tokens("labels", {batch, Input::kTarget})};
@@ -360,6 +363,11 @@ Model model_of_package(const PackageModel& package) {
   for (const char* name : {"layerdrop", "encoder_layerdrop", "decoder_layerdrop"})
     if (const double share = builder.real(name); share > 0)
       model.assumed.push_back(fmt::format("layers: all run ({} {}: the host draws for each whether it does)", name, share));
+  for (const char* name : {"num_experts", "num_local_experts", "n_routed_experts"})
+    if (builder.number(name) > 1) {
+      model.assumed.push_back("experts: chosen evenly, where the code asks how many tokens each gets");
+      break;
+    }
   if (model.vocab_size > 0) model.assumed.push_back("ids: below the vocabulary, none a special token (padding, an end, an image), where the code asks");
   if (builder.real("mask_time_prob") > 0 && builder.main_input().starts_with("input_") && builder.main_input() != "input_ids")
     model.assumed.push_back("SpecAugment: as many spans as are expected, none over another");

@@ -282,6 +282,15 @@ Tensor softmax_over(const Tensor& x_in, int dimension, DType type, bool logarith
   });
 }
 
+Tensor softmax_gradient(const Tensor& gradient, const Tensor& result, int dimension, DType type) {
+  Op op("_softmax_backward_data", {&gradient, &result});
+  const Tensor own_gradient = contiguous(gradient.detach()), own_result = contiguous(result.detach());  // SoftMax.cu, host_softmax_backward
+  Tensor y = op.output(result.sizes(), type);
+  const std::int64_t columns = result.size(dimension), rows = result.elements() / columns;
+  row_wise(RowWise::Function::softmax_backward, rows, columns, {&own_gradient, &own_result}, {&y});
+  return y;
+}
+
 Tensor norm_of(const Tensor& x, const std::vector<int>& dimensions, bool keep) {
   const std::vector<bool> reduced = mask_of(x, dimensions);
   const bool widens = x.tape().autocast.enabled && (x.dtype() == DType::bf16 || x.dtype() == DType::fp16);  // fp32_set_opt_dtype

@@ -35,6 +35,8 @@ Tensor sum_in_fp32(const Tensor& x, const std::vector<int>& dimensions, bool kee
 Tensor running_sum(const Tensor& x, int dimension, DType type);
 /// x.softmax(dim), or its logarithm, over any dimension.
 Tensor softmax_over(const Tensor& x, int dimension, DType type, bool logarithm);
+/// torch._softmax_backward_data(gradient, result, dim, type): what softmax's node computes of a result, by itself; no gradient.
+Tensor softmax_gradient(const Tensor& gradient, const Tensor& result, int dimension, DType type);
 /// x.norm(2, dimensions), torch.linalg.vector_norm.
 Tensor norm_of(const Tensor& x, const std::vector<int>& dimensions, bool keep);
 /// x.var(dimensions), or its root.

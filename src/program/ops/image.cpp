@@ -3,7 +3,7 @@
 
 namespace plimsoll::program {
 
-Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, bool has_statistics) {
   Op op("batch_norm", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
@@ -11,16 +11,24 @@ Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias) {
   const Tensor mean = op.output({x.size(1)}, DType::fp32), deviation = op.output({x.size(1)}, DType::fp32);
   const std::int64_t channels = x.size(1), places = x.elements() / channels;
   row_wise(RowWise::Function::group_norm, channels, places, {&x}, {&mean, &deviation});  // statistics
-  pointwise(Pointwise::Form::fused, {&x, &mean, &deviation, &weight, &bias}, {&y});
+  if (!has_statistics && !x.tape().cudnn) in_place(deviation, {&deviation});
+  if (weight)
+    pointwise(Pointwise::Form::fused, {&x, &mean, &deviation, &weight, &bias}, {&y});
+  else
+    pointwise(Pointwise::Form::fused, {&x, &mean, &deviation}, {&y});
   op.save_output(mean);
   op.save_output(deviation);
   return op.done(y, [channels, places](BackwardCall& b) {  // batch_norm_backward_cuda_template: one kernel
     const Tensor input = b.saved(0), scale = b.saved(1);
     const Tensor grad = contiguous(b.grad());
-    Tensor gradient = empty_like(input), weight_gradient = b.tape.empty(scale.sizes(), scale.dtype()),
-           bias_gradient = b.tape.empty(scale.sizes(), scale.dtype());
+    Tensor gradient = empty_like(input), weight_gradient, bias_gradient;
+    if (scale) {
+      weight_gradient = b.tape.empty(scale.sizes(), scale.dtype());
+      bias_gradient = b.tape.empty(scale.sizes(), scale.dtype());
+    }
     row_wise(RowWise::Function::group_norm_backward, channels, places, {&grad, &input}, {&gradient});
     b.give(0, std::move(gradient));
+    if (!scale) return;
     b.give(1, std::move(weight_gradient));
     b.give(2, std::move(bias_gradient));
   });

@@ -1,5 +1,6 @@
 #include "program/cub.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/pointwise.hpp"
 
 namespace plimsoll::program {
 
@@ -137,7 +138,7 @@ Tensor cumulative_sum(const Tensor& x, DType type) {
 Tensor embedding(const Tensor& weight, const Tensor& indices) {
   Op op("embedding", {&weight});
   op.save(indices);
-  const Tensor flat = contiguous(indices);  // index_select of indices.reshape(-1)
+  const Tensor flat = can_view(indices, {indices.elements()}) ? indices : contiguous(indices);  // index_select of indices.reshape(-1)
   Dims sizes = indices.sizes();
   sizes.push_back(weight.size(1));
   Tensor y = op.output(sizes, weight.dtype());

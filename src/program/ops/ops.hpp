@@ -121,8 +121,9 @@ struct ConvolutionArguments {
 /// images one by one, unfolded into columns and multiplied (slow_conv2d). A kernel of its own where every channel is a group
 /// (conv_depthwise2d).
 Tensor convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionArguments& arguments);
-/// F.batch_norm in training; running statistics are updated in place.
-Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias);
+/// F.batch_norm in training; running statistics are updated in place by the caller. Weight and bias may be undefined. `has_statistics`: there are
+/// running ones; else ATen inverts the deviation in a kernel of its own (batch_norm_calc_invstd).
+Tensor batch_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, bool has_statistics = true);
 struct PoolArguments {
   std::int64_t kernel = 1, stride = 1, padding = 0;
 };

@@ -254,6 +254,22 @@ Tensor scattered(const Tensor& x, const Tensor& indices, const Tensor& values, b
   });
 }
 
+Tensor scatter_reduced(const Tensor& x, const Tensor& indices, const Tensor& values, bool excludes_self, bool averages) {
+  Op op("scatter_reduce", {&x});
+  Tensor y = clone(x.detach());
+  const auto scatter = [&](const Tensor& into) { gather(Gather::Function::scatter, indices.elements(), {&indices, &into}, {&into}); };
+  if (excludes_self) scatter(y);
+  gather(Gather::Function::scatter, indices.elements(), {&values, &indices}, {&y});
+  if (!averages) return y;
+  Tensor counts = filled(op.tape(), y.sizes(), y.dtype());  // TensorAdvancedIndexing.cpp, scatter_reduce_two: ones, or zeros where self is left out
+  if (excludes_self) scatter(counts);
+  const Tensor ones = filled(op.tape(), values.sizes(), y.dtype());
+  scatter(counts);
+  in_place(counts, {&counts});  // masked_fill_(count == 0, 1)
+  in_place(y, {&y, &counts});
+  return y;
+}
+
 Tensor selected_along(const Tensor& x, int dimension, const Tensor& indices) {
   if (dimension == 0) return index_select(x, indices);
   Op op("index_select", {&x});

@@ -30,6 +30,9 @@ Tensor repeated_in_place(const Tensor& x, std::int64_t times, int dimension);
 Tensor gathered(const Tensor& x, int dimension, const Tensor& indices);
 /// x.scatter(dim, indices, values), scatter_add: without values, of a number. `in_place`: the result has x's storage.
 Tensor scattered(const Tensor& x, const Tensor& indices, const Tensor& values, bool adds, bool in_place);
+/// x.scatter_reduce(dim, indices, values, …) of what takes no gradient: a copy of x, where `excludes_self` the places that are named set to
+/// what changes nothing, and the values put in; for a mean once more their counts.
+Tensor scatter_reduced(const Tensor& x, const Tensor& indices, const Tensor& values, bool excludes_self, bool averages);
 /// x.index_select(dim, indices).
 Tensor selected_along(const Tensor& x, int dimension, const Tensor& indices);
 /// x.index_add(dim, indices, rows) or in place.

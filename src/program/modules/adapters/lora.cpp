@@ -147,10 +147,12 @@ std::vector<Module*> targeted_linears(Module& root, const Model& model, const st
 void add_lora(Module& root, const Model& model, const Lora& lora, DType adapter_type, Tape& tape) {
   for (const auto& parameter : root.all_parameters()) parameter->trainable = false;
   const framework::MixtureTargets targets = framework::mixture_targets(model, lora.targets);
+  const NetworkSource* const source = network_source(model);
+  const bool named_all = lora.targets == std::vector<std::string>{framework::kAllLinear};
+  const std::string head = source && named_all ? source->parts().head : std::string();
   if (!targets.linears.empty())
-    for (Module* module : targeted_linears(root, model, targets.linears, "lora.target_modules")) adapt(*module, lora, adapter_type);
-  if (targets.any() && model.source)
-    refuse("adapters of a mixture's router and experts are not modelled of a model that is read from code", "lora.target_modules", "list attention's linears");
+    for (Module* module : targeted_linears(root, model, targets.linears, "lora.target_modules"))
+      if (head.empty() || module->path != head) adapt(*module, lora, adapter_type);
   wrap_parameters(root, targets, lora, adapter_type);
   for (Module* module : root.all_modules()) {
     if (targeted(*module, lora.modules_to_save)) train_whole(*module);

@@ -38,13 +38,18 @@ void wrap_parameters(Module& root, const framework::MixtureTargets& targets, con
   if (!targets.any()) return;
   if (lora.dropout > 0) fail("PEFT stops: lora.ParamWrapper does not work with a dropout", "lora.dropout", "0");
   if (lora.dora) fail("PEFT stops: lora.ParamWrapper does not work with DoRA", "lora.use_dora", "false");
-  for (Module* block : root.all_modules()) {
-    Module *experts = block->find_child("experts"), *router = block->find_child("gate");
-    if (!experts || !router) continue;
-    if (targets.router) wrap(*router, "weight", lora.r, lora, adapter_type);
-    if (targets.gate_up) wrap(*experts, "gate_up_proj", 2 * lora.r, lora, adapter_type);
-    if (targets.down) wrap(*experts, "down_proj", lora.r, lora, adapter_type);
+  // target_parameters: "gate.weight", "gate_up_proj" and "down_proj", of whichever module has one (BaseTuner._inject_parameters).
+  bool found = false;
+  for (Module* module : root.all_modules()) {
+    const auto has = [&](const char* parameter) { return within_wrappers(*module).find_parameter(parameter) != nullptr; };
+    const bool router = targets.router && module->name() == "gate" && has("weight"), gate_up = targets.gate_up && has("gate_up_proj"),
+               down = targets.down && has("down_proj");
+    if (router) wrap(*module, "weight", lora.r, lora, adapter_type);
+    if (gate_up) wrap(*module, "gate_up_proj", 2 * lora.r, lora, adapter_type);
+    if (down) wrap(*module, "down_proj", lora.r, lora, adapter_type);
+    found = found || router || gate_up || down;
   }
+  if (!found) fail("no parameter of a router or of stacked experts was found that a target names", "lora.target_modules", "list attention's linears");
 }
 
 Module& within_wrappers(Module& module) {
@@ -80,6 +85,10 @@ Tensor WrappedParameters::parametrized(const Proxy& proxy) const {
   const Tensor& weight = module_.tensor(proxy.wrapper->adapted_parameter);
   if (proxy.delta) return add(weight, proxy.delta);
   return baddbmm(weight, proxy.lhs, proxy.rhs, proxy.wrapper->adapter_scales);
+}
+
+bool WrappedParameters::adapts(const std::string& name) const {
+  return std::any_of(proxies_.begin(), proxies_.end(), [&](const Proxy& proxy) { return proxy.wrapper->adapted_parameter == name; });
 }
 
 Tensor WrappedParameters::operator()(const char* name) {

@@ -1,6 +1,7 @@
 /// PEFT's lora.ParamWrapper: adapters of a parameter that no linear holds, as a mixture's router and its stacked experts are.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -24,6 +25,8 @@ class WrappedParameters {
   WrappedParameters(Module& outermost, Tape& tape);
   /// What the module within reads under this name.
   Tensor operator()(const char* name);
+  /// Whether a parameter of that name has an adapter.
+  bool adapts(const std::string& name) const;
 
  private:
   struct Proxy {

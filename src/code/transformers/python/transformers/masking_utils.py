@@ -1,6 +1,7 @@
 # Masks without padding, positions or functions of a model's own are the tape's; others are read as upstream's code has them. What they
-# ask the device for (is there padding, does a new sequence begin) is read and waited for; padding is taken to be there, packing not.
-from plimsoll import ask_whether_all, find_packed, mask
+# ask the device for (is there padding, does a new sequence begin) is read and waited for; where it is not known, padding is taken to be there,
+# packing not.
+from plimsoll import ask_all, ask_whether_all, find_packed, mask
 from upstream.transformers.masking_utils import create_bidirectional_mask as bidirectional_as_read
 from upstream.transformers.masking_utils import create_bidirectional_sliding_window_mask as bidirectional_window_as_read
 from upstream.transformers.masking_utils import create_causal_mask as causal_as_read
@@ -58,8 +59,7 @@ def find_packed_sequence_indices(position_ids):
 
 
 def _ignore_bidirectional_mask_sdpa(padding_mask, kv_length, local_attention_size=None):
-    if padding_mask is not None:
-        ask_whether_all(padding_mask)
+    if padding_mask is not None and not ask_all(padding_mask):
         return False
     return local_attention_size is None or kv_length < local_attention_size
 
@@ -73,26 +73,32 @@ def create_causal_mask(config, inputs_embeds=None, attention_mask=None, cache=No
     if getattr(config, "is_causal", True) and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function,
                                                         block_sequence_ids):
         return mask("causal", config._attn_implementation, inputs_embeds, position_ids, None, allow_is_causal_skip)
-    return causal_as_read(config, inputs_embeds, attention_mask, cache, position_ids, or_mask_function, and_mask_function,
-                          block_sequence_ids, layer_idx, allow_is_causal_skip)
+    return causal_as_read(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache, position_ids=position_ids,
+                          or_mask_function=or_mask_function, and_mask_function=and_mask_function, block_sequence_ids=block_sequence_ids,
+                          layer_idx=layer_idx, allow_is_causal_skip=allow_is_causal_skip)
 
 
 def create_bidirectional_mask(config, inputs_embeds=None, attention_mask=None, encoder_hidden_states=None, or_mask_function=None,
                               and_mask_function=None, cache=None, allow_is_bidirectional_skip=True, **kwargs):
     if allow_is_bidirectional_skip and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function):
         return mask("bidirectional", config._attn_implementation, inputs_embeds, None, None, True)
-    return bidirectional_as_read(config, inputs_embeds, attention_mask, encoder_hidden_states, or_mask_function, and_mask_function, cache,
-                                 allow_is_bidirectional_skip)
+    return bidirectional_as_read(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask,
+                                 encoder_hidden_states=encoder_hidden_states, or_mask_function=or_mask_function,
+                                 and_mask_function=and_mask_function, cache=cache, allow_is_bidirectional_skip=allow_is_bidirectional_skip)
 
 
 def create_sliding_window_causal_mask(config, inputs_embeds=None, attention_mask=None, cache=None, position_ids=None,
-                                      or_mask_function=None, and_mask_function=None, block_sequence_ids=None, layer_idx=None, **kwargs):
+                                      or_mask_function=None, and_mask_function=None, block_sequence_ids=None, layer_idx=None,
+                                      allow_is_causal_skip=True, **kwargs):
     window = getattr(config, "sliding_window", None)
-    if window is not None and getattr(config, "is_causal", True) and _is_plain(inputs_embeds, attention_mask, or_mask_function,
-                                                                               and_mask_function, block_sequence_ids):
+    plain = getattr(config, "is_causal", True) and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function,
+                                                             block_sequence_ids)
+    if window is not None and plain and allow_is_causal_skip:
         return mask("causal", config._attn_implementation, inputs_embeds, position_ids, window, True)
-    return window_as_read(config, inputs_embeds, attention_mask, cache, position_ids, or_mask_function, and_mask_function,
-                          block_sequence_ids, layer_idx)
+    kept = {} if allow_is_causal_skip else {"allow_is_causal_skip": False}
+    return window_as_read(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache, position_ids=position_ids,
+                          or_mask_function=or_mask_function, and_mask_function=and_mask_function, block_sequence_ids=block_sequence_ids,
+                          layer_idx=layer_idx, **kept)
 
 
 def create_bidirectional_sliding_window_mask(config, inputs_embeds=None, attention_mask=None, or_mask_function=None,

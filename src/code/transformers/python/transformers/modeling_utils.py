@@ -1,7 +1,7 @@
 # PreTrainedModel: its text, but for what it does when a class or an instance is made: weights are not initialised, only tied; which
 # attention and which experts run is what the strategy says.
 import torch
-from plimsoll import ask_whether_all, loss_begins, tie_weights
+from plimsoll import ask_all, loss_begins, tie_weights
 from torch import nn
 from upstream.transformers.modeling_utils import PreTrainedModel
 
@@ -51,7 +51,7 @@ def _post_init(self):
 
 def _warn_if_padding(self, input_ids, attention_mask):
     if attention_mask is None and self.config.pad_token_id is not None:  # the host asks whether the first or the last token is padding: it is not
-        ask_whether_all(torch.stack([input_ids[:, -1], input_ids[:, 0]], 1) == self.config.pad_token_id)
+        ask_all(input_ids[:, torch.tensor([-1, 0])] == self.config.pad_token_id)
 
 
 def _loss_function(self):

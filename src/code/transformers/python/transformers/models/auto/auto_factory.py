@@ -75,6 +75,13 @@ def config_class(model_type):
     return named(model_type, CONFIG_MAPPING_NAMES[model_type])
 
 
+def config_named(name):
+    for model_type, known in CONFIG_MAPPING_NAMES.items():
+        if known == name:
+            return named(model_type, name)
+    return None
+
+
 class _Configurations:
     def __getitem__(self, model_type):
         return config_class(model_type)
