@@ -48,6 +48,7 @@ Tensor repeated(const Tensor& x, std::int64_t times) {
 
 /// The inner attention: query, key and value [batch, length, heads, dim] on the way in, [batch, length, heads, value's dim] on the way out.
 Tensor attend(const TitanRun& run, const std::vector<Tensor>& heads) {
+  heads[0].tape().host(HostWork::module);
   if (run.attention == TitanRun::Attention::varlen) return attend_packed(heads);
   const std::int64_t group = heads[0].size(2) / heads[1].size(2);
   const bool grouped = run.grouped_attention;
@@ -140,6 +141,8 @@ class GroupedAttention final : public TitanAttention {
       return {view(query_(x), {batch, length, -1, dim}), view(key_(x), {batch, length, -1, dim}),
               view(value_(x), {batch, length, -1, dim})};
     }
+    constexpr std::int64_t kModules = 2;  // FusedQKVLinear, and the rotary module of its release
+    x.tape().host(HostWork::module, kModules);
     const std::int64_t group = spec_.heads / spec_.kv_heads;
     const Tensor product = qkv_(x);
     const std::vector<Tensor> parts = split(view(product, {batch, length, -1, group + 2, dim}), {group, 1, 1}, -2);

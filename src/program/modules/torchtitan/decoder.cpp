@@ -107,8 +107,11 @@ class TitanLayer {
     Tensor x = input;
     Tensor ids = positions;
     ModuleCall call(module_, tape_, {&x, &ids});
-    return call.done(checkpoint(
-        tape_, [this](const std::vector<Tensor>& arguments) { return forward(arguments[0], arguments[1]); }, {x, ids}, options));
+    const auto region = [this](const std::vector<Tensor>& arguments) {
+      tape_.host(HostWork::module);  // what CheckpointWrapper wraps
+      return forward(arguments[0], arguments[1]);
+    };
+    return call.done(checkpoint(tape_, region, {x, ids}, options));
   }
 
  private:
