@@ -170,6 +170,44 @@ TEST_F(Graphs, RealizeThirtyOneOperations) {
   }
 }
 
+// What a product and others read is a buffer of its own strides where it stands (need_fixed_layout): the transposed exponential, of steps {1, 64},
+// before the product's other factor. What the product alone reads is made by it, its left factor first.
+TEST_F(Graphs, RealizeWhatProductsAndOthersReadWhereItStands) {
+  for (const bool shared : {true, false}) {
+    graph = {};
+    const int w = input(square), x = input(square), turned = permuted(add(Aten::exp, {w}, square)), a = add(Aten::exp, {x}, square);
+    const int y = add(Aten::product, {a, turned}, square);
+    const LoweredGraph made = lowered(shared ? std::vector<int>{y, add(Aten::negate, {turned}, square)} : std::vector<int>{y});
+    EXPECT_EQ(made.operations[0].loads[0].buffer, shared ? 0 : 1);
+    const LoweredBuffer& first = made.buffers[static_cast<std::size_t>(made.operations[0].outputs.front())];
+    EXPECT_EQ(first.strides, shared ? (std::vector<std::int64_t>{1, 64}) : (std::vector<std::int64_t>{64, 1}));
+  }
+}
+
+// Two loads, their sum and 26 products with one number are 2 + 1 + 26 + 1 = 30 operations; with 26 numbers they are 55.
+TEST_F(Graphs, CountAConstantOnce) {
+  for (const bool same : {true, false}) {
+    graph = {};
+    int value = add(Aten::add, {input(square), input(square)}, square);
+    for (int i = 0; i < 26; ++i) {
+      value = add(Aten::multiply_number, {value}, square);
+      graph.at(value).constant = same ? 0.5 : 0.5 + i;
+    }
+    const std::size_t kernels = count(lowered({add(Aten::negate, {value}, square)}), LoweredOperation::Kind::pointwise);
+    EXPECT_EQ(kernels == 1U, same);
+  }
+}
+
+// A sum of seven elements is written out in its reader's loops, one of eight is a kernel that sums (config.unroll_reductions_threshold).
+TEST_F(Graphs, WriteOutShortSums) {
+  for (const std::int64_t elements : {7, 8}) {
+    graph = {};
+    const LoweredGraph sums = lowered({add(Aten::exp, {summed(input({64, elements, 64}), 1)}, square)});
+    EXPECT_EQ(count(sums, LoweredOperation::Kind::reduction), elements == 7 ? 0U : 1U);
+    EXPECT_EQ(sums.operations.front().loads.size(), elements == 7 ? 7U : 1U);
+  }
+}
+
 // A concatenation is computed element by element for an element-wise reader. For a product its parts, where they are made of sums, are written
 // into their places.
 TEST_F(Graphs, WritePartsOfConcatenationsIntoTheirPlaces) {
@@ -246,6 +284,22 @@ TEST_F(Reuse, AKernelOverwritesWhatItReadsLast) {
   const Value x = run.primal(tensor()), a = product(run, x, x), y = run.pointwise(square, DType::fp32, {a, x}, {a, x});
   run.result(y);
   EXPECT_EQ(allocated(run), kBytes);
+}
+
+// Random numbers that a kernel draws for itself have a place of their own, which the result takes before that of what it reads besides: the
+// product's buffer and the kernel's.
+TEST_F(Reuse, AKernelOverwritesWhatItDrewFirst) {
+  const Tensor given = tensor();
+  for (const bool drawn : {true, false}) {
+    Graph run(tape);
+    const Value x = run.primal(given), a = product(run, x, x), random = run.pointwise(square, DType::fp32, {});
+    const std::vector<Value> places = drawn ? std::vector<Value>{random, a} : std::vector<Value>{a};
+    const Value y = run.pointwise(square, DType::fp32, {random, a}, places);
+    run.fuse({random, y});
+    run.result(y);
+    const std::int64_t before = drawn ? 0 : 2 * kBytes;  // of the run before
+    EXPECT_EQ(allocated(run) - before, drawn ? 2 * kBytes : kBytes);
+  }
 }
 
 // The third product finds the buffer of the first, which nobody reads any more; the second is read beside it.

@@ -99,7 +99,7 @@ class Run {
     for (std::size_t i = 0; i < lowered_.buffers.size(); ++i) {
       const LoweredBuffer& buffer = lowered_.buffers[i];
       if (buffer.input != placeholder) continue;
-      values_[i] = from_forward ? graph_.saved(std::move(tensor), buffer.sizes.product()) : graph_.primal(std::move(tensor));
+      values_[i] = from_forward ? graph_.saved(std::move(tensor), buffer.sizes.product(), buffer.name) : graph_.primal(std::move(tensor), buffer.name);
     }
   }
 
@@ -108,7 +108,7 @@ class Run {
     for (const FusedKernel& kernel : compiled_.kernels) tell(kernel);
     for (const Region& result : lowered_.results)
       if (result.buffer >= 0) graph_.result(value(result.buffer));
-    graph_.run();
+    graph_.run(compiled_.schedule);
   }
 
   /// The graph's result; a buffer that is several of them is held by each.
@@ -275,7 +275,7 @@ void run_backward(BackwardCall& b, const char* name, const CompiledModule& modul
 CompiledGraph compile(FxGraph graph, const Tape& tape) {
   LoweredGraph lowered = lower(graph, tape);
   std::vector<FusedKernel> kernels = fuse(lowered);
-  return {std::move(graph), std::move(lowered), std::move(kernels)};
+  return {.graph = std::move(graph), .lowered = std::move(lowered), .kernels = std::move(kernels)};
 }
 
 CompiledModule compile(const JointGraph& joint, const Tape& tape) {

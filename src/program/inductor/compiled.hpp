@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "program/inductor/fuse.hpp"
+#include "program/inductor/graph.hpp"
 #include "program/inductor/lower.hpp"
 #include "program/inductor/partition.hpp"
 #include "program/inductor/trace.hpp"
@@ -19,6 +20,7 @@ struct CompiledGraph {
   FxGraph graph;
   LoweredGraph lowered;
   std::vector<FusedKernel> kernels;
+  mutable std::shared_ptr<const Graph::Schedule> schedule = nullptr;  ///< of the runs after the first
 };
 CompiledGraph compile(FxGraph graph, const Tape& tape);
 

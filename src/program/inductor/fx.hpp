@@ -55,7 +55,9 @@ struct FxNode {
   DType type = DType::fp32;
   Dims dims = {};                ///< of permute its order, of split its parts, of a sum the dimensions that it sums
   int dimension = 0;        ///< of slice, slice_scatter, cat and split
-  std::int64_t number = 0;  ///< where a slice begins or is put among zeros; which result a getitem is; whether attention is causal; of a collective the ranks; an exponent
+  /// Where a slice begins or is put among zeros; which result a getitem is; whether attention is causal; of a collective the ranks; an
+  /// exponent.
+  std::int64_t number = 0;
   std::int64_t step = 1;    ///< of slice and slice_scatter
   std::optional<double> constant = std::nullopt;  ///< that an element-wise one computes with; none: nobody knows, or several
   double rate = 0;          ///< of the dropout within attention

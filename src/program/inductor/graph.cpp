@@ -12,11 +12,10 @@ namespace plimsoll::program::inductor {
 
 // ---- building ---------------------------------------------------------------------------------------------------------
 
-Value Graph::add_input(Owner owner, Tensor tensor) {
+Value Graph::add_input(Owner owner, Tensor tensor, std::string name) {
   if (!tensor) return {};
   const int index = static_cast<int>(buffers_.size());
-  // Inputs are freed, but never handed on: where their names stand among those of buffers makes no difference.
-  buffers_.push_back({.name = "in" + std::to_string(index),
+  buffers_.push_back({.name = name.empty() ? "in" + std::to_string(index) : std::move(name),
                       .owner = owner,
                       .sizes = tensor.sizes(),
                       .type = tensor.dtype(),
@@ -40,9 +39,9 @@ Value Graph::awaited(const Dims& sizes, DType type) {
   return {index};
 }
 
-Value Graph::primal(Tensor tensor) { return add_input(Owner::caller, std::move(tensor)); }
-Value Graph::saved(Tensor tensor, std::optional<std::int64_t> elements) {
-  const Value value = add_input(Owner::forward, std::move(tensor));
+Value Graph::primal(Tensor tensor, std::string name) { return add_input(Owner::caller, std::move(tensor), std::move(name)); }
+Value Graph::saved(Tensor tensor, std::optional<std::int64_t> elements, std::string name) {
+  const Value value = add_input(Owner::forward, std::move(tensor), std::move(name));
   if (value.defined() && elements) at(value.index).bytes = *elements * size_of(at(value.index).type);
   return value;
 }
@@ -338,9 +337,12 @@ class Graph::Planner {
     if (operation.kind == Operation::Kind::call || operation.kind == Operation::Kind::element) return -1;
     if (operation.made_early || operation.total >= 0 || graph_.within_its_node(operation.output)) return -1;
     for (const int candidate : operation.may_replace) {
-      if (graph_.at(candidate).owner == Owner::caller || gone[static_cast<std::size_t>(candidate)] || graph_.within_its_node(candidate))
-        continue;
+      if (graph_.at(candidate).owner == Owner::caller || gone[static_cast<std::size_t>(candidate)]) continue;
       if (key(candidate) != key(operation.output) || !reads_last(id, candidate)) continue;
+      if (graph_.within_its_node(candidate)) {  // of which the kernel keeps the place alone: new, where it was in nobody's
+        if (graph_.maker(candidate).may_replace.empty()) break;
+        continue;
+      }
       gone[static_cast<std::size_t>(candidate)] = true;
       return candidate;
     }
@@ -391,16 +393,29 @@ class Graph::Planner {
 
 // ---- running ----------------------------------------------------------------------------------------------------------
 
+struct Graph::Schedule {
+  std::vector<int> order;
+  Plan plan;
+};
+
 void Graph::run() {
+  std::shared_ptr<const Schedule> own;
+  run(own);
+}
+
+void Graph::run(std::shared_ptr<const Schedule>& known) {
   make_nodes();
   for (Buffer& buffer : buffers_) {
     if (buffer.maker < 0 && buffer.readers.empty() && !buffer.result) buffer.tensor.reset();
   }
-  const std::vector<int> order = schedule(scheduled_nodes(), scheduled_buffers());
-  const Plan plan = Planner(*this, order).plan();
-  for (std::size_t step = 0; step < order.size(); ++step) {
-    execute(order[step], plan);
-    for (const int buffer : plan.let_go[step]) {
+  if (!known) {
+    std::vector<int> order = schedule(scheduled_nodes(), scheduled_buffers());
+    Plan plan = Planner(*this, order).plan();
+    known = std::make_shared<const Schedule>(Schedule{std::move(order), std::move(plan)});
+  }
+  for (std::size_t step = 0; step < known->order.size(); ++step) {
+    execute(known->order[step], known->plan);
+    for (const int buffer : known->plan.let_go[step]) {
       at(buffer).tensor.reset();
       at(buffer).returned.clear();
     }

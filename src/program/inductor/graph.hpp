@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,13 +28,14 @@ class Graph {
  public:
   explicit Graph(Tape& tape) : tape_(tape) {}
 
-  /// A parameter, an argument or the incoming gradient: never written; let go behind its last reader.
-  Value primal(Tensor tensor);
+  /// A parameter, an argument or the incoming gradient: never written; let go behind its last reader. What is let go together goes in the
+  /// order of its names; without a `name` it has one by its place.
+  Value primal(Tensor tensor, std::string name = {});
   /// An input whose tensor is given when the graph runs (GraphParts).
   Value awaited(const Dims& sizes, DType type);
   /// What the forward graph made for the backward one: let go behind its last reader, and a kernel may write into it (a donated buffer).
   /// Where it is a view, the scheduler counts its own `elements` alone.
-  Value saved(Tensor tensor, std::optional<std::int64_t> elements = std::nullopt);
+  Value saved(Tensor tensor, std::optional<std::int64_t> elements = std::nullopt, std::string name = {});
 
   /// One element-wise kernel; the output takes the place of the first of `may_replace` that nobody reads any more, of the same size and
   /// type.
@@ -78,8 +80,12 @@ class Graph {
   /// The type of a buffer's elements.
   DType type(Value value) const { return at(value.index).type; }
 
+  /// The order of its kernels and what takes whose place.
+  struct Schedule;
   /// Runs the graph: results are then had from `take`.
   void run();
+  /// The same by the schedule of a graph that was told the same; noted in `known` where there is none yet.
+  void run(std::shared_ptr<const Schedule>& known);
   /// A result, or an input that is one; gives up the graph's reference.
   Tensor take(Value value);
   /// The tensor of an input.
@@ -137,7 +143,7 @@ class Graph {
   const Buffer& at(int index) const { return buffers_[static_cast<std::size_t>(index)]; }
   Buffer& at(int index) { return buffers_[static_cast<std::size_t>(index)]; }
   int node_of(int operation) const { return operations_[static_cast<std::size_t>(operation)].node; }
-  Value add_input(Owner owner, Tensor tensor);
+  Value add_input(Owner owner, Tensor tensor, std::string name);
   Value add(Operation operation, const Dims& sizes, DType type, Owner owner = Owner::graph);
   void make_nodes();
   std::vector<int> makers(const std::vector<Value>& values) const;

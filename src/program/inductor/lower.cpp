@@ -1,149 +1,23 @@
 #include "program/inductor/lower.hpp"
 
 #include <algorithm>
-#include <map>
-#include <numeric>
 #include <optional>
 #include <set>
-#include <tuple>
 #include <utility>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/units.hpp"
+#include "program/inductor/expressions.hpp"
+#include "program/inductor/realize.hpp"
 
 namespace plimsoll::program::inductor {
 
 namespace {
 
-std::int64_t product_of(const std::vector<std::int64_t>& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-}
-
-/// Strides of elements in a row.
-std::vector<std::int64_t> in_a_row(const std::vector<std::int64_t>& sizes) {
-  std::vector<std::int64_t> strides(sizes.size(), 1);
-  for (std::size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
-  return strides;
-}
-
-/// A part of the elements of a storage: of an expression counted in the order of its dimensions, of a buffer by their places.
-struct View {
-  std::vector<std::int64_t> sizes, strides;
-  std::int64_t offset = 0;
-};
-
-View whole_view(const Dims& sizes) { return {listed(sizes), in_a_row(listed(sizes)), 0}; }
-
-/// What computes a storage's elements: loops over `sizes`, whose loads have a stride for each of them.
-struct Expression {
-  std::vector<std::int64_t> sizes;
-  std::vector<Load> loads = {};
-  std::set<std::pair<int, std::size_t>> values = {};  ///< nodes that it computes, each under every way in which it is indexed
-};
-
-std::size_t hash_of(const View& view) {
-  std::size_t hash = 0;
-  const auto add = [&](std::int64_t value) { hash = hash * 1000003U + static_cast<std::size_t>(value) + 1; };
-  for (std::size_t i = 0; i < view.sizes.size(); ++i) {
-    if (view.sizes[i] == 1) continue;
-    add(view.sizes[i]), add(view.strides[i]);
-  }
-  add(view.offset);
-  return hash;
-}
-
-/// The strides under a view that has the same dimensions in another order; none where it is another view.
-std::optional<std::vector<std::int64_t>> permuted(const std::vector<std::int64_t>& strides, const std::vector<std::int64_t>& sizes,
-                                                  const std::vector<std::int64_t>& places, const View& view) {
-  if (view.offset != 0 || product_of(view.sizes) != product_of(sizes)) return std::nullopt;
-  std::vector<std::int64_t> order;
-  for (std::size_t k = 0; k < view.sizes.size(); ++k) {
-    std::size_t i = 0;
-    while (view.sizes[k] != 1 && i < sizes.size() && (sizes[i] != view.sizes[k] || places[i] != view.strides[k])) ++i;
-    if (view.sizes[k] != 1 && i == sizes.size()) return std::nullopt;
-    order.push_back(view.sizes[k] == 1 ? 0 : strides[i]);
-  }
-  return order;
-}
-
-/// Whether the load goes through a buffer as the loops go.
-bool goes_in_a_row(const Load& load, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& places) {
-  for (std::size_t i = 0; i < sizes.size(); ++i)
-    if (sizes[i] != 1 && load.strides[i] != places[i]) return false;
-  return load.way == 0;
-}
-
-/// The view's dimensions in terms of the loops beneath: each begins in one of them, goes `width` there in a step, and on through those
-/// around it, which the load must go through as through one.
-class Steps {
+/// Each operator's lowering (torch/_inductor/lowering.py, kernel/mm.py).
+class Lowerer : private Realizer {
  public:
-  Steps(const Load& load, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& places, std::int64_t offset)
-      : load_(load), sizes_(sizes), places_(places), most_(sizes.size()), told_(load.way == 0), offset_(load.offset) {
-    for (std::size_t i = 0; i < sizes.size(); ++i) {
-      most_[i] = offset / places[i];
-      offset_ += most_[i] * load.strides[i];
-      offset %= places[i];
-    }
-  }
-
-  /// The load's step for a dimension of the view.
-  std::int64_t step(std::int64_t size, std::int64_t stride) {
-    if (size == 1 || stride == 0) return 0;
-    std::size_t inner = 0;
-    while (inner + 1 < sizes_.size() && (sizes_[inner] == 1 || places_[inner] > stride)) ++inner;
-    const std::int64_t width = stride / places_[inner];
-    told_ = told_ && stride % places_[inner] == 0;
-    std::int64_t reach = (size - 1) * width;
-    std::size_t i = inner;
-    for (; told_ && reach >= sizes_[i] && i > 0; --i) {
-      told_ = width == 1 && (reach + 1) % sizes_[i] == 0 && (sizes_[i - 1] == 1 || load_.strides[i - 1] == load_.strides[i] * sizes_[i]);
-      most_[i] += sizes_[i] - 1;
-      reach = (reach + 1) / sizes_[i] - 1;
-    }
-    most_[i] += reach;
-    if (told_ || reach == 0) return load_.strides[inner] * width;
-    // Not by strides: the first step that moves the load at all stands for the dimension, which the place depends on.
-    for (std::size_t outer = inner + 1; outer-- > 0;)
-      if (sizes_[outer] != 1 && load_.strides[outer] != 0) return load_.strides[outer];
-    return 0;
-  }
-
-  std::int64_t offset() const { return offset_; }
-  /// Whether strides tell every place: no dimension of the loops is left at its end.
-  bool told() const {
-    for (std::size_t i = 0; i < sizes_.size(); ++i)
-      if (most_[i] >= sizes_[i]) return false;
-    return told_;
-  }
-
- private:
-  const Load& load_;
-  const std::vector<std::int64_t>&sizes_, &places_;
-  std::vector<std::int64_t> most_;  ///< the largest index that is reached
-  bool told_;
-  std::int64_t offset_;
-};
-
-/// The load seen through `view` of the loops over `sizes` that it belongs to.
-Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, const View& view) {
-  const std::vector<std::int64_t> places = in_a_row(sizes);
-  if (goes_in_a_row(load, sizes, places)) return {load.buffer, view.strides, load.offset + view.offset};
-  if (std::optional<std::vector<std::int64_t>> turned = permuted(load.strides, sizes, places, view))
-    return {load.buffer, std::move(*turned), load.offset, load.way};
-  Steps steps(load, sizes, places, view.offset);
-  Load seen{load.buffer, {}, steps.offset(), load.way};
-  for (std::size_t k = 0; k < view.sizes.size(); ++k) seen.strides.push_back(steps.step(view.sizes[k], view.strides[k]));
-  if (!steps.told()) seen.way = load.way * 31 + hash_of(view) + 1;
-  return seen;
-}
-
-class Lowerer {
- public:
-  Lowerer(const FxGraph& graph, const Tape& tape) : graph_(graph), tape_(tape), users_(graph.users()), boxes_(graph.nodes.size()) {
-    is_result_.resize(graph.nodes.size());
-    for (const int output : graph.outputs)
-      if (output >= 0) is_result_[static_cast<std::size_t>(output)] = true;
-  }
+  Lowerer(const FxGraph& graph, const Tape& tape) : Realizer(graph, tape) {}
 
   LoweredGraph run() {
     for (int node = 0; node < graph_.size(); ++node) {
@@ -155,251 +29,6 @@ class Lowerer {
   }
 
  private:
-  struct Storage {
-    int buffer = -1;        ///< -1: an expression
-    Expression expression = {};
-    std::vector<std::int64_t> sizes = {};
-    std::vector<std::int64_t> strides = {};  ///< of a buffer that views count by its places; else its own
-    DType type = DType::fp32;
-  };
-  struct Box {
-    int storage = -1;
-    View view;
-  };
-
-  const FxNode& at(int node) const { return graph_.at(node); }
-  Box& box(int node) { return boxes_[static_cast<std::size_t>(node)]; }
-  Storage& storage(int node) { return storages_[static_cast<std::size_t>(box(node).storage)]; }
-  const std::vector<int>& users(int node) const { return users_[static_cast<std::size_t>(node)]; }
-  LoweredOperation& operation() { return out_.operations.back(); }
-
-  int add_buffer(LoweredBuffer buffer) {
-    out_.buffers.push_back(std::move(buffer));
-    return static_cast<int>(out_.buffers.size()) - 1;
-  }
-  /// A buffer of the operation that was added last, as its node's.
-  int output_of_last(const Dims& sizes, DType type) {
-    check_rows(sizes, type);
-    const int buffer = add_buffer({.operation = static_cast<int>(out_.operations.size()) - 1, .sizes = sizes, .type = type});
-    operation().outputs.push_back(buffer);
-    return buffer;
-  }
-  /// Longer rows are padded to whole 128 bytes (ir.py, Layout._pad_strides).
-  static void check_rows(const Dims& sizes, DType type) {
-    constexpr std::int64_t kPaddedRow = 1024, kWholeBytes = 128;
-    if (sizes.rank() < 2 || sizes[-1] <= kPaddedRow || sizes[-1] * size_of(type) % kWholeBytes == 0) return;
-    refuse("rows of " + std::to_string(sizes[-1]) + " elements, which Inductor pads, are not modelled under torch.compile", "compile",
-           "sizes that are multiples of 64");
-  }
-  /// The node's elements are the buffer's, which lies as the node does: views of it count its places in memory.
-  void place(int node, int buffer) {
-    out_.buffers[static_cast<std::size_t>(buffer)].strides = listed(at(node).strides);
-    place_within(node, buffer, at(node));
-  }
-  /// Another operator's view of the same elements.
-  void alias(int node, int of) { place_within(node, storage(of).buffer, at(node)); }
-  void place_within(int node, int buffer, const FxNode& as) {
-    storages_.push_back({.buffer = buffer, .sizes = {as.elements()}, .strides = {1}, .type = as.type});
-    box(node) = {static_cast<int>(storages_.size()) - 1, {listed(as.sizes), listed(as.strides), 0}};
-  }
-  const std::vector<std::int64_t>& strides_of(const Storage& s) const {
-    return s.strides.empty() ? out_.buffers[static_cast<std::size_t>(s.buffer)].strides : s.strides;
-  }
-
-  // ---- expressions ----
-
-  /// What an element-wise reader of `node` computes at `view` of it.
-  void load_into(Expression& expression, int node, const View& view) {
-    const Storage& source = storage(node);
-    if (source.buffer >= 0) {
-      add_load(expression, seen_through({source.buffer, strides_of(source), 0}, source.sizes, view));
-      return;
-    }
-    const std::size_t hash = hash_of(view);
-    for (const Load& load : source.expression.loads) add_load(expression, seen_through(load, source.expression.sizes, view));
-    const bool as_it_is = source.expression.sizes == view.sizes && view.offset == 0;
-    for (const auto& [value, how] : source.expression.values) expression.values.emplace(value, as_it_is ? how : how * 31 + hash);
-  }
-
-  static void add_load(Expression& expression, const Load& load) {
-    if (std::find(expression.loads.begin(), expression.loads.end(), load) == expression.loads.end()) expression.loads.push_back(load);
-  }
-
-  /// `argument` broadcast to `sizes`.
-  View broadcast(int argument, const std::vector<std::int64_t>& sizes) {
-    const View& own = box(argument).view;
-    View view{sizes, std::vector<std::int64_t>(sizes.size()), own.offset};
-    const std::size_t added = sizes.size() - own.sizes.size();
-    for (std::size_t i = 0; i < own.sizes.size(); ++i)
-      view.strides[i + added] = own.sizes[i] == 1 && sizes[i + added] != 1 ? 0 : own.strides[i];
-    return view;
-  }
-
-  void hold(int node, Expression expression) {
-    storages_.push_back({.expression = std::move(expression), .sizes = listed(at(node).sizes), .type = at(node).type});
-    box(node) = {static_cast<int>(storages_.size()) - 1, whole_view(at(node).sizes)};
-  }
-
-  /// What expressions share: a constant, the bound of a slice, a dimension's index in one way of indexing.
-  using Shared = std::tuple<int, double, std::size_t>;
-  enum SharedKind : int { kConstant, kBound, kIndex };
-
-  /// Operations of an expression, equal ones once (OpCounterCSE).
-  int operations_of(const Expression& expression) const {
-    int count = static_cast<int>(expression.loads.size());
-    std::set<Shared> shared;
-    int last = -1;
-    for (const auto& [node, way] : expression.values) {
-      count += operations_of(node);
-      if (at(node).op == Aten::slice_scatter) add_bounds(shared, node, way);
-      if (node == std::exchange(last, node)) continue;
-      if (at(node).constant) {
-        shared.emplace(kConstant, *at(node).constant, 0);
-      } else {
-        count += rule_of(at(node).op).constants;
-      }
-    }
-    return count + static_cast<int>(shared.size());
-  }
-  /// A slice put among zeros compares its dimension's index with its bounds, and chooses 0 outside.
-  void add_bounds(std::set<Shared>& shared, int node, std::size_t way) const {
-    const FxNode& n = at(node);
-    shared.emplace(kConstant, 0, 0);
-    shared.emplace(kIndex, n.dimension, way);
-    if (n.number != 0) shared.emplace(kBound, static_cast<double>(n.number), 0);
-    if (ends_inside(node)) shared.emplace(kBound, static_cast<double>(n.number + at(n.args.front()).sizes[n.dimension]), 0);
-  }
-  /// Whether a slice ends before its dimension does.
-  bool ends_inside(int node) const {
-    const FxNode& n = at(node);
-    return n.step == 1 && n.number + at(n.args.front()).sizes[n.dimension] != n.sizes[n.dimension];
-  }
-  int operations_of(int node) const {
-    const FxNode& n = at(node);
-    // An index, a bound and two comparisons, a mask and, but for the last, a choice each; the first and the last bound (pointwise_cat).
-    const int parts = static_cast<int>(n.args.size());
-    if (n.op == Aten::power) return static_cast<int>(std::max<std::int64_t>(n.number - 1, 0));  // products of what it is of
-    if (n.op == Aten::slice_scatter) {  // comparisons, and what joins them; of steps the remainder, its zero and their comparison; a mask, a choice
-      const int comparisons = (n.number != 0 ? 1 : 0) + (ends_inside(node) ? 1 : 0) + (n.step > 1 ? 1 : 0);
-      return 2 * comparisons - 1 + (n.step > 1 ? 2 : 0) + 2;
-    }
-    if (n.op == Aten::cat) return 1 + 1 + parts + 2 * parts + (parts - 2) + parts + (parts - 1);
-    const bool mixed = n.args.size() == 2 && at(n.args[0]).type != at(n.args[1]).type;  // the lower one is converted
-    return rule_of(n.op).operations + (mixed ? 1 : 0);
-  }
-
-  /// Loops without their dimensions of 1, those of what is kept in the order in which it is written.
-  static LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64_t>& kept, const std::vector<std::int64_t>& places,
-                                const std::vector<std::int64_t>& summed, const std::vector<Load>& loads) {
-    LoweredOperation operation{.kind = kind};
-    std::vector<std::size_t> dimensions;
-    for (const int i : loop_order(kept, {places})) {
-      const auto dimension = static_cast<std::size_t>(i);
-      if (kept[dimension] == 1) continue;
-      dimensions.push_back(dimension);
-      operation.kept.push_back(kept[dimension]);
-      operation.places.push_back(places[dimension]);
-    }
-    for (std::size_t i = 0; i < summed.size(); ++i) {
-      if (summed[i] == 1) continue;
-      dimensions.push_back(kept.size() + i);
-      operation.summed.push_back(summed[i]);
-    }
-    for (const Load& load : loads) {
-      Load ordered{load.buffer, {}, load.offset, load.way};
-      for (const std::size_t dimension : dimensions) ordered.strides.push_back(load.strides[dimension]);
-      operation.loads.push_back(std::move(ordered));
-    }
-    return operation;
-  }
-
-  /// Strides of a new buffer that nobody wants to lie otherwise: as what it is made from (ComputedBuffer.get_fill_order).
-  static std::vector<std::int64_t> strides_like(const std::vector<std::int64_t>& kept, const std::vector<Load>& loads) {
-    std::vector<std::vector<std::int64_t>> read;
-    for (const Load& load : loads) read.emplace_back(load.strides.begin(), load.strides.begin() + static_cast<std::ptrdiff_t>(kept.size()));
-    std::vector<std::int64_t> strides(kept.size(), 1);
-    const std::vector<int> order = loop_order(kept, read);
-    std::int64_t stride = 1;
-    for (std::size_t i = order.size(); i-- > 0;) {
-      strides[static_cast<std::size_t>(order[i])] = stride;
-      stride *= kept[static_cast<std::size_t>(order[i])];
-    }
-    return strides;
-  }
-
-  // ---- buffers ----
-
-  /// The buffer that `node`'s elements are in, made now where there is none. Of a result of the graph it lies as the node.
-  int realize(int node, bool as_it_lies = false) {
-    const Storage& made = storage(node);
-    if (made.buffer >= 0) return made.buffer;
-    const Expression& expression = made.expression;
-    const bool whole = listed(at(node).sizes) == expression.sizes && box(node).view.strides == in_a_row(expression.sizes);
-    return put(node, as_it_lies && whole ? listed(at(node).strides) : strides_like(expression.sizes, expression.loads));
-  }
-
-  /// Computes the node's expression into a buffer of those strides.
-  int put(int node, std::vector<std::int64_t> strides) {
-    const Expression expression = std::exchange(storage(node).expression, {});
-    return storage(node).buffer = compute(expression, storage(node).type, std::move(strides));
-  }
-
-  int compute(const Expression& expression, DType type, std::vector<std::int64_t> strides) {
-    out_.operations.push_back(loops(LoweredOperation::Kind::pointwise, expression.sizes, strides, {}, expression.loads));
-    Dims sizes;
-    for (const std::int64_t size : expression.sizes) sizes.push_back(size);
-    const int buffer = output_of_last(sizes, type);
-    out_.buffers[static_cast<std::size_t>(buffer)].strides = std::move(strides);
-    return buffer;
-  }
-
-  /// The node's elements as a call reads them: in a buffer that lies as the node does, a copy of its own where they are a view of an
-  /// expression (ExternKernel.require_exact_strides).
-  Region region(int node) {
-    const Storage& source = storage(node);
-    const bool whole = box(node).view.sizes == source.sizes && box(node).view.strides == in_a_row(source.sizes) && box(node).view.offset == 0;
-    if (source.buffer >= 0 || whole) return {realize(node, true), at(node).sizes, at(node).strides};
-    Expression copy{.sizes = box(node).view.sizes};
-    load_into(copy, node, box(node).view);
-    return {compute(copy, source.type, listed(at(node).strides)), at(node).sizes, at(node).strides};
-  }
-
-  /// The same as a product reads them: a view of an expression is one of its buffer (ExternKernel.realize_input).
-  Region factor(int node) {
-    if (storage(node).buffer < 0) put(node, in_a_row(storage(node).expression.sizes));
-    return {storage(node).buffer, at(node).sizes, at(node).strides};
-  }
-
-  /// The node in a buffer of its own that lies as it does, a copy where it is a view of an expression (need_fixed_layout).
-  void fix(int node) {
-    Expression copy{.sizes = box(node).view.sizes};
-    load_into(copy, node, box(node).view);
-    place(node, compute(copy, storage(node).type, listed(at(node).strides)));
-  }
-
-  void realize_by_rule(int node) {
-    constexpr int kMostLoadsOfReused = 4, kMostLoads = 8, kMostOperations = 30, kMostInlined = 100;
-    if (box(node).storage < 0) return;
-    if (is_result_[static_cast<std::size_t>(node)]) realize(node, true);
-    const auto pending = [&] { return storage(node).buffer < 0; };
-    const auto loads = [&] { return static_cast<int>(storage(node).expression.loads.size()); };
-    const auto count = [&] { return operations_of(storage(node).expression); };
-    if (pending() && users(node).size() > 1) {
-      const bool read_by_call = std::any_of(users(node).begin(), users(node).end(), [&](int user) {  // needs_realized_inputs
-        const Lowering lowering = rule_of(at(user).op).lowering;
-        return lowering == Lowering::product || lowering == Lowering::call || (lowering == Lowering::several && at(user).op != Aten::split && at(user).op != Aten::var_mean);
-      });
-      if (read_by_call && loads() > 1) realize(node);
-      const bool multiplied = std::any_of(users(node).begin(), users(node).end(), [&](int user) { return at(user).op == Aten::product; });
-      if (multiplied && pending()) fix(node);
-    }
-    if (pending() && users(node).size() > 1 && (count() > kMostOperations || loads() > kMostLoadsOfReused)) realize(node);
-    if (pending() && (loads() > kMostLoads || count() > kMostOperations) && loads() > 1) realize(node);
-    if (pending() && count() > kMostInlined) realize(node);
-  }
-
-  // ---- operators ----
-
   void lower(int node) {
     switch (rule_of(at(node).op).lowering) {
       case Lowering::input:
@@ -424,7 +53,7 @@ class Lowerer {
   void lower_pointwise(int node) {
     Expression expression{.sizes = listed(at(node).sizes)};
     if (at(node).op == Aten::slice_scatter) {
-      load_part(expression, at(node).args.front(), at(node).dimension, at(node).number, at(node).step);
+      load_slice(expression, node);
     } else if (at(node).op == Aten::seed) {
       add_load(expression, {realize(at(node).args.front()), {}, at(node).number});
     } else {
@@ -670,16 +299,31 @@ class Lowerer {
   }
 
   /// A part of the expression that begins at `start` of that dimension: its loads are masked where it is not.
-  void load_part(Expression& expression, int argument, int dimension, std::int64_t start, std::int64_t step = 1) {
+  void load_part(Expression& expression, int argument, int dimension, std::int64_t start) {
     Expression part{.sizes = listed(at(argument).sizes)};
     load_into(part, argument, box(argument).view);
     for (Load load : part.loads) {
       const std::int64_t stride = load.strides[static_cast<std::size_t>(dimension)];
       load.offset -= start * stride;
-      if (stride != 0) load.way = load.way * 31 + static_cast<std::size_t>(start + 1000 * (step - 1)) + 1;
+      if (stride != 0) load.way = load.way * 31 + static_cast<std::size_t>(start) + 1;
       add_load(expression, load);
     }
     for (const auto& [value, how] : part.values) expression.values.emplace(value, how * 31 + static_cast<std::size_t>(start) + 1);
+  }
+
+  /// A slice put among zeros (slice_scatter): its loads go through their buffer as before, from `start` on, every `step`-th in steps of one.
+  void load_slice(Expression& expression, int node) {
+    const FxNode& n = at(node);
+    const auto dimension = static_cast<std::size_t>(n.dimension);
+    Expression slice{.sizes = listed(at(n.args.front()).sizes)};
+    load_into(slice, n.args.front(), box(n.args.front()).view);
+    for (Load load : slice.loads) {
+      if (n.step > 1 && load.strides[dimension] != 0) load.way = load.way * 31 + static_cast<std::size_t>(n.number) + 1;
+      load.offset -= n.number * load.strides[dimension];
+      add_load(expression, load);
+    }
+    const auto shift = static_cast<std::size_t>(n.number + n.step - 1);
+    for (const auto& [value, how] : slice.values) expression.values.emplace(value, shift == 0 ? how : how * 31 + shift);
   }
 
   void lower_product(int node) {
@@ -805,35 +449,9 @@ class Lowerer {
     place_results(node, {0, 2, 1});
     ++operation().names_behind;
   }
-
-  const FxGraph& graph_;
-  const Tape& tape_;
-  std::vector<std::vector<int>> users_;
-  std::vector<Box> boxes_;
-  std::vector<Storage> storages_;
-  std::vector<bool> is_result_;
-  LoweredGraph out_;
 };
 
 }  // namespace
-
-std::vector<int> loop_order(const std::vector<std::int64_t>& sizes, const std::vector<std::vector<std::int64_t>>& strides) {
-  std::vector<int> order(sizes.size());
-  std::iota(order.rbegin(), order.rend(), 0);  // the innermost first
-  const auto inside = [&](int a, int b) {
-    const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
-    if (sizes[i] == 1 || sizes[j] == 1) return sizes[i] != 1 && sizes[j] == 1;
-    int first = 0, second = 0;
-    for (const std::vector<std::int64_t>& steps : strides) {
-      first += steps[j] == 0 || steps[i] < steps[j] ? 1 : 0;
-      second += steps[i] == 0 || steps[j] < steps[i] ? 1 : 0;
-    }
-    return first != second ? first > second : a > b;
-  };
-  std::stable_sort(order.begin(), order.end(), inside);
-  std::reverse(order.begin(), order.end());
-  return order;
-}
 
 std::int64_t LoweredOperation::kept_elements() const { return product_of(kept); }
 std::int64_t LoweredOperation::summed_elements() const { return product_of(summed); }

@@ -1,9 +1,10 @@
 /// Which nodes of a graph become buffers (torch/_inductor/graph.py, GraphLowering.run_node; lowering.py; ir.py, StorageBox of PyTorch 2.15).
 ///
 /// An element-wise node is an expression over loads; whoever reads it computes it again, until something makes it a buffer: a product or a
-/// call that reads it, a result of the graph, a sum, more than one reader while it has more than four loads
-/// (config.realize_reads_threshold), more than eight loads (_realize_acc_reads_threshold_default), or more than thirty operations
-/// (_realize_opcount_threshold_default). Views are other ways to index the same storage. A sum over many rows is taken in two steps.
+/// call that reads it, in its own strides where it stands if others read it too, a result of the graph, a sum, more than one reader while it
+/// has more than four loads (config.realize_reads_threshold), more than eight loads (_realize_acc_reads_threshold_default), or more than thirty
+/// operations (_realize_opcount_threshold_default), equal ones counted once. Views are other ways to index the same storage. A sum over many
+/// rows is taken in two steps, one of fewer than eight elements is written out.
 #pragma once
 
 #include <cstdint>

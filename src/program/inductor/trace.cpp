@@ -265,7 +265,8 @@ std::vector<bool> aliases_of_results(const FxGraph& graph) {
 /// stay apart, as they are in eager mode.
 void merge_equal(FxGraph& graph) {
   const std::vector<bool> needed = needed_backward(graph), aliases = aliases_of_results(graph);
-  using Key = std::tuple<Aten, std::vector<int>, std::vector<std::int64_t>, std::vector<std::int64_t>, DType, int, std::int64_t, std::int64_t, std::optional<double>, bool>;
+  using Sizes = std::vector<std::int64_t>;
+  using Key = std::tuple<Aten, std::vector<int>, Sizes, Sizes, DType, int, std::int64_t, std::int64_t, std::optional<double>, bool>;
   std::map<Key, int> known;
   std::vector<int> same(graph.nodes.size());
   for (int node = 0; node < graph.size(); ++node) {
@@ -327,13 +328,13 @@ JointGraph Trace::joint(const Tensor& result) {
   }
   graph_.outputs = {output};
   for (const int node : inputs_) graph_.outputs.push_back(gradient[static_cast<std::size_t>(node)]);
+  name_nodes(graph_, joint.tangent);
   skip_wider_types(graph_);
   merge_equal(graph_);
   std::vector<int> kept;
   joint.graph = without_dead_code(graph_, kept);
   for (const int node : inputs_) joint.inputs.push_back(kept[static_cast<std::size_t>(node)]);
   joint.tangent = kept[static_cast<std::size_t>(joint.tangent)];
-  name_nodes(joint.graph, joint.tangent);
   return joint;
 }
 

@@ -301,7 +301,8 @@ Trace::Ints Trace::converted(const Ran& ran) {
 
 Trace::Ints Trace::viewed(const Ran& ran) {
   const int x = ran.in[0];
-  return record(ran.in, {view(can_view(meta(x), ran.sizes()) ? x : row_major(x), ran.sizes())}, [=, this](const Ints& g) { return Ints{view(row_major(g[0]), meta(x).sizes())}; });
+  const int seen = view(can_view(meta(x), ran.sizes()) ? x : row_major(x), ran.sizes());
+  return record(ran.in, {seen}, [=, this](const Ints& g) { return Ints{view(row_major(g[0]), meta(x).sizes())}; });
 }
 
 /// contiguous, which in the traced graph may lie in a row already.

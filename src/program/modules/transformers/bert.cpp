@@ -6,7 +6,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/bare.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
-#include "program/modules/transformers/compiled/families.hpp"
+#include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/post_norm.hpp"
 #include "program/modules/transformers/text_heads.hpp"
@@ -71,13 +71,16 @@ class BertLayer {
         attention_output_(module.child("attention").child("output"), tape, block),
         output_(module.child("output"), tape, block),
         act_(module.child("intermediate"), "intermediate_act_fn", tape, block.mlp->activation) {
-    if (options.compiled_blocks) check_compiled_bert(block);
   }
 
   Tensor operator()(const Tensor& input, const Tensor& mask) const {
     return run_layer(module_, tape_, options_, input, [this, mask](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask);
-      return compiled_bert_layer(module_, block_, x, options_.checkpoints_in_graph());
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+        const auto layer = std::make_shared<BertLayer>(twin, tape, eager, block_);
+        return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1]); };
+      };
+      return run_compiled_layer(module_, options_, &block_, {x, mask}, make);
     });
   }
 

@@ -1,6 +1,7 @@
 // OPTForCausalLM.
 #include "program/modules/bare.hpp"
 #include "program/modules/transformers/compiled/families.hpp"
+#include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
@@ -26,13 +27,20 @@ class OptLayer {
         up_(module.child("fc1"), tape),
         down_(module.child("fc2"), tape),
         activation_fn_(module, "activation_fn", tape, block.mlp->activation) {
-    if (options.compiled_blocks) check_compiled_opt(block);
   }
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, positions);
-      return compiled_opt_layer(module_, block_, x, options_.checkpoints_in_graph());
+      if (tape_.ddp_buckets) {  // which may cut its graph
+        check_compiled_opt(block_);
+        return compiled_opt_layer(module_, block_, x, options_.checkpoints_in_graph());
+      }
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+        const auto layer = std::make_shared<OptLayer>(twin, tape, eager, block_);
+        return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1], given[2]); };
+      };
+      return run_compiled_layer(module_, options_, &block_, {x, mask, positions}, make);
     });
   }
 

@@ -2,6 +2,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/compiled/families.hpp"
+#include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
 
@@ -26,13 +27,20 @@ class VitLayer {
         up_(either(module.child("mlp"), "fc1", "up_proj"), tape),
         down_(either(module.child("mlp"), "fc2", "down_proj"), tape) {
     if (block.mlp->gated) gate_.emplace(module.child("mlp").child("gate_proj"), tape);
-    if (options.compiled_blocks) check_compiled_vit(module, block);
   }
 
   Tensor operator()(const Tensor& input) const {
     return run_layer(module_, tape_, options_, input, [this](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x);
-      return compiled_vit_layer(module_, block_, x, options_.checkpoints_in_graph());
+      if (tape_.ddp_buckets) {  // which may cut its graph
+        check_compiled_vit(module_, block_);
+        return compiled_vit_layer(module_, block_, x, options_.checkpoints_in_graph());
+      }
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+        const auto layer = std::make_shared<VitLayer>(twin, tape, eager, block_);
+        return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0]); };
+      };
+      return run_compiled_layer(module_, options_, &block_, {x}, make);
     });
   }
 

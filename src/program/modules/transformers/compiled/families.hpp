@@ -37,10 +37,6 @@ Tensor compiled_gpt_neox_layer(Module& layer, const Block& block, const Tensor& 
 void check_compiled_opt(const Block& block);
 Tensor compiled_opt_layer(Module& module, const Block& block, const Tensor& hidden, bool checkpointed);
 
-/// BERT and what shares its layers.
-void check_compiled_bert(const Block& block);
-Tensor compiled_bert_layer(Module& layer, const Block& block, const Tensor& hidden, bool checkpointed);
-
 /// ViT and DeiT.
 void check_compiled_vit(Module& layer, const Block& block);
 Tensor compiled_vit_layer(Module& layer, const Block& block, const Tensor& hidden, bool checkpointed);

@@ -126,7 +126,6 @@ struct CompiledShape {
   bool scaled_branches = false;  ///< granite: the branches' results times a constant
   double attention_dropout = 0;
   bool parallel = false;                  ///< the MLP reads the layer's input, not the attention's result (parallel.hpp)
-  bool post_norm = false;                 ///< norms are behind the branches (post_norm.hpp)
   bool shared_norm = false;               ///< of such a layer: one norm is before both branches
   bool mlp_first = false;                 ///< the output is the MLP's branch + what comes before it; else the other way round
   bool widened_weights = false;           ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums

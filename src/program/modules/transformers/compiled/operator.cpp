@@ -7,7 +7,6 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/compiled/parallel.hpp"
-#include "program/modules/transformers/compiled/post_norm.hpp"
 #include "program/modules/transformers/compiled/pre_norm.hpp"
 #include "program/op.hpp"
 #include "program/python_function.hpp"
@@ -67,7 +66,7 @@ bool is_saved(const CompiledShape& s, std::size_t slot) {
   if (slot == kProjected) return !s.keeps_middle && !keeps_standard(s, kMlpNorm);
   if (slot == kHidden && keeps_standard(s, kInputNorm)) return false;
   if (slot == kVisible) return false;                                           // the bias made of it is
-  if (slot == kHidden) return !((s.norms_behind || s.post_norm) && s.casts());  // products read its copy, and nothing else does
+  if (slot == kHidden) return !(s.norms_behind && s.casts());  // products read its copy, and nothing else does
   if (slot < kArguments) return !is_bias(slot);
   if (slot == kRawQuery || slot == kRawKey) return s.head_norms || s.row_norms;
   if (slot == kRaised) return !s.relu;
@@ -77,7 +76,6 @@ bool is_saved(const CompiledShape& s, std::size_t slot) {
 std::unique_ptr<CompiledLayer> make_compiled_layer(Graph& graph, const CompiledShape& s, CompiledValues& values, const Tape& tape) {
   if (s.in_model && s.layer_norm) return std::make_unique<CompiledPreNormLayer>(graph, s, values, tape);
   if (s.parallel) return std::make_unique<CompiledParallelLayer>(graph, s, values, tape);
-  if (s.post_norm) return std::make_unique<CompiledPostNormLayer>(graph, s, values, tape);
   return std::make_unique<CompiledLayer>(graph, s, values, tape);
 }
 
@@ -139,7 +137,7 @@ CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments
 /// Layers whose graphs are followed where DDP's buckets cut them; a checkpoint is one operation of the traced graph. Others are taken to be
 /// one graph.
 static bool is_cut(const CompiledShape& s) {
-  return !s.checkpointed && !s.parallel && !s.post_norm && !s.norms_behind && !s.partial_rotary && !s.dropout;
+  return !s.checkpointed && !s.parallel && !s.norms_behind && !s.partial_rotary && !s.dropout;
 }
 
 /// The layer's forward in the parts of its graph.

@@ -1,0 +1,180 @@
+#include "program/inductor/expressions.hpp"
+
+#include <algorithm>
+#include <functional>
+#include <numeric>
+#include <optional>
+
+namespace plimsoll::program::inductor {
+
+std::int64_t product_of(const std::vector<std::int64_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
+}
+
+std::vector<std::int64_t> in_a_row(const std::vector<std::int64_t>& sizes) {
+  std::vector<std::int64_t> strides(sizes.size(), 1);
+  for (std::size_t i = sizes.size(); i-- > 1;) strides[i - 1] = strides[i] * sizes[i];
+  return strides;
+}
+
+View whole_view(const Dims& sizes) { return {listed(sizes), in_a_row(listed(sizes)), 0}; }
+
+std::size_t hash_of(const View& view) {
+  std::size_t hash = 0;
+  const auto add = [&](std::int64_t value) { hash = hash * 1000003U + static_cast<std::size_t>(value) + 1; };
+  for (std::size_t i = 0; i < view.sizes.size(); ++i) {
+    if (view.sizes[i] == 1) continue;
+    add(view.sizes[i]), add(view.strides[i]);
+  }
+  add(view.offset);
+  return hash;
+}
+
+namespace {
+
+/// The strides under a view that has the same dimensions in another order; none where it is another view.
+std::optional<std::vector<std::int64_t>> permuted(const std::vector<std::int64_t>& strides, const std::vector<std::int64_t>& sizes,
+                                                  const std::vector<std::int64_t>& places, const View& view) {
+  if (view.offset != 0 || product_of(view.sizes) != product_of(sizes)) return std::nullopt;
+  std::vector<std::int64_t> order;
+  for (std::size_t k = 0; k < view.sizes.size(); ++k) {
+    std::size_t i = 0;
+    while (view.sizes[k] != 1 && i < sizes.size() && (sizes[i] != view.sizes[k] || places[i] != view.strides[k])) ++i;
+    if (view.sizes[k] != 1 && i == sizes.size()) return std::nullopt;
+    order.push_back(view.sizes[k] == 1 ? 0 : strides[i]);
+  }
+  return order;
+}
+
+/// Whether the load goes through a buffer as the loops go.
+bool goes_in_a_row(const Load& load, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& places) {
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] != 1 && load.strides[i] != places[i]) return false;
+  return load.way == 0;
+}
+
+/// The view's dimensions in terms of the loops beneath: each begins in one of them, goes `width` there in a step, and on through those
+/// around it, which the load must go through as through one.
+class Steps {
+ public:
+  Steps(const Load& load, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& places, std::int64_t offset)
+      : load_(load), sizes_(sizes), places_(places), most_(sizes.size()), told_(load.way == 0), offset_(load.offset) {
+    for (std::size_t i = 0; i < sizes.size(); ++i) {
+      most_[i] = offset / places[i];
+      offset_ += most_[i] * load.strides[i];
+      offset %= places[i];
+    }
+  }
+
+  /// The load's step for a dimension of the view.
+  std::int64_t step(std::int64_t size, std::int64_t stride) {
+    if (size == 1 || stride == 0) return 0;
+    std::size_t inner = 0;
+    while (inner + 1 < sizes_.size() && (sizes_[inner] == 1 || places_[inner] > stride)) ++inner;
+    const std::int64_t width = stride / places_[inner];
+    told_ = told_ && stride % places_[inner] == 0;
+    std::int64_t reach = (size - 1) * width;
+    std::size_t i = inner;
+    for (; told_ && reach >= sizes_[i] && i > 0; --i) {
+      told_ = width == 1 && (reach + 1) % sizes_[i] == 0 && (sizes_[i - 1] == 1 || load_.strides[i - 1] == load_.strides[i] * sizes_[i]);
+      most_[i] += sizes_[i] - 1;
+      reach = (reach + 1) / sizes_[i] - 1;
+    }
+    most_[i] += reach;
+    if (told_ || reach == 0) return load_.strides[inner] * width;
+    // Not by strides: the first step that moves the load at all stands for the dimension, which the place depends on.
+    for (std::size_t outer = inner + 1; outer-- > 0;)
+      if (sizes_[outer] != 1 && load_.strides[outer] != 0) return load_.strides[outer];
+    return 0;
+  }
+
+  std::int64_t offset() const { return offset_; }
+  /// Whether strides tell every place: no dimension of the loops is left at its end.
+  bool told() const {
+    for (std::size_t i = 0; i < sizes_.size(); ++i)
+      if (most_[i] >= sizes_[i]) return false;
+    return told_;
+  }
+
+ private:
+  const Load& load_;
+  const std::vector<std::int64_t>&sizes_, &places_;
+  std::vector<std::int64_t> most_;  ///< the largest index that is reached
+  bool told_;
+  std::int64_t offset_;
+};
+
+}  // namespace
+
+Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, const View& view) {
+  const std::vector<std::int64_t> places = in_a_row(sizes);
+  if (goes_in_a_row(load, sizes, places)) return {load.buffer, view.strides, load.offset + view.offset};
+  if (std::optional<std::vector<std::int64_t>> turned = permuted(load.strides, sizes, places, view))
+    return {load.buffer, std::move(*turned), load.offset, load.way};
+  Steps steps(load, sizes, places, view.offset);
+  Load seen{load.buffer, {}, steps.offset(), load.way};
+  for (std::size_t k = 0; k < view.sizes.size(); ++k) seen.strides.push_back(steps.step(view.sizes[k], view.strides[k]));
+  if (!steps.told()) seen.way = load.way * 31 + hash_of(view) + 1;
+  return seen;
+}
+
+void add_load(Expression& expression, const Load& load) {
+  if (std::find(expression.loads.begin(), expression.loads.end(), load) == expression.loads.end()) expression.loads.push_back(load);
+}
+
+LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64_t>& kept, const std::vector<std::int64_t>& places,
+                              const std::vector<std::int64_t>& summed, const std::vector<Load>& loads) {
+  LoweredOperation operation{.kind = kind};
+  std::vector<std::size_t> dimensions;
+  for (const int i : loop_order(kept, {places})) {
+    const auto dimension = static_cast<std::size_t>(i);
+    if (kept[dimension] == 1) continue;
+    dimensions.push_back(dimension);
+    operation.kept.push_back(kept[dimension]);
+    operation.places.push_back(places[dimension]);
+  }
+  for (std::size_t i = 0; i < summed.size(); ++i) {
+    if (summed[i] == 1) continue;
+    dimensions.push_back(kept.size() + i);
+    operation.summed.push_back(summed[i]);
+  }
+  for (const Load& load : loads) {
+    Load ordered{load.buffer, {}, load.offset, load.way};
+    for (const std::size_t dimension : dimensions) ordered.strides.push_back(load.strides[dimension]);
+    operation.loads.push_back(std::move(ordered));
+  }
+  return operation;
+}
+
+std::vector<std::int64_t> strides_like(const std::vector<std::int64_t>& kept, const std::vector<Load>& loads) {
+  std::vector<std::vector<std::int64_t>> read;
+  for (const Load& load : loads) read.emplace_back(load.strides.begin(), load.strides.begin() + static_cast<std::ptrdiff_t>(kept.size()));
+  std::vector<std::int64_t> strides(kept.size(), 1);
+  const std::vector<int> order = loop_order(kept, read);
+  std::int64_t stride = 1;
+  for (std::size_t i = order.size(); i-- > 0;) {
+    strides[static_cast<std::size_t>(order[i])] = stride;
+    stride *= kept[static_cast<std::size_t>(order[i])];
+  }
+  return strides;
+}
+
+std::vector<int> loop_order(const std::vector<std::int64_t>& sizes, const std::vector<std::vector<std::int64_t>>& strides) {
+  std::vector<int> order(sizes.size());
+  std::iota(order.rbegin(), order.rend(), 0);  // the innermost first
+  const auto inside = [&](int a, int b) {
+    const auto i = static_cast<std::size_t>(a), j = static_cast<std::size_t>(b);
+    if (sizes[i] == 1 || sizes[j] == 1) return sizes[i] != 1 && sizes[j] == 1;
+    int first = 0, second = 0;
+    for (const std::vector<std::int64_t>& steps : strides) {
+      first += steps[j] == 0 || steps[i] < steps[j] ? 1 : 0;
+      second += steps[i] == 0 || steps[j] < steps[i] ? 1 : 0;
+    }
+    return first != second ? first > second : a > b;
+  };
+  std::stable_sort(order.begin(), order.end(), inside);
+  std::reverse(order.begin(), order.end());
+  return order;
+}
+
+}  // namespace plimsoll::program::inductor

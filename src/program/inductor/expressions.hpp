@@ -1,0 +1,45 @@
+/// What element-wise operations compute, as loops over loads (torch/_inductor/ir.py, Pointwise and its views of PyTorch 2.15): views are other
+/// ways to index the same elements, and a load seen through a view is a load again.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "program/inductor/lower.hpp"
+
+namespace plimsoll::program::inductor {
+
+std::int64_t product_of(const std::vector<std::int64_t>& sizes);
+/// Strides of elements in a row.
+std::vector<std::int64_t> in_a_row(const std::vector<std::int64_t>& sizes);
+
+/// A part of the elements of a storage: of an expression counted in the order of its dimensions, of a buffer by their places.
+struct View {
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t offset = 0;
+};
+
+View whole_view(const Dims& sizes);
+std::size_t hash_of(const View& view);
+
+/// What computes a storage's elements: loops over `sizes`, whose loads have a stride for each of them.
+struct Expression {
+  std::vector<std::int64_t> sizes;
+  std::vector<Load> loads = {};
+  std::set<std::pair<int, std::size_t>> values = {};  ///< nodes that it computes, each under every way in which it is indexed
+};
+
+/// Adds a load that the expression has not yet.
+void add_load(Expression& expression, const Load& load);
+/// The load seen through `view` of the loops over `sizes` that it belongs to.
+Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, const View& view);
+
+/// Loops without their dimensions of 1, those of what is kept in the order in which it is written.
+LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64_t>& kept, const std::vector<std::int64_t>& places,
+    const std::vector<std::int64_t>& summed, const std::vector<Load>& loads);
+/// Strides of a new buffer that nobody wants to lie otherwise: as what it is made from (ComputedBuffer.get_fill_order).
+std::vector<std::int64_t> strides_like(const std::vector<std::int64_t>& kept, const std::vector<Load>& loads);
+
+}  // namespace plimsoll::program::inductor

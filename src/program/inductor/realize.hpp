@@ -1,0 +1,87 @@
+/// Where a graph's nodes are: buffers that are made, and expressions that their readers compute (torch/_inductor/ir.py, StorageBox; graph.py,
+/// GraphLowering.run_node of PyTorch 2.15). The rules by which an expression becomes a buffer are lower.hpp's.
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "program/inductor/expressions.hpp"
+#include "program/inductor/fx.hpp"
+#include "program/inductor/lower.hpp"
+
+namespace plimsoll::program::inductor {
+
+class Realizer {
+ protected:
+  Realizer(const FxGraph& graph, const Tape& tape);
+
+  struct Storage {
+    int buffer = -1;        ///< -1: an expression
+    Expression expression = {};
+    std::vector<std::int64_t> sizes = {};
+    std::vector<std::int64_t> strides = {};  ///< of a buffer that views count by its places; else its own
+    DType type = DType::fp32;
+  };
+  struct Box {
+    int storage = -1;
+    View view;
+  };
+
+  const FxNode& at(int node) const { return graph_.at(node); }
+  Box& box(int node) { return boxes_[static_cast<std::size_t>(node)]; }
+  Storage& storage(int node) { return storages_[static_cast<std::size_t>(box(node).storage)]; }
+  const std::vector<int>& users(int node) const { return users_[static_cast<std::size_t>(node)]; }
+  LoweredOperation& operation() { return out_.operations.back(); }
+
+  int add_buffer(LoweredBuffer buffer);
+  /// A buffer of the operation that was added last, as its node's.
+  int output_of_last(const Dims& sizes, DType type);
+  /// Longer rows are padded to whole 128 bytes (ir.py, Layout._pad_strides): those of masks where they are made (Graph::place).
+  static void check_rows(const Dims& sizes, DType type);
+  /// The node's elements are the buffer's, which lies as the node does: views of it count its places in memory.
+  void place(int node, int buffer);
+  /// Another operator's view of the same elements.
+  void alias(int node, int of);
+  void place_within(int node, int buffer, const FxNode& as);
+  const std::vector<std::int64_t>& strides_of(const Storage& s) const;
+  /// What an element-wise reader of `node` computes at `view` of it.
+  void load_into(Expression& expression, int node, const View& view);
+  /// `argument` broadcast to `sizes`.
+  View broadcast(int argument, const std::vector<std::int64_t>& sizes);
+  void hold(int node, Expression expression);
+  /// What expressions share: a constant, the bound of a slice, a dimension's index in one way of indexing.
+  using Shared = std::tuple<int, double, std::size_t>;
+  enum SharedKind : int { kConstant, kBound, kIndex };
+  /// Operations of an expression, equal ones once (OpCounterCSE).
+  int operations_of(const Expression& expression) const;
+  /// A slice put among zeros compares its dimension's index with its bounds, and chooses 0 outside.
+  void add_bounds(std::set<Shared>& shared, int node, std::size_t way) const;
+  /// Whether a slice ends before its dimension does.
+  bool ends_inside(int node) const;
+  int operations_of(int node) const;
+  /// The buffer that `node`'s elements are in, made now where there is none. Of a result of the graph it lies as the node.
+  int realize(int node, bool as_it_lies = false);
+  /// Computes the node's expression into a buffer of those strides.
+  int put(int node, std::vector<std::int64_t> strides);
+  int compute(const Expression& expression, DType type, std::vector<std::int64_t> strides);
+  /// The node's elements as a call reads them: in a buffer that lies as the node does, a copy of its own where they are a view of an
+  /// expression (ExternKernel.require_exact_strides).
+  Region region(int node);
+  /// The same as a product reads them: a view of an expression is one of its buffer (ExternKernel.realize_input).
+  Region factor(int node);
+  /// The node in a buffer of its own that lies as it does, a copy where it is a view of an expression (need_fixed_layout).
+  void fix(int node);
+  void realize_by_rule(int node);
+
+  const FxGraph& graph_;
+  const Tape& tape_;
+  std::vector<std::vector<int>> users_;
+  std::vector<Box> boxes_;
+  std::vector<Storage> storages_;
+  std::vector<bool> is_result_;
+  LoweredGraph out_;
+};
+
+}  // namespace plimsoll::program::inductor
