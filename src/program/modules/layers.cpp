@@ -3,6 +3,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/adapters/peft.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/placing.hpp"
 
 namespace plimsoll::program {
 
@@ -195,12 +196,10 @@ Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool ne
 
 namespace {
 
-/// Halves of a table, every value twice in a row (torch.repeat_interleave: a copy of an expanded view).
+/// Halves of a table, every value twice in a row.
 Tensor interleaved(const Tensor& table) {
   const Tensor half = slice(table, -1, 0, table.size(-1) / 2);
-  Dims twice = half.sizes();
-  twice.push_back(2);
-  return view(contiguous(expand(unsqueeze(half, -1), twice)), table.sizes());
+  return repeated_in_place(half, 2, half.rank() - 1);
 }
 
 /// (x.float() * cos) + (rotate_half(x).float() * sin).
