@@ -78,11 +78,9 @@ Strategy changed(const Strategy& said, const Variation& variation) {
   return strategy;
 }
 
-/// Throws Error where its first or last rank has no program. `programs_left` counts those that may still be recorded: of a large network
-/// one takes seconds, and a change that is refused behind its first layers has cost as much as one that is not.
-void play_ends(const Model& model, const Cluster& cluster, const Strategy& strategy, int& programs_left) {
+/// Throws Error where its first or last rank has no program.
+void play_ends(const Model& model, const Cluster& cluster, const Strategy& strategy) {
   const Strategy resolved = resolve(strategy, model, cluster);
-  --programs_left;
   RankPrograms programs(model, resolved, cluster);
   programs.give_back(programs.of_stage(0));
   if (resolved.pp > 1) (void)programs.of_stage(resolved.pp - 1);
@@ -91,14 +89,12 @@ void play_ends(const Model& model, const Cluster& cluster, const Strategy& strat
 }  // namespace
 
 std::string nearest_played(const Error& refusal, const Model& model, const Cluster& cluster, const Strategy& said) {
-  constexpr std::size_t kMostTries = 40;  // each is a resolution
-  int programs_left = 8;                  // and where that succeeds a program or two
+  constexpr std::size_t kMostTries = 40;  // each is a resolution, and where that succeeds a program or two
   std::vector<Variation> variations = variations_of(refusal, said, model);
   if (variations.size() > kMostTries) variations.resize(kMostTries);
   for (const Variation& variation : variations) {
-    if (programs_left == 0) break;
     try {
-      play_ends(model, cluster, changed(said, variation), programs_left);
+      play_ends(model, cluster, changed(said, variation));
       std::string flag = variation.key;
       std::replace(flag.begin(), flag.end(), '_', '-');
       const char* quote = variation.value.find(' ') == std::string::npos ? "" : "'";
