@@ -210,7 +210,9 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
                           const ProgramReader& reader) {
   Strategy eager = said;
   eager.compile = Strategy::Compile::no;
-  Report report = *predict(model, cluster, resolve(eager, model, cluster), Basis::closed_form, {reader});
+  const Strategy played = resolve(eager, model, cluster);
+  Report report = *predict(model, cluster, played, Basis::closed_form, {reader});
+  note_idle_options_of_both(model, played, resolve(said, model, cluster), report.notes);
   report.time.closed_form_because = because;
   for (RankReport& rank : report.ranks) rank.memory.closed_form_because = because;
   report.notes.insert(report.notes.begin(), fmt::format("closed form: the step without torch.compile, played, stands in for the compiled one: "

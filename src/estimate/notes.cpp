@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 
 #include "framework/idle_options.hpp"
@@ -118,17 +119,19 @@ void note_convolutions(const Model& model, std::vector<std::string>& notes) {
                     "and a workspace that its heuristics choose is not counted");
 }
 
+constexpr std::string_view kNotUsed = ": not used ";
+
 /// Options that were given and that this run does not read: "vp, schedule: not used without a pipeline (pp above 1)".
-void note_idle_options(const Model& model, const Strategy& s, std::vector<std::string>& notes) {
+void note_idle_options(std::vector<framework::IdleOption> options, std::vector<std::string>& notes) {
   std::vector<framework::IdleOption> grouped;
-  for (framework::IdleOption& idle : framework::idle_options(s, model)) {
+  for (framework::IdleOption& idle : options) {
     const auto same = std::find_if(grouped.begin(), grouped.end(), [&](const auto& other) { return other.when == idle.when; });
     if (same == grouped.end())
       grouped.push_back(std::move(idle));
     else
       same->key += ", " + idle.key;
   }
-  for (const framework::IdleOption& idle : grouped) notes.push_back(fmt::format("{}: not used {}", idle.key, idle.when));
+  for (const framework::IdleOption& idle : grouped) notes.push_back(fmt::format("{}{}{}", idle.key, kNotUsed, idle.when));
 }
 
 }  // namespace
@@ -151,8 +154,18 @@ std::vector<std::string> notes_of(const Report& report, const Model& model, cons
   note_rollout(resolved, notes);
   note_utilisation(report, resolved, notes);
   note_convolutions(model, notes);
-  note_idle_options(model, resolved, notes);
+  note_idle_options(framework::idle_options(resolved, model), notes);
   return notes;
+}
+
+void note_idle_options_of_both(const Model& model, const Strategy& played, const Strategy& asked, std::vector<std::string>& notes) {
+  std::erase_if(notes, [](const std::string& note) { return note.find(kNotUsed) != std::string::npos; });
+  const std::vector<framework::IdleOption> others = framework::idle_options(asked, model);
+  std::vector<framework::IdleOption> idle = framework::idle_options(played, model);
+  std::erase_if(idle, [&](const framework::IdleOption& one) {
+    return std::none_of(others.begin(), others.end(), [&](const framework::IdleOption& other) { return other.key == one.key; });
+  });
+  note_idle_options(std::move(idle), notes);
 }
 
 }  // namespace plimsoll::estimation
