@@ -32,14 +32,16 @@ def types_of(package):
     for node in ast.parse(text).body:
         if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") in TABLES:
             for pair in ast.walk(node.value):
-                if isinstance(pair, ast.Tuple) and len(pair.elts) == 2 and isinstance(pair.elts[0], ast.Constant):
+                is_pair = isinstance(pair, ast.Tuple) and len(pair.elts) == 2 and isinstance(pair.elts[0], ast.Constant)
+                if is_pair and not pair.elts[0].value[0].isupper():  # of two classes of one type
                     found.setdefault(pair.elts[0].value, None)
     return list(found)
 
 
 def played(program, package, model_type, seconds, extra):
-    """The refusal of one type, or None. A second of sound is tried where 64 samples are shorter than an encoder's windows."""
-    for length in ("64", "16000"):
+    """The refusal of one type, or None. Longer texts are tried where a type asks for one length, a second of sound where 64 samples are shorter
+    than an encoder's windows."""
+    for length in ("64", "2048", "4096", "16000"):
         line = [program, "estimate", model_type, "--code", package, "--on", "1xh200", "--seq", length, "--micro-batch", "1", "--precision", "pure-bf16", "--optimizer", "sgd", *extra]
         try:
             done = subprocess.run(line, capture_output=True, text=True, timeout=seconds, check=False)
@@ -48,7 +50,7 @@ def played(program, package, model_type, seconds, extra):
         if done.returncode in (0, 1):
             return None
         error = (done.stderr.strip() or "exit code %d" % done.returncode).splitlines()[0]
-        if "Kernel size can't be greater than actual input size" not in error:
+        if not re.search(r"Kernel size can't be greater|has to be smaller than `sequence_length`|to match target batch_size|multiply to sequence length", error):
             break
     return error
 

@@ -287,7 +287,8 @@ Tensor softmax_gradient(const Tensor& gradient, const Tensor& result, int dimens
   const Tensor own_gradient = contiguous(gradient.detach()), own_result = contiguous(result.detach());  // SoftMax.cu, host_softmax_backward
   Tensor y = op.output(result.sizes(), type);
   const std::int64_t columns = result.size(dimension), rows = result.elements() / columns;
-  row_wise(RowWise::Function::softmax_backward, rows, columns, {&own_gradient, &own_result}, {&y});
+  const Tensor product = program::elementwise(op.tape(), {&own_gradient, &own_result}, result.dtype());
+  row_wise(RowWise::Function::softmax_backward, rows, columns, {&product, &own_result}, {&y});
   return y;
 }
 
