@@ -568,8 +568,6 @@ Tensor MegatronChunk::decode(Tensor hidden, const Tensor& rotary_embedding) {
 }
 
 Tensor MegatronChunk::forward(const MegatronBatch& batch) {
-  constexpr std::int64_t kWrappers = 2;  // DistributedDataParallel or its like, Float16Module
-  runtime_.called(kWrappers);
   ModuleCall call(*root_, runtime_.tape(), {});
   Tensor hidden = plan_.embedding ? embed(batch) : input_;
   const std::int64_t length = hidden.size(0) * (runtime_.sequence_parallel() ? runtime_.tp() : 1);
