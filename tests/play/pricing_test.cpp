@@ -47,7 +47,9 @@ TEST(Pricing, AHostsPaceMayDifferInOneWorkAlone) {
 // hardware/hosts.json, "thread_bandwidth": torchrun gives each of several ranks one thread, which moves 20 GB/s, less than an eighth of 300; a rank
 // alone has them all.
 TEST(Pricing, AnOptimizerOnTheHostIsOneThreadBesideOtherRanks) {
-  const auto a_byte = [](const char* on) { return pricing_of(parse_cluster(on), {}, "transformers").host.work[static_cast<std::size_t>(HostWork::memory_traffic)].value; };
+  const auto a_byte = [](const char* on) {
+    return pricing_of(parse_cluster(on), {}, "transformers").host.work[static_cast<std::size_t>(HostWork::memory_traffic)].value;
+  };
   EXPECT_NEAR(a_byte("8xh200"), 1 / 20e9, 1e-15);
   EXPECT_NEAR(a_byte("1xh200"), 1 / 300e9, 1e-15);
 }
