@@ -186,7 +186,9 @@ std::uint32_t Tape::label() {
   return id;
 }
 
-void Tape::phase(Phase phase) { emit({.kind = InstructionKind::phase, .stream = stream, .id = static_cast<std::uint32_t>(phase)}); }
+void Tape::phase(Phase phase) {
+  if (!phase_is_held) emit({.kind = InstructionKind::phase, .stream = stream, .id = static_cast<std::uint32_t>(phase)});
+}
 
 void Tape::work(InstructionKind kind, StreamId on, std::uint32_t id) {
   if (recording_ && recording_->size() > kMostInstructions)

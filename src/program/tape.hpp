@@ -233,8 +233,8 @@ struct ToldNumbers {
 class OperatorTrace {
  public:
   virtual ~OperatorTrace() = default;
-  /// An operator's name (a literal), its arguments, what their shapes do not tell and what it gave. Operators that run within another are not
-  /// told.
+  /// An operator's name (a literal), its arguments, what their shapes do not tell and what it gave. Operators that run within another are
+  /// not told.
   virtual void ran(const char* name, const List<const Tensor*>& inputs, const ToldNumbers& told, const std::vector<Tensor>& outputs) = 0;
   int running = 0;  ///< operators that have begun and not ended
 };
@@ -375,6 +375,7 @@ class Tape {
   /// The finished program; the tape records nothing after it (tensors that die later leave no trace).
   StepProgram take();
   void phase(Phase phase);
+  bool phase_is_held = false;  ///< by a PhaseScope
   void kernel(const Kernel& kernel) { launch(kernel, 1); }
   /// Launches the kernel so often; what it is in the program, for `relaunch`.
   LaunchMemo::Launch launch(const Kernel& kernel, std::int64_t times);
@@ -515,13 +516,13 @@ class Tape {
   TensorId next_id_ = 0;
   static constexpr EventId kNoEvent = ~EventId{0};
   EventId next_event_ = 0;
-  std::vector<EventId> stream_events_;                           ///< per stream: the event of `wait`
-  HashIndex kernels_;  ///< by their hashes
+  std::vector<EventId> stream_events_;  ///< per stream: the event of `wait`
+  HashIndex kernels_;                   ///< by their hashes
   std::uint64_t sequence_ = 0;
   std::uint32_t visit_ = 0;
   std::uint32_t restricted_ = 0;  ///< stamp of the running task where it computes the gradients of some inputs only; 0: of all
-  HashIndex labels_;           ///< by their texts' hashes
-  HashIndex operator_labels_;  ///< by module label and operator name
+  HashIndex labels_;              ///< by their texts' hashes
+  HashIndex operator_labels_;     ///< by module label and operator name
   struct KeptWorkspaces {
     Tensor cublas, cublas_lt;
   };
@@ -544,6 +545,22 @@ class GradMode {
  private:
   Tape& tape_;
   bool before_;
+};
+
+/// All that runs in the scope is of one phase: where modules say another (a head, where its loss begins) that is passed over.
+class PhaseScope {
+ public:
+  PhaseScope(Tape& tape, Phase phase) : tape_(tape) {
+    tape.phase(phase);
+    before_ = std::exchange(tape.phase_is_held, true);
+  }
+  ~PhaseScope() { tape_.phase_is_held = before_; }
+  PhaseScope(const PhaseScope&) = delete;
+  PhaseScope& operator=(const PhaseScope&) = delete;
+
+ private:
+  Tape& tape_;
+  bool before_ = false;
 };
 
 /// torch.autocast(enabled, dtype) for the scope; the cache of casts is cleared when the outermost ends.

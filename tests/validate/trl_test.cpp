@@ -16,7 +16,9 @@ const MeasuredRow& row_of(const std::string& id) {
   return *std::find_if(rows.begin(), rows.end(), [&](const MeasuredRow& row) { return row.id == id; });
 }
 
-RankMemory memory_of(const MeasuredRow& row, const Strategy& strategy) { return estimate(*row.model, *row.cluster, strategy).worst_rank().memory; }
+RankMemory memory_of(const MeasuredRow& row, const Strategy& strategy) {
+  return estimate(*row.model, *row.cluster, strategy).worst_rank().memory;
+}
 
 // A frozen copy in fp32 is the model's own bytes once more, and nothing else of what persists.
 TEST(TrlRows, AFrozenCopyIsTheModelOnceMore) {
@@ -70,8 +72,8 @@ TEST(TrlRows, LlamaFactoryHoldsASoftmaxOfWholeLogits) {
   EXPECT_GT(memory_of(row, own).allocated.count - memory_of(row, row.strategy).allocated.count, 2 * softmax);
 }
 
-// The reference with adapters switched off is a pass of the model without DDP, and without a graph: DDP's sink, a copy of what the pass answers,
-// is in the policy's alone.
+// The reference with adapters switched off is a pass of the model without DDP, and without a graph: DDP's sink, a copy of what the pass
+// answers, is in the policy's alone.
 TEST(TrlRows, DdpLooksForUnusedParametersInThePolicysPassAlone) {
   const MeasuredRow& row = row_of("trl-dpo-ddplora");
   Strategy looks = row.strategy, trusts = row.strategy;
@@ -101,11 +103,31 @@ TEST(TrlRows, TheEngineStandsInEveryPhaseUnlessItSleeps) {
   EXPECT_NEAR(parts, asleep.device.expected, 0.02 * asleep.device.expected);
 }
 
+// Whole logits of answers, of every piece that is scored, stand twice where their copy is divided by the temperature: [4, 385, 32,000] in
+// 32 bits each. A head that begins its loss within a scoring pass ends no phase.
+TEST(TrlRows, AllOfAScoringPassIsOfItsPhase) {
+  Strategy scored = row_of("trl-grpo-gr-t1.10").strategy;
+  set_option(scored, "reference", "model");
+  const RankMemory memory = memory_of(row_of("trl-grpo-gr-t1.10"), scored);
+  const auto scoring =
+      std::find_if(memory.phases.begin(), memory.phases.end(), [](const PhaseMemory& each) { return each.phase == Phase::scoring; });
+  ASSERT_NE(scoring, memory.phases.end());
+  const std::int64_t logits = 4LL * 385 * 32000 * 4;
+  EXPECT_GE(scoring->allocated.count, memory.persistent.count + 2 * logits);
+}
+
 // Weights of 8 billion parameters in 16 bits are 15.3 GiB: a fifth of 79 GiB holds them and nothing beside.
 TEST(TrlRows, AShareInWhichTheEngineWouldNotStartIsRefused) {
   Strategy strategy;
-  set_options(strategy, {{"task", "grpo"}, {"seq_len", "1024"}, {"prompt_len", "256"}, {"engine_share", "0.2"}, {"lora.r", "8"},
-                         {"lora.target_modules", "q_proj"}, {"param_dtype", "bf16"}, {"precision", "amp-bf16"}, {"recompute", "full"}});
+  set_options(strategy, {{"task", "grpo"},
+                         {"seq_len", "1024"},
+                         {"prompt_len", "256"},
+                         {"engine_share", "0.2"},
+                         {"lora.r", "8"},
+                         {"lora.target_modules", "q_proj"},
+                         {"param_dtype", "bf16"},
+                         {"precision", "amp-bf16"},
+                         {"recompute", "full"}});
   const Model model = load_model("qwen3-8b");
   const Cluster cluster = parse_cluster("1xa100-80gb-sxm");
   try {
@@ -116,7 +138,8 @@ TEST(TrlRows, AShareInWhichTheEngineWouldNotStartIsRefused) {
   }
   set_option(strategy, "engine_share", "0.4");
   const Report report = estimate(model, cluster, strategy);
-  EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(), [](const std::string& note) { return note.find("answers of 1,024 tokens at once") != std::string::npos; }));
+  EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(),
+                          [](const std::string& note) { return note.find("answers of 1,024 tokens at once") != std::string::npos; }));
 }
 
 TEST(TrlRows, WhatIsNotModelledIsRefusedByName) {

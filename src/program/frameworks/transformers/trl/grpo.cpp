@@ -30,7 +30,7 @@ class GrpoNetwork final : public Network {
     const PostTraining& post = *strategy_.post_training;
     if (post.engine_sleeps) tape_.empty_cache();  // sync_weights, before it wakes the engine
     tape_.phase(Phase::rollout);
-    tape_.phase(Phase::scoring);
+    const PhaseScope scoring(tape_, Phase::scoring);
     const GradMode no_grad(tape_, false);
     const Tensor ids = cat({batch.input_ids, batch.conditions[1]}, 1), mask = cat({batch.conditions[0], batch.conditions[2]}, 1);
     if (learns_of_whole_answers()) return score_whole_answers(ids, mask, batch.conditions[2]);
@@ -156,7 +156,7 @@ class GrpoNetwork final : public Network {
   TrlNetworks networks_;
   Tape& tape_;
   Tensor ids_, answered_, advantages_;  ///< of the micro-batch
-  Tensor old_, before_;                 ///< of the step: what the policy and the reference said of the answers' tokens; rloo: of whole answers
+  Tensor old_, before_;  ///< of the step: what the policy and the reference said of the answers' tokens; rloo: of whole answers
 };
 
 }  // namespace

@@ -42,16 +42,7 @@ class VerlNetwork final : public Network {
   void before_step(const Batch&) override {
     tape_.empty_cache();  // update_weights, before the engine wakes
     tape_.phase(Phase::rollout);
-    tape_.phase(Phase::scoring);
-    if (workers().params_rest) parameters_.fetch();
-    score(*networks_.policy, workers().score_tokens, false, true);
-    if (strategy_.post_training->reference == Reference::adapter_off) {
-      rest_parameters();
-      if (workers().params_rest) parameters_.fetch();
-      score(*networks_.policy, workers().score_tokens, true, false);
-    }
-    rest_parameters();
-    if (strategy_.post_training->reference == Reference::model) score(*networks_.reference, workers().reference_tokens, false, false);
+    score_answers();
     tape_.phase(Phase::forward);
     if (workers().params_rest) parameters_.fetch();
     if (workers().states_rest) states_.fetch();
@@ -67,7 +58,7 @@ class VerlNetwork final : public Network {
     const bool entropic = workers().learns_entropy;
     Tensor log_probs, entropies;
     {
-      const Tensor logits = logits_of(*networks_.policy, row, Phase::loss);
+      const Tensor logits = logits_of(*networks_.policy, row);
       if (entropic) entropies = compiled_entropy(logits);
       log_probs = flash_log_probs(logits, row.labels, !entropic);
     }
@@ -77,6 +68,20 @@ class VerlNetwork final : public Network {
   }
 
  private:
+  /// What the policy and its reference say of the answers.
+  void score_answers() {
+    const PhaseScope scoring(tape_, Phase::scoring);
+    if (workers().params_rest) parameters_.fetch();
+    score(*networks_.policy, workers().score_tokens, false, true);
+    if (strategy_.post_training->reference == Reference::adapter_off) {
+      rest_parameters();
+      if (workers().params_rest) parameters_.fetch();
+      score(*networks_.policy, workers().score_tokens, true, false);
+    }
+    rest_parameters();
+    if (strategy_.post_training->reference == Reference::model) score(*networks_.reference, workers().reference_tokens, false, false);
+  }
+
   const Workers& workers() const { return strategy_.post_training->workers; }
   std::int64_t sequences_of(std::int64_t tokens) const { return ceil_div(tokens, strategy_.seq_len); }
 
@@ -104,11 +109,10 @@ class VerlNetwork final : public Network {
     return row;
   }
 
-  /// Whole logits [tokens, classes], divided by a temperature other than 1. What follows them is of `phase`.
-  Tensor logits_of(Network& network, const Row& row, Phase phase) const {
+  /// Whole logits [tokens, classes], divided by a temperature other than 1.
+  Tensor logits_of(Network& network, const Row& row) const {
     Tensor logits = network.loss({row.ids, row.ids});
     logits = squeeze(network.criterion(std::move(logits)), 0);
-    tape_.phase(phase);  // the head has begun the loss
     return workers().scales_logits ? divide_scalar(logits) : logits;
   }
 
@@ -121,7 +125,7 @@ class VerlNetwork final : public Network {
       const Row row = brought(tokens, false);
       const std::optional<DType> type = hf_autocast(strategy_);
       const AutocastScope autocast(tape_, type.has_value(), type.value_or(DType::bf16));
-      const Tensor logits = logits_of(network, row, Phase::scoring);
+      const Tensor logits = logits_of(network, row);
       if (with_entropy) said.push_back(compiled_entropy(logits));
       said.push_back(flash_log_probs(logits, row.labels, true));
     }
