@@ -107,7 +107,4 @@ Seconds price(const Collective& collective, const GroupShape& group, const Clust
 /// Time of one copy between host and device.
 Seconds price(const Copy& copy, const Cluster& cluster);
 
-/// Time of an Adam step on the CPU: bytes of host memory traffic over the host's bandwidth shared by `ranks_per_node`.
-Seconds host_optimizer_time(Bytes traffic, const Cluster& cluster, int ranks_per_node);
-
 }  // namespace plimsoll

@@ -119,8 +119,4 @@ Seconds price(const Copy& copy, const Cluster& cluster) {
   return kCopyLatency + Bytes(copy.bytes) / BytesPerSecond(bandwidth);
 }
 
-Seconds host_optimizer_time(Bytes traffic, const Cluster& cluster, int ranks_per_node) {
-  return traffic / cluster.node.host_memory_bandwidth.value * static_cast<double>(ranks_per_node);
-}
-
 }  // namespace plimsoll

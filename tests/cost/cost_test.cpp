@@ -495,13 +495,11 @@ TEST(Price, EveryClusterPricesEveryCollective) {
   }
 }
 
-// ZeRO-Offload of Llama-3-8B on one GPU: 2 B of gradients over 25 GB/s; 28 B per parameter through 100 GB/s of host memory.
-TEST(Offload, TransfersAndHostOptimizer) {
+// ZeRO-Offload of Llama-3-8B on one GPU: 2 B of gradients over 25 GB/s.
+TEST(Offload, Transfers) {
   const std::int64_t parameters = 8030261248;
   EXPECT_NEAR((Bytes(2 * parameters) / gb(25)).value, 0.642, 5e-4);
-  Cluster cluster = parse_cluster("8xmi300x");
-  cluster.node.host_memory_bandwidth.value = gb(100);
-  EXPECT_NEAR(host_optimizer_time(Bytes(28 * parameters), cluster, 1).value, 2.248, 5e-4);
+  const Cluster cluster = parse_cluster("8xmi300x");
   const double copy = price(Copy{Copy::Direction::device_to_host, 2 * parameters}, cluster).value;
   EXPECT_NEAR(copy, 2.0 * static_cast<double>(parameters) / cluster.node.host_link.achieved.value.value, 1e-3);
 }

@@ -54,6 +54,14 @@ TEST(Pricing, AnOptimizerOnTheHostIsOneThreadBesideOtherRanks) {
   EXPECT_NEAR(a_byte("1xh200"), 1 / 300e9, 1e-15);
 }
 
+// ZeRO-Offload's Adam of Llama-3-8B on one GPU: 28 B per parameter through 100 GB/s of host memory.
+TEST(Pricing, AnOptimizerOnTheHostOfOneRankHasTheNodesMemory) {
+  Cluster cluster = parse_cluster("1xmi300x");
+  cluster.node.host_memory_bandwidth.value = BytesPerSecond(100e9);
+  const double a_byte = pricing_of(cluster, {}, "transformers").host.work[static_cast<std::size_t>(HostWork::memory_traffic)].value;
+  EXPECT_NEAR(a_byte * 28 * 8030261248.0, 2.248, 5e-4);
+}
+
 // hardware/hosts.json, "processors": a Grace takes 2.5 times as long for all that a host does, but not for bytes that move.
 TEST(Pricing, AGraceIssuesSlowerThanTheHostWhosePaceIsGiven) {
   const HostPace usual = pricing_of(parse_cluster("8xb200"), {}, "transformers").host;
