@@ -54,7 +54,7 @@ std::vector<Option> run_options() {
 }
 
 std::vector<Option> code_options() {
-  return {{Option::value, "--code", "FILE:CLASS, or transformers' folder or wheel, behind a comma liger_kernel's", false, {}},
+  return {{Option::value, "--code", "FILE:CLASS, or transformers' folder or wheel[,Liger's]", false, {}},
           {Option::value, "--args", "NAME=VALUE,…: what the class, or its configuration, is made with", false, kCode, true},
           {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode, true}};
 }
