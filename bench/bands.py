@@ -25,7 +25,7 @@ QUANTITIES = (TIME, "reserved_bytes", "allocated_bytes", "device_bytes")
 
 # Rows that the program was made from to the byte, or to the microsecond: their errors say nothing of others'.
 IN_SAMPLE = ("allocator-", "silicon-h100.json", "traces-")
-# What joins its devices is not told and decides its steps: of LoRA's 5.1 s on two RTX 3090 exchanges take 4.3, at 3 GB/s, and no band is of that.
+# What joins its devices is not told and seems to decide its steps: LoRA's 5.1 s on two RTX 3090 leave 4.3 for exchanges, which would be 3 GB/s.
 WITHOUT_LINKS = ("fsdp-qlora",)
 # Files of one hand: left out together.
 ONE_SOURCE = {"llm-foundry-2023": "llm-foundry", "vtrain-multi": "vtrain-single", "bigscience-tr11-h14400": "bigscience-tr11"}
