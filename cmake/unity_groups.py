@@ -2,9 +2,9 @@
 
 Sources that share a translation unit share their unnamed namespaces, and this project's files use the same short names there (`take`, `seen`,
 `node`). So a source joins a group only when none of its private names may be looked up in any source of the group or in the headers that these
-include, nor one of theirs in it: neither a second definition nor another overload can then change what a line means. Looked up are names that are
-called, and types and constants; not members of objects, what another namespace is named for, nor local variables. A group holds at most LINES
-lines. A source that defines a macro stays alone (it is not printed).
+include, nor one of theirs in it: neither a second definition nor another overload can then change what a line means. An alias that both declare
+alike is one. Looked up are names that are called, and types and constants; not members of objects, what another namespace is named for, nor local
+variables. A group holds at most LINES lines. A source that defines a macro stays alone (it is not printed).
 """
 import functools
 import pathlib
@@ -17,7 +17,8 @@ _TOKEN = re.compile(r"[A-Za-z_]\w*|::|\S")
 # A type or a constant by its spelling, or what is called or instantiated; not behind `.`, `->` or `::`.
 _LOOKED_UP = re.compile(r"(?<![\w.:>])(?<!->)((?:[A-Z]|k[A-Z])\w*|[A-Za-z_]\w*(?=\s*[({<]))|(?<=[^-]>)([A-Za-z_]\w*(?=\s*[({<]))")
 _NAME = re.compile(r"[A-Za-z_]")
-_TYPES = {"struct", "class", "enum", "union"}
+_TEST = re.compile(r"TEST(?:_[FP])?|INSTANTIATE_TEST_SUITE_P")   # its name is made of its suite's and its own, which stand once in a program
+_TYPES = {"struct", "class", "enum", "union", "final"}
 
 
 def without_noise(text):
@@ -38,13 +39,18 @@ def without_template(declaration):
     return []
 
 
+def is_alias(declaration):
+    """Whether a declaration names what stands elsewhere, so that it may stand twice."""
+    return declaration[0] in {"using", "namespace"}
+
+
 def declared(declaration):
     """The names that a declaration at namespace scope, given by its tokens up to `{` or `;`, may bring in."""
     if declaration and declaration[0] == "template":
         declaration = without_template(declaration)
-    if not declaration:
+    if not declaration or _TEST.fullmatch(declaration[0]):
         return set()
-    if declaration[0] == "using":
+    if is_alias(declaration) and "=" in declaration:
         return {declaration[1]}
     names, depth = [], 0
     for token in declaration:
@@ -69,9 +75,9 @@ def enumerators(declaration, tokens):
 
 
 def private_names(text):
-    """What a source (without noise) declares for itself."""
+    """What a source (without noise) declares for itself: names, of aliases with what they stand for."""
     tokens = _TOKEN.findall(re.sub(r"^[ \t]*#.*$", "", text, flags=re.MULTILINE))
-    scopes, declaration, names, parentheses, index = [], [], set(), 0, 0
+    scopes, declaration, names, parentheses, index = [], [], {}, 0, 0
     while index < len(tokens):
         token = tokens[index]
         outside = "code" not in scopes
@@ -82,9 +88,10 @@ def private_names(text):
                 index = opened + 1
                 continue
         if token in "{;" and outside and parentheses == 0 and is_private(declaration, scopes):
-            names |= declared(declaration)
+            stands_for = " ".join(declaration) if declaration and is_alias(declaration) else None
+            names |= dict.fromkeys(declared(declaration), stands_for)
             if token == "{":
-                names |= enumerators(declaration, tokens[index + 1:])
+                names |= dict.fromkeys(enumerators(declaration, tokens[index + 1:]))
         parentheses += (token == "(") - (token == ")")
         if token == "{" and parentheses == 0:
             scopes.append("code")
@@ -103,28 +110,34 @@ def looked_up(text):
 
 
 @functools.lru_cache(maxsize=None)
-def words_of_header(name):
-    """What the header that a source includes as "name" declares or looks up."""
-    for root in (_ROOT / "src", _ROOT / "include"):
+def words_of_header(folder, name):
+    """What the header that a source in a folder includes as "name" declares or looks up."""
+    for root in (folder, _ROOT / "src", _ROOT / "include", _ROOT / "tests"):
         if (root / name).is_file():
             return frozenset(looked_up(without_noise((root / name).read_text(encoding="utf-8"))))
     return frozenset()
 
 
-def words_of(text):
-    """What a source, and the headers that it names itself, declare or look up."""
+def words_of(folder, text):
+    """What a source in a folder, and the headers that it names itself, declare or look up."""
     headers = re.findall(r'^#include "([^"]+)"', text, re.MULTILINE)
-    return looked_up(without_noise(text)).union(*map(words_of_header, headers))
+    return looked_up(without_noise(text)).union(*(words_of_header(folder, each) for each in headers))
+
+
+def is_one(alias, other):
+    """Whether two declarations of a name (None: of something else than an alias, or none) are one alias."""
+    return alias is not None and alias == other
 
 
 class Group:
     """Sources that are compiled together."""
 
     def __init__(self):
-        self.lines, self.private, self.used, self.sources = 0, set(), set(), []
+        self.lines, self.private, self.used, self.sources = 0, {}, set(), []
 
     def takes(self, lines, private, used, most):
-        return self.lines + lines <= most and not private & self.used and not self.private & used
+        clash = (private.keys() & self.used) | (self.private.keys() & used)
+        return self.lines + lines <= most and all(is_one(private.get(name), self.private.get(name)) for name in clash)
 
     def add(self, source, lines, private, used):
         self.lines += lines
@@ -140,7 +153,8 @@ def grouped(sources, most):
             text = file.read()
         if re.search(r"^[ \t]*#[ \t]*define", text, re.MULTILINE):
             continue
-        lines, private, used = text.count("\n"), private_names(without_noise(text)), words_of(text)
+        lines, private = text.count("\n"), private_names(without_noise(text))
+        used = words_of(pathlib.Path(source).parent, text) | private.keys()
         group = next((each for each in groups if each.takes(lines, private, used, most)), None)
         if group is None:
             group = Group()

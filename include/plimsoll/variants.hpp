@@ -64,6 +64,7 @@ struct RehearsedVariant {
   std::string failure;  ///< why it did not do its steps; empty where it did
   std::string verdict;  ///< "fits", "tight", "does_not_fit"; empty where it failed
   Bytes memory, capacity;
+  Bytes allocated, reserved;  ///< of the allocator at its peak, on the rank with the most
   Seconds step;
   double tokens_per_second = 0;  ///< of a GPU; 0 where the program did not say what it read
 

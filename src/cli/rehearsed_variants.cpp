@@ -170,7 +170,11 @@ class Variants {
       for (const std::string& text : arguments.all("--vary")) keys.push_back(parse_varied_key(text));
     if (arguments.has("--largest")) take_bounds(keys);
     for (const std::string& device : devices_of(arguments))
-      for (const Settings& settings : combinations_of(keys)) list_.push_back({settings, device, {}, {}, {}, {}, {}, {}, 0});
+      for (const Settings& settings : combinations_of(keys)) {
+        RehearsedVariant& each = list_.emplace_back();
+        each.settings = settings;
+        each.device = device;
+      }
     for (const RehearsedVariant& each : list_) with_settings(arguments.all("COMMAND"), tried_settings(each, least_));  // every key stands somewhere
   }
 
@@ -267,6 +271,11 @@ class Variants {
     variant.verdict = report.at("verdict").get<std::string>();
     variant.memory = Bytes(static_cast<std::int64_t>(expected_of(report.at("memory").at("device_bytes"))));
     variant.capacity = Bytes(static_cast<std::int64_t>(expected_of(report.at("memory").at("capacity_bytes"))));
+    for (const nlohmann::json& rank : report.at("ranks")) {
+      const nlohmann::json& memory = rank.at("memory");
+      variant.allocated = std::max(variant.allocated, Bytes(memory.at("allocated_bytes").get<std::int64_t>()));
+      variant.reserved = std::max(variant.reserved, Bytes(memory.at("reserved_bytes").get<std::int64_t>()));
+    }
     const nlohmann::json& time = report.at("time");
     variant.step = Seconds(expected_of(time.at("step_seconds")));
     if (time.contains("tokens_per_second_per_gpu")) variant.tokens_per_second = expected_of(time.at("tokens_per_second_per_gpu"));

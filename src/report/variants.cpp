@@ -94,7 +94,11 @@ std::string to_json(const std::vector<RehearsedVariant>& variants) {
     } else {
       one["verdict"] = each.verdict;
       one["capacity_bytes"] = each.capacity.count;
-      if (!each.ran_out()) one["device_bytes"] = each.memory.count;
+      if (!each.ran_out()) {
+        one["device_bytes"] = each.memory.count;
+        one["allocated_bytes"] = each.allocated.count;
+        one["reserved_bytes"] = each.reserved.count;
+      }
       if (each.step > Seconds(0)) one["step_seconds"] = each.step.value;
       if (each.tokens_per_second > 0) one["tokens_per_second_per_gpu"] = each.tokens_per_second;
     }

@@ -51,6 +51,15 @@ class Groups(unittest.TestCase):
     def test_a_source_with_a_macro_is_alone(self):
         self.assertEqual(self.groups("#define take 1\n", "int a;\n", "int b;\n"), [["1", "2"]])
 
+    def test_an_alias_may_stand_twice_where_it_is_the_same(self):
+        json, ordered = "namespace { using Json = a::Json; }\n", "namespace { using Json = a::Ordered; }\n"
+        self.assertEqual(self.groups(json, ordered, json), [["0", "2"], ["1"]])
+        self.assertEqual(self.groups("namespace { using a::b; }\n", "namespace { using c::b; }\n", "int x = b();\n"), [["0"], ["1"], ["2"]])
+
+    def test_tests_are_no_names_and_what_they_share_is(self):
+        self.assertEqual(self.groups("TEST(A, B) { give(); }\n", "namespace { TEST_F(A, C) {} }\n", "namespace { int give() { return 1; }\nTEST(A, D) {} }\n"),
+                         [["0", "1"], ["2"]])
+
     def test_a_group_has_an_end(self):
         self.assertEqual(self.groups("int a;\n" * 6, "int b;\n" * 6, "int c;\n" * 3, most=10), [["0", "2"], ["1"]])
 

@@ -1,8 +1,10 @@
 """The closed loop: plans exported, the exported files run by their own framework under `plimsoll rehearse`, and the peaks of its allocator held
 against the estimate's, allocated and reserved, within 0.1 %; the time of a step is printed beside, and held within 10 % where the device decides it.
 
-    exports.py PLIMSOLL ENVIRONMENTS [PATTERN…]    plans whose name contains a pattern; all without one
-    exports.py --list                              their names
+    exports.py PLIMSOLL ENVIRONMENTS [PATTERN…]    groups whose name contains a pattern, of other groups the plans that do; all without one
+    exports.py --list                              the groups' names
+
+Plans of one launcher on one machine are a group: one `plimsoll rehearse --vary` forks them from a Python that has imported what they share.
 """
 
 import json
@@ -32,6 +34,11 @@ class Plan:
 
     def arguments(self):
         return [os.path.join(MODELS, self.model), "--on", self.on, *self.options]
+
+    def group(self):
+        """Plans that differ in their files alone; pipelines and compiled programs, whose caches are their own, are alone."""
+        apart = self.stages > 1 or self.to not in ("torchrun", "deepspeed", "accelerate")
+        return self.name if apart else f"{self.to} on {self.on}"
 
     def ranks(self):
         """The first rank of every stage: pipelines are the outermost dimension of the frameworks' meshes."""
@@ -204,20 +211,28 @@ def compare_time(plan, estimated, rehearsed):
     return plan.time is None or abs(estimated / rehearsed - 1) <= plan.time, text
 
 
+def exported(plimsoll, plan, folder):
+    """Writes the plan's files; what the estimate says of it."""
+    done = subprocess.run([plimsoll, "export", *plan.arguments(), "--to", plan.to, "-o", folder], capture_output=True, text=True)
+    if done.returncode not in (0, 1):
+        raise RuntimeError(done.stderr)
+    return report_of(output_of([plimsoll, "estimate", *plan.arguments(), "--json"], folder, 120))
+
+
+def rehearsal_of(plimsoll, plan, options, command):
+    return [plimsoll, "rehearse", "--on", plan.on, "--json", "--timeout", "800", *options, *plan.rehearse, "--", *command, *plan.program]
+
+
 def check(plimsoll, environments, plan):
     compared = []
     with tempfile.TemporaryDirectory() as folder:
-        exported = subprocess.run([plimsoll, "export", *plan.arguments(), "--to", plan.to, "-o", folder], capture_output=True, text=True)
-        if exported.returncode not in (0, 1):
-            raise RuntimeError(exported.stderr)
-        estimate = report_of(output_of([plimsoll, "estimate", *plan.arguments(), "--json"], folder, 120))
-        estimated = estimate["ranks"]
+        estimate = exported(plimsoll, plan, folder)
         command, variables = launch_of(folder, os.path.join(environments, plan.environment))
         # The first step of a compiled program leaves other blocks behind where its kernels are found compiled.
         variables |= {f"{owner}_CACHE_DIR": os.path.join(folder, owner) for owner in ("TORCHINDUCTOR", "TRITON")}
         for stage, rank in enumerate(plan.ranks()):
-            wanted = next(each for each in estimated if each["stage"] == stage)
-            line = [plimsoll, "rehearse", "--on", plan.on, "--rank", str(rank), "--json", "--timeout", "800", *plan.rehearse, "--", *command, *plan.program]
+            wanted = next(each for each in estimate["ranks"] if each["stage"] == stage)
+            line = rehearsal_of(plimsoll, plan, ["--rank", str(rank)], command)
             report = report_of(output_of(line, folder, 880, variables))
             compared.append(compare(f"rank {rank} " if plan.stages > 1 else "", peaks(wanted), peaks(report["ranks"][0])))
             if plan.stages == 1:
@@ -225,20 +240,61 @@ def check(plimsoll, environments, plan):
     return all(good for good, _ in compared), "; ".join(text for _, text in compared)
 
 
+def in_folder(command, folder):
+    """The command as it is run from outside, {plan} for the folder of its files."""
+    files = set(os.listdir(folder))
+    return [os.path.join("{plan}", word) if word in files else word for word in command]
+
+
+def check_together(plimsoll, environments, plans):
+    """(plan, whether it is good, a line about it) of each."""
+    with tempfile.TemporaryDirectory() as folder:
+        places = [os.path.join(folder, str(number)) for number in range(len(plans))]
+        estimates = [exported(plimsoll, plan, place) for plan, place in zip(plans, places)]
+        launches = []
+        for plan, place in zip(plans, places):
+            command, variables = launch_of(place, os.path.join(environments, plan.environment))
+            launches.append((in_folder(command, place), variables, plan.program, plan.rehearse))
+        if any(each != launches[0] for each in launches):
+            raise RuntimeError(f"not launched alike: {launches}")
+        command, variables, *_ = launches[0]
+        line = rehearsal_of(plimsoll, plans[0], ["--rank", "0", "--vary", f"plan={','.join(places)}"], command)
+        variants = report_of(output_of(line, folder, 880, variables))["variants"]
+        for plan, estimate, variant in zip(plans, estimates, variants):
+            if "failure" in variant:
+                yield plan, False, variant["failure"]
+                continue
+            same, text = compare("", peaks(estimate["ranks"][0]), (variant["allocated_bytes"], variant["reserved_bytes"]))
+            near, times = compare_time(plan, seconds(estimate), variant["step_seconds"])
+            yield plan, same and near, f"{text}; {times}"
+
+
+def outcomes(plimsoll, environments, plans):
+    try:
+        if len(plans) > 1:
+            yield from check_together(plimsoll, environments, plans)
+        else:
+            yield plans[0], *check(plimsoll, environments, plans[0])
+    except (RuntimeError, subprocess.TimeoutExpired) as error:
+        yield plans[0], False, str(error)[-600:]
+
+
 def main():
+    groups = {}
+    for plan in plans():
+        groups.setdefault(plan.group(), []).append(plan)
     if sys.argv[1:] == ["--list"]:
-        print("\n".join(plan.name for plan in plans()))
+        print("\n".join(groups))
         return
     plimsoll, environments, *patterns = *map(os.path.abspath, sys.argv[1:3]), *sys.argv[3:]
     failed = 0
-    named = [plan for plan in plans() if plan.name in patterns]
-    for plan in named or [plan for plan in plans() if not patterns or any(pattern in plan.name for pattern in patterns)]:
-        try:
-            good, text = check(plimsoll, environments, plan)
-        except (RuntimeError, subprocess.TimeoutExpired) as error:
-            good, text = False, str(error)[-600:]
-        failed += not good
-        print(("equal   " if good else "UNEQUAL ") + plan.name + ": " + text, flush=True)
+    for name, members in groups.items():
+        if patterns and name not in patterns:
+            named = [plan for plan in members if plan.name in patterns]
+            members = named or [plan for plan in members if any(pattern in text for pattern in patterns for text in (plan.name, name))]
+        for plan, good, text in outcomes(plimsoll, environments, members) if members else ():
+            failed += not good
+            print(("equal   " if good else "UNEQUAL ") + plan.name + ": " + text, flush=True)
     sys.exit(1 if failed else 0)
 
 

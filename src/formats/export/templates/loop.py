@@ -218,6 +218,8 @@ def main():
     options = parser.parse_args()
     with open(options.arguments) as file:
         said = json.load(file)
+    if said.get("deepspeed"):  # it stands beside the arguments
+        said["deepspeed"] = os.path.join(os.path.dirname(options.arguments), said["deepspeed"])
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
     torch.cuda.set_device(device)
     torch.backends.cuda.matmul.allow_tf32 = said.get("tf32", False)
