@@ -53,6 +53,33 @@ TEST_F(Nccl, IsAnyRankOfAnyWorld) {
   EXPECT_EQ(made[1].id, made[0].id);
 }
 
+/// ncclLaunchOneRank: a copy of what is not in place; an average is a kernel of as much traffic wherever its result goes.
+TEST_F(Nccl, AloneCopiesWhatIsNotInPlace) {
+  constexpr std::size_t kCount = 1 << 20;
+  constexpr int kAverage = 4;
+  void *from = nullptr, *to = nullptr;
+  const auto allocate = library("libcudart.so.13").get<int(void**, std::size_t)>("cudaMalloc");
+  ASSERT_EQ(allocate(&from, 4 * kCount), kOk);
+  ASSERT_EQ(allocate(&to, 4 * kCount), kOk);
+  const auto scatter = [&](const void* source, void* target, int reduction, Handle c) {
+    return nccl.get<int(const void*, void*, std::size_t, int, int, Handle, Handle)>("ncclReduceScatter")(source, target, kCount, kF32,
+                                                                                                         reduction, c, nullptr);
+  };
+  const Handle alone = make(1, 0), of_two = make(2, 0);
+  const Recorded recorded;
+  EXPECT_EQ(scatter(from, from, kSum, alone), kOk);
+  EXPECT_EQ(scatter(from, to, kSum, of_two), kOk);
+  EXPECT_EQ(recorded.of<record::Copy>(record::Kind::copy).size(), 0u);
+  EXPECT_EQ(scatter(from, to, kSum, alone), kOk);
+  EXPECT_EQ(scatter(from, from, kAverage, alone), kOk);
+  const auto copies = recorded.of<record::Copy>(record::Kind::copy);
+  ASSERT_EQ(copies.size(), 2u);
+  for (const record::Copy& copy : copies) {
+    EXPECT_EQ(copy.kind, record::CopyKind::device_to_device);
+    EXPECT_EQ(copy.bytes, 4 * kCount);
+  }
+}
+
 TEST_F(Nccl, RefusesARankThatIsNotThere) {
   UniqueId id{};
   Handle c = nullptr;

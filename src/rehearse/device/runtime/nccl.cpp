@@ -6,6 +6,7 @@
 
 #include "rehearse/device/core/communicators.hpp"
 #include "rehearse/device/core/interface.hpp"
+#include "rehearse/device/core/memory.hpp"
 #include "rehearse/device/core/settings.hpp"
 
 using namespace plimsoll::device;
@@ -16,6 +17,7 @@ using plimsoll::device::record::Type;
 namespace {
 
 constexpr int kSuccess = 0, kSystemError = 2, kInvalidArgument = 4, kInvalidUsage = 5, kNoColor = -1;
+constexpr int kAverage = 4, kWithFactor = 5;  // ncclAvg, and the first of those that ncclRedOpCreatePreMulSum numbers
 
 struct UniqueId {
   char bytes[128];
@@ -93,6 +95,19 @@ int call(Collective op, std::size_t count, int type, Handle handle, Handle strea
   if (c == nullptr || on == nullptr || each.bytes == 0 || (c->size > 0 && peer >= c->size)) return kInvalidArgument;
   collective({op, each.type, count, count * each.bytes, peer, reduction}, *c, *on);
   return kSuccess;
+}
+
+struct Buffers {
+  const void* from;
+  void* to;
+};
+
+/// What every rank gets a result of. In a communicator of one, NCCL copies what is not in place, and an average or a factor is a kernel
+/// that reads and writes as much as a copy (enqueue.cc and onerank.cu, ncclLaunchOneRank).
+int call_on(Buffers buffers, Collective op, std::size_t count, int type, Handle handle, Handle stream, int peer = -1, int reduction = 0) {
+  const int status = call(op, count, type, handle, stream, peer, reduction);
+  if (status != kSuccess || known(handle)->size != 1 || (buffers.from == buffers.to && reduction < kAverage)) return status;
+  return copy(buffers.to, buffers.from, count * element(type).bytes, *stream_of(stream), false) == Status::ok ? kSuccess : kInvalidArgument;
 }
 
 }  // namespace
@@ -205,23 +220,24 @@ PLIMSOLL_DEVICE_API int ncclGroupStart() {
 PLIMSOLL_DEVICE_API int ncclGroupEnd() { return group_end() ? kSuccess : kInvalidUsage; }
 PLIMSOLL_DEVICE_API int ncclGroupSimulateEnd(void*) { return ncclGroupEnd(); }
 
-PLIMSOLL_DEVICE_API int ncclAllReduce(const void*, void*, std::size_t count, int type, int reduction, Handle c, Handle stream) {
-  return call(Collective::all_reduce, count, type, c, stream, -1, reduction);
+PLIMSOLL_DEVICE_API int ncclAllReduce(const void* from, void* to, std::size_t count, int type, int reduction, Handle c, Handle stream) {
+  return call_on({from, to}, Collective::all_reduce, count, type, c, stream, -1, reduction);
 }
-PLIMSOLL_DEVICE_API int ncclBroadcast(const void*, void*, std::size_t count, int type, int root, Handle c, Handle stream) {
-  return call(Collective::broadcast, count, type, c, stream, root);
+PLIMSOLL_DEVICE_API int ncclBroadcast(const void* from, void* to, std::size_t count, int type, int root, Handle c, Handle stream) {
+  return call_on({from, to}, Collective::broadcast, count, type, c, stream, root);
 }
 PLIMSOLL_DEVICE_API int ncclBcast(void*, std::size_t count, int type, int root, Handle c, Handle stream) {
   return call(Collective::broadcast, count, type, c, stream, root);
 }
-PLIMSOLL_DEVICE_API int ncclReduce(const void*, void*, std::size_t count, int type, int reduction, int root, Handle c, Handle stream) {
-  return call(Collective::reduce, count, type, c, stream, root, reduction);
+PLIMSOLL_DEVICE_API int ncclReduce(const void* from, void* to, std::size_t count, int type, int reduction, int root, Handle c,
+                                   Handle stream) {
+  return call_on({from, to}, Collective::reduce, count, type, c, stream, root, reduction);
 }
-PLIMSOLL_DEVICE_API int ncclAllGather(const void*, void*, std::size_t count, int type, Handle c, Handle stream) {
-  return call(Collective::all_gather, count, type, c, stream);
+PLIMSOLL_DEVICE_API int ncclAllGather(const void* from, void* to, std::size_t count, int type, Handle c, Handle stream) {
+  return call_on({from, to}, Collective::all_gather, count, type, c, stream);
 }
-PLIMSOLL_DEVICE_API int ncclReduceScatter(const void*, void*, std::size_t count, int type, int reduction, Handle c, Handle stream) {
-  return call(Collective::reduce_scatter, count, type, c, stream, -1, reduction);
+PLIMSOLL_DEVICE_API int ncclReduceScatter(const void* from, void* to, std::size_t count, int type, int reduction, Handle c, Handle stream) {
+  return call_on({from, to}, Collective::reduce_scatter, count, type, c, stream, -1, reduction);
 }
 PLIMSOLL_DEVICE_API int ncclSend(const void*, std::size_t count, int type, int peer, Handle c, Handle stream) {
   return call(Collective::send, count, type, c, stream, peer);
@@ -254,8 +270,7 @@ PLIMSOLL_DEVICE_API int ncclAllToAllv(const void*, const std::size_t counts[], c
 
 // A reduction with a factor: numbered after the built-in ones.
 PLIMSOLL_DEVICE_API int ncclRedOpCreatePreMulSum(int* reduction, void*, int, int, Handle) {
-  constexpr int kBuiltIn = 5;
-  *reduction = kBuiltIn;
+  *reduction = kWithFactor;
   return kSuccess;
 }
 PLIMSOLL_DEVICE_API int ncclRedOpDestroy(int, Handle) { return kSuccess; }
