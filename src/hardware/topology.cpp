@@ -13,6 +13,7 @@
 #include <boost/graph/stoer_wagner_min_cut.hpp>
 #include <limits>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "plimsoll/error.hpp"
@@ -103,6 +104,53 @@ class NodeBuilder {
 
 using GpuSet = std::vector<int>;
 
+/// On which nodes the members of a group are.
+struct Spread {
+  std::int64_t nodes = 0, first = 0, last = 0;  ///< how many, and the outermost
+  std::vector<GpuSet> sets;                     ///< which GPUs of a node, each set once; that of the first node first
+
+  void add(GpuSet members) {
+    if (std::find(sets.begin(), sets.end(), members) == sets.end()) sets.push_back(std::move(members));
+  }
+};
+
+/// Which GPUs of a node are of a group whose ranks are less than a node apart.
+GpuSet members_on(std::int64_t node, const RankGroup& group, std::int64_t gpus) {
+  const std::int64_t before = std::max<std::int64_t>(0, ceil_div(node * gpus - group.first, group.stride));
+  const std::int64_t end = std::min((node + 1) * gpus, group.first + group.size * group.stride);
+  GpuSet members;
+  for (std::int64_t rank = group.first + before * group.stride; rank < end; rank += group.stride)
+    members.push_back(static_cast<int>(rank % gpus));
+  return members;
+}
+
+/// What its members are on a node comes again where stride and node come out even: the first node and the last may hold fewer.
+Spread spread_of(const RankGroup& group, std::int64_t gpus) {
+  const std::int64_t even = std::lcm(group.stride, gpus);
+  Spread spread;
+  spread.first = group.first / gpus;
+  spread.last = (group.first + (group.size - 1) * group.stride) / gpus;
+  if (group.stride >= gpus) {
+    spread.nodes = group.size;
+    for (std::int64_t i = 0; i < std::min(group.size, even / group.stride); ++i)
+      spread.add({static_cast<int>((group.first + i * group.stride) % gpus)});
+    return spread;
+  }
+  spread.nodes = spread.last - spread.first + 1;
+  for (std::int64_t node = spread.first; node <= std::min(spread.last, spread.first + even / gpus); ++node)
+    spread.add(members_on(node, group, gpus));
+  spread.add(members_on(spread.last, group, gpus));
+  return spread;
+}
+
+Spread spread_of(const std::vector<std::int64_t>& ranks, std::int64_t gpus) {
+  std::map<std::int64_t, GpuSet> by_node;
+  for (const std::int64_t rank : ranks) by_node[rank / gpus].push_back(static_cast<int>(rank % gpus));
+  Spread spread{static_cast<std::int64_t>(by_node.size()), by_node.begin()->first, by_node.rbegin()->first, {}};
+  for (auto& [node, members] : by_node) spread.add(std::move(members));
+  return spread;
+}
+
 /// What a set of GPUs of one node gets inside it.
 struct LocalShape {
   double ring = std::numeric_limits<double>::infinity();
@@ -182,13 +230,13 @@ struct Topology::Graph {
 
   /// What `members` get while all sets of `active` (theirs among them) communicate.
   LocalShape local(const GpuSet& members, const std::vector<GpuSet>& active) const;
-  /// Members of the group on one node, and the sets of the sibling groups there.
-  GroupShape shape(const std::vector<std::int64_t>& ranks, const std::vector<GpuSet>& siblings) const;
+  /// Of a group of `size` ranks; `siblings`: the sets of the sibling groups on one node.
+  GroupShape shape(std::int64_t size, const Spread& spread, const std::vector<GpuSet>& siblings) const;
 
   double direct_links(int a, int b) const;
   double minimum_cut(const GpuSet& members) const;
-  void add_network(GroupShape& shape, const std::map<std::int64_t, GpuSet>& by_node, std::size_t siblings) const;
-  double spine_share(GroupShape& shape, const std::map<std::int64_t, GpuSet>& by_node, bool all_to_all) const;
+  void add_network(GroupShape& shape, const Spread& spread, std::size_t siblings) const;
+  double spine_share(GroupShape& shape, const Spread& spread, bool all_to_all) const;
 
   Cluster cluster;
   NodeGraph node;
@@ -240,9 +288,9 @@ LocalShape Topology::Graph::local(const GpuSet& members, const std::vector<GpuSe
 
 /// The share of the network that passes the spine. A leaf of n nodes has n / oversubscription node uplinks. Of a ring, one member per leaf
 /// sends upwards; of an all-to-all, every member sends the part that goes to other leaves. Crossing makes a hop half as long again.
-double Topology::Graph::spine_share(GroupShape& shape, const std::map<std::int64_t, GpuSet>& by_node, bool all_to_all) const {
+double Topology::Graph::spine_share(GroupShape& shape, const Spread& spread, bool all_to_all) const {
   const Fabric& fabric = cluster.fabric;
-  const std::int64_t first = by_node.begin()->first, last = by_node.rbegin()->first;
+  const std::int64_t first = spread.first, last = spread.last;
   if (fabric.nodes_per_leaf == 0 || first / fabric.nodes_per_leaf == last / fabric.nodes_per_leaf) return 1;
   const double stride = std::max(1.0, static_cast<double>(last - first) / static_cast<double>(shape.nodes - 1));
   const double in_leaf = std::max(1.0, static_cast<double>(fabric.nodes_per_leaf) / stride);
@@ -251,7 +299,7 @@ double Topology::Graph::spine_share(GroupShape& shape, const std::map<std::int64
   return std::min(1.0, 1 / (fabric.oversubscription * leaving));
 }
 
-void Topology::Graph::add_network(GroupShape& shape, const std::map<std::int64_t, GpuSet>& by_node, std::size_t siblings) const {
+void Topology::Graph::add_network(GroupShape& shape, const Spread& spread, std::size_t siblings) const {
   const Node& described = cluster.node;
   if (described.nics == 0)
     refuse(fmt::format("a group of {} ranks spans {} nodes, but the nodes of {} have no network", shape.size, shape.nodes, cluster.name),
@@ -259,53 +307,46 @@ void Topology::Graph::add_network(GroupShape& shape, const std::map<std::int64_t
            fmt::format("a node has {} GPUs; other nodes are described by a cluster file of your own, docs/hardware.md", described.gpus));
   std::size_t nics_used = std::numeric_limits<std::size_t>::max();
   bool same_rail = true;
-  for (const auto& [index, members] : by_node) {
+  for (const GpuSet& members : spread.sets) {
     std::set<int> nics;
     for (int gpu : members) nics.insert(gpu * described.nics / described.gpus);
     nics_used = std::min(nics_used, nics.size());
-    same_rail = same_rail && members == by_node.begin()->second;
+    same_rail = same_rail && members == spread.sets.front();
   }
   shape.sharers = std::max<std::int64_t>(1, ceil_div(static_cast<std::int64_t>(siblings * nics_used), described.nics));
   const double nic = described.nic.achieved.value.value;
   const double node_bandwidth = nic * static_cast<double>(nics_used) / static_cast<double>(shape.sharers);
   const double n = static_cast<double>(shape.size), q = static_cast<double>(shape.per_node);
   shape.inter = BytesPerSecond(node_bandwidth / q);
-  shape.ring = BytesPerSecond(std::min(shape.intra_ring.value, node_bandwidth * spine_share(shape, by_node, false)));
+  shape.ring = BytesPerSecond(std::min(shape.intra_ring.value, node_bandwidth * spine_share(shape, spread, false)));
   shape.pair = std::min(shape.pair, shape.inter, [](BytesPerSecond a, BytesPerSecond b) { return a < b; });
-  const double remote = shape.inter.value * spine_share(shape, by_node, true) * (n - 1) / (n - q);
+  const double remote = shape.inter.value * spine_share(shape, spread, true) * (n - 1) / (n - q);
   const double within = q > 1 ? shape.all_to_all.value * (n - 1) / (q - 1) : remote;
   shape.all_to_all = BytesPerSecond(std::min(remote, within));
-  const bool crosses = (cluster.fabric.rails && !same_rail) || spine_share(shape, by_node, true) < 1;
+  const bool crosses = (cluster.fabric.rails && !same_rail) || spine_share(shape, spread, true) < 1;
   shape.inter_latency = Seconds(described.nic.latency.value.value * (crosses ? 1.5 : 1.0));
   shape.direct = false;
 }
 
-GroupShape Topology::Graph::shape(const std::vector<std::int64_t>& ranks, const std::vector<GpuSet>& siblings) const {
-  std::map<std::int64_t, GpuSet> by_node;
-  for (std::int64_t rank : ranks) by_node[rank / cluster.gpus_per_node].push_back(static_cast<int>(rank % cluster.gpus_per_node));
+GroupShape Topology::Graph::shape(std::int64_t size, const Spread& spread, const std::vector<GpuSet>& siblings) const {
   GroupShape shape;
-  shape.size = static_cast<std::int64_t>(ranks.size());
-  shape.nodes = static_cast<std::int64_t>(by_node.size());
+  shape.size = size;
+  shape.nodes = spread.nodes;
   LocalShape worst;
-  std::map<GpuSet, LocalShape> known;  // nodes with the same members get the same
-  for (const auto& [index, members] : by_node) {
-    auto found = known.find(members);
-    if (found == known.end()) {
-      const bool among = std::find(siblings.begin(), siblings.end(), members) != siblings.end();
-      found = known.emplace(members, local(members, among ? siblings : std::vector<GpuSet>{members})).first;
-      const LocalShape& here = found->second;
-      worst = {std::min(worst.ring, here.ring), std::min(worst.all_to_all, here.all_to_all), std::min(worst.pair, here.pair),
-               std::max(worst.latency, here.latency), worst.direct && here.direct};
-    }
+  for (const GpuSet& members : spread.sets) {
+    const bool among = std::find(siblings.begin(), siblings.end(), members) != siblings.end();
+    const LocalShape here = local(members, among ? siblings : std::vector<GpuSet>{members});
+    worst = {std::min(worst.ring, here.ring), std::min(worst.all_to_all, here.all_to_all), std::min(worst.pair, here.pair),
+             std::max(worst.latency, here.latency), worst.direct && here.direct};
     shape.per_node = std::max(shape.per_node, static_cast<std::int64_t>(members.size()));
-    shape.uniform = shape.uniform && members.size() == by_node.begin()->second.size();
+    shape.uniform = shape.uniform && members.size() == spread.sets.front().size();
   }
   shape.ring = shape.intra_ring = BytesPerSecond(worst.ring);
   shape.all_to_all = BytesPerSecond(worst.all_to_all);
   shape.pair = BytesPerSecond(worst.pair);
   shape.intra_latency = Seconds(worst.latency);
   shape.direct = worst.direct && shape.size > 1;
-  if (shape.nodes > 1) add_network(shape, by_node, std::max<std::size_t>(siblings.size(), 1));
+  if (shape.nodes > 1) add_network(shape, spread, std::max<std::size_t>(siblings.size(), 1));
   return shape;
 }
 
@@ -342,15 +383,14 @@ GroupShape Topology::group(const RankGroup& group, Siblings siblings) const {
   check_rank(cluster, group.first);
   if (group.size - 1 > (cluster.gpus() - 1 - group.first) / group.stride)
     fail(fmt::format("{} ranks {} apart do not fit into {} GPUs", group.size, group.stride, with_thousands(cluster.gpus())));
-  std::vector<std::int64_t> ranks;
-  for (std::int64_t i = 0; i < group.size; ++i) ranks.push_back(group.first + i * group.stride);
-  return graph_->shape(ranks, siblings == Siblings::all ? siblings_on_node(cluster, group) : std::vector<GpuSet>{});
+  return graph_->shape(group.size, spread_of(group, cluster.gpus_per_node),
+                       siblings == Siblings::all ? siblings_on_node(cluster, group) : std::vector<GpuSet>{});
 }
 
 GroupShape Topology::group_bandwidth(const std::vector<std::int64_t>& ranks) const {
   if (ranks.empty()) fail("a group has at least one rank");
   for (std::int64_t rank : ranks) check_rank(graph_->cluster, rank);
-  return graph_->shape(ranks, {});
+  return graph_->shape(static_cast<std::int64_t>(ranks.size()), spread_of(ranks, graph_->cluster.gpus_per_node), {});
 }
 
 Link Topology::route(std::int64_t from, std::int64_t to) const {

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <random>
+#include <set>
+#include <tuple>
 
 #include "plimsoll/error.hpp"
 
@@ -118,6 +121,32 @@ TEST(Topology, SixteenThousandGpusAreFast) {
   EXPECT_EQ(world.nodes, 2048);
   EXPECT_EQ(topology.group({5, 128, 128}).size, 128);
   EXPECT_LT(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count(), 0.5);
+}
+
+// A group of equal steps is told by the few nodes on which its members lie differently, one of listed ranks by all of its nodes: the same
+// to the bit, whatever the stride, the first rank and the node.
+TEST(Topology, StridedGroupsAreThoseOfTheirListedRanks) {
+  std::mt19937 random(43);
+  const auto draw = [&](std::int64_t from, std::int64_t to) { return std::uniform_int_distribution<std::int64_t>(from, to)(random); };
+  std::set<std::int64_t> nodes;
+  for (const char* name : {"24x8xh100-sxm", "17x4xmi250x", "hgx-h100-oversubscribed"}) {
+    const Cluster cluster = parse_cluster(name);
+    const Topology topology(cluster);
+    for (int i = 0; i < 400; ++i) {
+      RankGroup group{draw(0, cluster.gpus() - 1), 1, draw(1, 3) == 1 ? draw(1, 7) : draw(1, 40)};
+      group.size = draw(1, (cluster.gpus() - 1 - group.first) / group.stride + 1);
+      std::vector<std::int64_t> ranks;
+      for (std::int64_t rank = 0; rank < group.size; ++rank) ranks.push_back(group.first + rank * group.stride);
+      const GroupShape a = topology.group(group, Siblings::none), b = topology.group_bandwidth(ranks);
+      const auto all = [](const GroupShape& of) {
+        return std::make_tuple(of.size, of.nodes, of.per_node, of.direct, of.uniform, of.ring.value, of.all_to_all.value, of.pair.value,
+                               of.intra_ring.value, of.inter.value, of.intra_latency.value, of.inter_latency.value, of.sharers);
+      };
+      ASSERT_EQ(all(a), all(b)) << name << ": " << group.size << " ranks " << group.stride << " apart from " << group.first;
+      nodes.insert(a.nodes);
+    }
+  }
+  EXPECT_GT(nodes.size(), 20u);
 }
 
 TEST(Topology, RanksOutsideAreRefused) {
