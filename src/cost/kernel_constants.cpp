@@ -90,7 +90,11 @@ RowWiseLaws read_row_wise(const JsonValue& object) {
   laws.norm_backward = row_law(object["norm_backward"]);
   laws.rms_norm = row_law(object["rms_norm"]);
   laws.fused = {seconds(sourced(object["fused"])), 0};
-  laws.four_bits = kernel_law(object["four_bits"]);
+  const JsonValue quantization = sourced(object["quantization"]);
+  laws.quantization_start = seconds(quantization);
+  laws.hadamard_greatest = instructions(quantization, "hadamard_greatest");
+  laws.hadamard_columns = instructions(quantization, "hadamard_columns");
+  laws.hadamard_both_ways = instructions(quantization, "hadamard_both_ways");
   laws.weight_gradient_start = seconds(weight);
   laws.weight_gradient_row = seconds(weight, "per_row");
   laws.weight_gradient_columns = weight["columns_per_block"].integer(1, 4096);

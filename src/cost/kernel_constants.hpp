@@ -51,7 +51,8 @@ struct RowWiseLaws {
   Bytes row_in_shared_memory;
   std::int64_t blocks_per_unit = 0;
   RowLaw layer_norm, norm_backward, rms_norm, fused;
-  KernelLaw four_bits;  ///< quantization: of an element
+  Seconds quantization_start;
+  double hadamard_greatest = 0, hadamard_columns = 0, hadamard_both_ways = 0;  ///< quantization behind a transform: of an element
   Seconds weight_gradient_start, weight_gradient_row;
   std::int64_t weight_gradient_columns = 0;
 };
@@ -68,14 +69,14 @@ struct AttentionLaw {
   bool backward = false;
   DType type = DType::bf16;  ///< bf16 stands for both 16-bit types
   std::string family;
-  Tile tile{};          ///< rows that a block owns (queries; of a backward pass keys) × columns that it takes at a time
-  double prologue = 0;  ///< of a block, in tiles
-  double tail = 0;      ///< of causal work: the share of the longest block that runs when the others are done
-  double dropout = 1;   ///< factor of a tile's time
-  double mask = 1;      ///< the same where a bias of every pair is read
-  bool windows = true;  ///< tiles outside of a window are left out
-  bool power = true;    ///< it draws what the device's file says of attention, else what the board has
-  double matrix = 1;    ///< the share of the peak that its instructions reach when they do nothing else
+  Tile tile{};             ///< rows that a block owns (queries; of a backward pass keys) × columns that it takes at a time
+  double prologue = 0;     ///< of a block, in tiles
+  double tail = 0;         ///< of causal work: the share of the longest block that runs when the others are done
+  double dropout = 1;      ///< factor of a tile's time
+  double mask = 1;         ///< the same where a bias of every pair is read
+  bool windows = true;     ///< tiles outside of a window are left out
+  bool power = true;       ///< it draws what the device's file says of attention, else what the board has
+  double matrix = 1;       ///< the share of the peak that its instructions reach when they do nothing else
   bool of_device = false;  ///< rates are shares of what the device's file says of its attention, not of its peak
   Seconds start;
   struct Rate {

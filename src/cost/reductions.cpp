@@ -84,14 +84,18 @@ Seconds row_time(const RowWise& kernel, const Accelerator& device, const RowLaw&
   return law.start + cost::overlapped(issue, cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
 }
 
-/// Into 4 bits, fewer bytes than elements, each element goes through a Hadamard transform or stochastic rounding.
+/// Of an element. What is written transposed is behind a Hadamard transform: its greatest value alone, the columns, or rows and columns.
+double quantization_instructions(const RowWise& kernel, const RowWiseLaws& laws) {
+  const std::size_t operands = kernel.operands.size();
+  if (operands == 0 || kernel.operands[operands - 1].walk != Walk::transposed) return 0;
+  if (operands - kernel.operands.reads() > 1) return laws.hadamard_both_ways;
+  return kernel.operands[operands - 1].elements == 1 ? laws.hadamard_greatest : laws.hadamard_columns;
+}
+
 Seconds quantization_time(const RowWise& kernel, const Accelerator& device) {
   const RowWiseLaws& laws = cost::kernel_constants().row_wise;
-  const double elements = real(kernel.rows * kernel.columns);
-  const Operand& written = kernel.operands[kernel.operands.size() - 1];
-  const bool four_bits = kernel.operands.size() > 1 && real(written.bytes()) < elements;
-  const Seconds issue = cost::issue_time(device, (four_bits ? laws.four_bits.instructions : 0) * elements);
-  return laws.four_bits.start + cost::overlapped(issue, cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
+  const Seconds issue = cost::issue_time(device, quantization_instructions(kernel, laws) * real(kernel.rows * kernel.columns));
+  return laws.quantization_start + cost::overlapped(issue, cost::traffic_time(device, bytes_of(kernel.operands), KernelKind::reduction));
 }
 
 /// Blocks of a few columns each walk over all rows.

@@ -151,19 +151,24 @@ TEST(RowWise, LongRowsAreReadThrice) {
               start + std::hypot(short_issue, 2.0 * 131072 * 2048 * 4 / 1e12 * 1e6), 1e-3);
 }
 
-// 8 bits with a scale of one byte for 32 elements move 2 + 33/32 bytes an element; 4 bits with one for 16 move 2 + 9/16 and are issued too.
-TEST(RowWise, FourBitsAreIssued) {
+// 8 bits with a scale of one byte for 32 elements move 2 + 33/32 bytes an element, 4 bits with one for 16 move 2 + 9/16. What is written
+// transposed was turned by a Hadamard transform and is issued too: the greatest value alone, columns, or columns beside the rows.
+TEST(RowWise, TransformedColumnsAreIssued) {
   const Accelerator device = plain_device();
-  const auto& law = constants().row_wise.four_bits;
-  const std::int64_t rows = 8192, columns = 8192, elements = rows * columns;
-  const auto quantized = [&](std::int64_t bytes) {
-    return us(
-        price(RowWise{RowWise::Function::quantize, rows, columns, {{contiguous(elements, DType::bf16)}, {contiguous(bytes, DType::fp8)}}},
-              device));
+  const auto& laws = constants().row_wise;
+  const std::int64_t rows = 8192, columns = 8192, elements = rows * columns, four_bits = elements / 16 * 9;
+  const auto quantized = [&](std::initializer_list<Operand> written) {
+    return us(price(RowWise{RowWise::Function::quantize, rows, columns, {{contiguous(elements, DType::bf16)}, written}}, device));
   };
-  const double moved = 1e-6 * static_cast<double>(elements), issue = law.instructions * static_cast<double>(elements) / 12.8e12 * 1e6;
-  EXPECT_NEAR(quantized(elements + elements / 32), us(law.start) + moved * (2 + 33.0 / 32), 1e-3);
-  EXPECT_NEAR(quantized(elements / 16 * 9), us(law.start) + std::hypot(issue, moved * (2 + 9.0 / 16)), 1e-3);
+  const auto turned = [](std::int64_t count, DType type) { return Operand{count, type, Walk::transposed}; };
+  const double moved = 1e-6 * static_cast<double>(elements), start = us(laws.quantization_start);
+  const auto issued = [&](double instructions) { return instructions * static_cast<double>(elements) / 12.8e12 * 1e6; };
+  EXPECT_NEAR(quantized({contiguous(elements + elements / 32, DType::fp8)}), start + moved * (2 + 33.0 / 32), 1e-3);
+  EXPECT_NEAR(quantized({contiguous(four_bits, DType::fp8)}), start + moved * (2 + 9.0 / 16), 1e-3);
+  EXPECT_NEAR(quantized({turned(1, DType::fp32)}), start + std::hypot(issued(laws.hadamard_greatest), 2 * moved), 1e-3);
+  EXPECT_NEAR(quantized({turned(four_bits, DType::fp8)}), start + std::hypot(issued(laws.hadamard_columns), moved * (2 + 9.0 / 16)), 1e-3);
+  EXPECT_NEAR(quantized({contiguous(four_bits, DType::fp8), turned(four_bits, DType::fp8)}),
+              start + std::hypot(issued(laws.hadamard_both_ways), moved * (2 + 18.0 / 16)), 1e-3);
 }
 
 // 768 columns are 24 blocks, each of which walks over all rows, however fast the memory is.
@@ -184,8 +189,8 @@ TEST(MultiTensor, ChunksAreOneBlockEach) {
               us(laws.chunk_start) + 2 * us(laws.chunk_per_operand), 1e-6);
 }
 
-// A copy that converts issues its instructions for each element, one within a type for each sixteen bytes: 100 M bytes read and written at 1 TB/s
-// are 200 us and hardly more.
+// A copy that converts issues its instructions for each element, one within a type for each sixteen bytes: 100 M bytes read and written at
+// 1 TB/s are 200 us and hardly more.
 TEST(MultiTensor, CopiesWithinATypeMoveVectors) {
   const Accelerator device = plain_device();
   const auto& laws = constants().multi_tensor;

@@ -138,12 +138,14 @@ TEST(MegatronWindows, SinksAndAWindowAreRefusedOverContextParallelRanksAndInEigh
   EXPECT_THROW(lowered(gpt_oss(), R"("precision": "fp8", "fp8_attention": true)"), Error);
 }
 
-// get_attention_backend of Transformer Engine 2.15: FusedAttention in 8 bits has windows and sinks on Blackwell, and not before, nor on Hopper.
-// NeMo's container 26.06 has 2.16, 26.02 has 2.12.
+// get_attention_backend of Transformer Engine 2.15: FusedAttention in 8 bits has windows and sinks on Blackwell, and not before, nor on
+// Hopper. NeMo's container 26.06 has 2.16, 26.02 has 2.12.
 TEST(MegatronWindows, SlideInEightBitsOnBlackwellFromTransformerEngine215On) {
   const auto bridge = [](const std::string& container, const TargetDevice& device) {
-    const std::string text = R"({"framework": "megatron-bridge", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw", "precision": "mxfp8",
-                                 "fp8_attention": true, "releases": {"nemo-container": ")" + container + R"("}})";
+    const std::string text =
+        R"({"framework": "megatron-bridge", "seq_len": 256, "micro_batch": 2, "optimizer": "adamw", "precision": "mxfp8",
+                                 "fp8_attention": true, "releases": {"nemo-container": ")" +
+        container + R"("}})";
     const Model model = gpt_oss();
     const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("B200-SXM-180GB", 1));
     return lower_megatron({model, strategy, device});
@@ -256,8 +258,34 @@ TEST(MegatronDispatch, FlexIsRefusedWhereExpertsAreCut) {
   EXPECT_THROW(lowered(mixtral("silu"), cut, 4), Error);
 }
 
+/// Of kernels that cast to 4 bits: the last thing that they write, and how many they write.
+std::function<bool(const Kernel&)> casts(Walk walk, std::size_t written, bool greatest = false) {
+  return is<RowWise>([=](const RowWise& r) {
+    if (r.function != RowWise::Function::quantize) return false;
+    const Operand& last = r.operands[r.operands.size() - 1];
+    return last.walk == walk && r.operands.size() - r.operands.reads() == written && (last.elements == 1) == greatest;
+  });
+}
+
+// Four inputs and four gradients of a layer, and the attention's output again in backward, since the attention saves it itself: nine are
+// measured, behind the transform of their columns, and cast by rows; all but the first cast of the attention's output by columns too.
+// Transformer Engine 2.14 casts those eight by one kernel each; before 2.8 nothing is transformed, and norms measure what they write.
+TEST(MegatronPrecision, FourBitsOfColumnsAreTransformed) {
+  const auto in_container = [](const std::string& release) {
+    return lowered(llama(), R"("precision": "nvfp4", "releases": {"nemo_container": ")" + release + "\"}");
+  };
+  const StepProgram apart = in_container("26.02"), together = in_container("26.04"), plain = in_container("25.09");  // 2.12, 2.14, 2.7
+  EXPECT_EQ(kernels(apart, casts(Walk::transposed, 1, true)), 9 * kLayers);
+  EXPECT_EQ(kernels(apart, casts(Walk::contiguous, 1)), 9 * kLayers);
+  EXPECT_EQ(kernels(apart, casts(Walk::transposed, 1)), 8 * kLayers);
+  EXPECT_EQ(kernels(together, casts(Walk::transposed, 1, true)), 9 * kLayers);
+  EXPECT_EQ(kernels(together, casts(Walk::contiguous, 1)), 1 * kLayers);
+  EXPECT_EQ(kernels(together, casts(Walk::transposed, 2)), 8 * kLayers);
+  EXPECT_EQ(kernels(plain, casts(Walk::transposed, 1)) + kernels(plain, casts(Walk::transposed, 1, true)), 0);
+}
+
 TEST(MegatronPrecision, FourBitsMultiplyEverywhereAndMeasureWhatTheyCast) {
-  const StepProgram program = lowered(llama(), R"("precision": "nvfp4")");
+  const StepProgram program = lowered(llama(), R"("precision": "nvfp4", "releases": {"transformer_engine": "2.7"})");
   const auto scaled = [](Scaling scaling) { return is<Product>([scaling](const Product& p) { return p.scaling == scaling; }); };
   // Four linears of a layer, three products each; the head stays in 16 bits.
   EXPECT_EQ(kernels(program, scaled(Scaling::nvfp4)), 12 * kLayers);
@@ -318,7 +346,8 @@ TEST(MegatronAdapters, CheckpointedLayersAreRunAgain) {
                                                            {R"("full-block-2-of-4-layers", "precision": "bf16")", 2},
                                                            {R"("full", "precision": "bf16")", kLayers}};
   for (const auto& [recompute, again] : settings) {
-    const StepProgram program = lowered(llama(), R"("lora": {"r": 8, "target_modules": ["linear_qkv"]}, "recompute": )" + std::string(recompute));
+    const StepProgram program =
+        lowered(llama(), R"("lora": {"r": 8, "target_modules": ["linear_qkv"]}, "recompute": )" + std::string(recompute));
     EXPECT_EQ(kernels(program, attention(Attention::Part::forward)), kLayers + again) << recompute;
     EXPECT_EQ(kernels(program, attention(Attention::Part::backward)), kLayers) << recompute;
   }
@@ -348,7 +377,8 @@ std::int64_t parameter_bytes(const StepProgram& program) {
   std::map<std::uint32_t, std::int64_t> alive;
   for (const auto* part : {&program.init, &program.first_step}) {
     for (const Instruction& instruction : *part) {
-      if (instruction.kind == InstructionKind::alloc && instruction.category == Category::parameter) alive[instruction.id] = instruction.bytes;
+      if (instruction.kind == InstructionKind::alloc && instruction.category == Category::parameter)
+        alive[instruction.id] = instruction.bytes;
       if (instruction.kind == InstructionKind::free) alive.erase(instruction.id);
     }
   }
@@ -357,8 +387,9 @@ std::int64_t parameter_bytes(const StepProgram& program) {
   return bytes;
 }
 
-// Four layers of 512 · 1536 + 512 · 512 + 512 · 2048 + 1024 · 512 weights. As bf16 with two copies in mxfp8 they take 2 + 2 · 33/32 bytes each,
-// as MXFP8Tensors the copies alone; what ranks gather is bf16 either way, through the gradients' buffer (reuse_grad_buf_for_mxfp8_param_ag).
+// Four layers of 512 · 1536 + 512 · 512 + 512 · 2048 + 1024 · 512 weights. As bf16 with two copies in mxfp8 they take 2 + 2 · 33/32 bytes
+// each, as MXFP8Tensors the copies alone; what ranks gather is bf16 either way, through the gradients' buffer
+// (reuse_grad_buf_for_mxfp8_param_ag).
 TEST(MegatronRecipes, PrimaryWeightsInMxfp8HaveNoSixteenBitsOfTheirOwn) {
   constexpr std::int64_t kWeights = 4 * (512 * 1536 + 512 * 512 + 512 * 2048 + 1024 * 512);
   const std::string recipe = R"("precision": "mxfp8", "data_parallel": "megatron-distopt", "fp8_params": )";

@@ -152,7 +152,8 @@ void check_fsdp(const Strategy& s) {
 void check_torch_fsdp2(const Strategy& s, const Model& model) {
   const auto no = [](bool unknown, const char* what, const char* key) {
     if (unknown)
-      refuse(std::string(what) + " not modelled under torch's FSDP2 of Megatron-core", key, "data_parallel megatron-distopt or megatron-fsdp");
+      refuse(std::string(what) + " not modelled under torch's FSDP2 of Megatron-core", key,
+             "data_parallel megatron-distopt or megatron-fsdp");
   };
   no(s.precision != Precision::mixed_bf16, "types other than bf16 with fp32 copies are", "precision");
   no(s.low_precision != LowPrecision::none, "8-bit copies of weights that come and go are", "precision");
@@ -274,6 +275,11 @@ class TeRelease {
   bool turns_frozen() const { return !release_.since(2, 7); }
   /// Linears whose input others save keep it as it is, and cast it again in backward.
   bool shares_inputs() const { return release_.since(2, 6); }
+  /// NVFP4BlockScaling's transforms. What the containers of MLPerf had before that recipe is not public; their one step is that of plain
+  /// casts.
+  bool transforms() const { return release_.since(2, 8); }
+  /// nvte_quantize_with_hadamard_transform: rows and transformed columns in 4 bits by one kernel (pull request 2555).
+  bool casts_both_ways() const { return release_.since(2, 14); }
   /// Attention in 8 bits has windows and sinks (get_attention_backend; on Blackwell, by cuDNN 9.21).
   bool scores_in_eight_bits(const TargetDevice& device) const { return release_.since(2, 15) && device.from(100); }
 
@@ -328,6 +334,8 @@ TeQuantization te_quantization(const Strategy& s, const TargetDevice& device) {
   quantization.transposes = quantization.block > 0 || !multiplies_untransposed_fp8(device);
   quantization.fused_norm = mxfp8 || s.fp8_scaling == Fp8Scaling::delayed;
   const bool delayed = quantization.scaling == Scaling::tensor && !quantization.measured;
+  quantization.transforms = nvfp4 && TeRelease(s).transforms();
+  quantization.casts_both_ways = nvfp4 && TeRelease(s).casts_both_ways();
   quantization.turns_frozen = TeRelease(s).turns_frozen();
   quantization.shares_inputs = !delayed && TeRelease(s).shares_inputs();
   return quantization;
@@ -396,7 +404,8 @@ MegatronConfig megatron_config(const Model& model, const Strategy& strategy, con
   config.fuses_swiglu = *strategy.megatron.bias_swiglu_fusion;
   config.keeps_dummies = TeRelease(strategy).keeps_dummies();
   config.attention_library = te_attention_library(strategy, device);
-  config.attention = {.exchange = strategy.megatron.cp_comm_type, .in_eight_bits = strategy.fp8_attention,
+  config.attention = {.exchange = strategy.megatron.cp_comm_type,
+                      .in_eight_bits = strategy.fp8_attention,
                       .scores_in_eight_bits = TeRelease(strategy).scores_in_eight_bits(device)};
   config.lora = strategy.lora;
   if (config.lora) config.adapted = adapted_linears(*config.lora);

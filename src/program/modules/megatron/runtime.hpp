@@ -29,12 +29,14 @@ Dims with_last(const Dims& sizes, std::int64_t last);
 struct TeQuantization {
   bool enabled = false;
   Scaling scaling = Scaling::none;
-  bool turned = false;     ///< products take one layout alone: gradients read the transposed copies
-  bool primary = false;    ///< the weights themselves are in few bits; else each keeps such copies beside its 16 bits
-  bool transposes = true;  ///< a product over the other dimension needs a transposed copy: Hopper, and scales along one dimension anywhere
-  std::int64_t block = 0;  ///< elements that share a scale of one byte; 0: the whole tensor
-  bool measured = false;   ///< a tensor's greatest value is found before it is cast: current scaling, nvfp4
-  bool fused_norm = true;  ///< norms write 8 bits themselves: delayed scaling and mxfp8
+  bool turned = false;      ///< products take one layout alone: gradients read the transposed copies
+  bool primary = false;     ///< the weights themselves are in few bits; else each keeps such copies beside its 16 bits
+  bool transposes = true;   ///< a product over the other dimension needs a transposed copy: Hopper, and scales along one dimension anywhere
+  std::int64_t block = 0;   ///< elements that share a scale of one byte; 0: the whole tensor
+  bool measured = false;    ///< a tensor's greatest value is found before it is cast: current scaling, nvfp4
+  bool fused_norm = true;   ///< norms write 8 bits themselves: delayed scaling and mxfp8
+  bool transforms = false;  ///< a random Hadamard transform before the cast of what products of weights' gradients read: nvfp4
+  bool casts_both_ways = false;  ///< one kernel casts the rows and, behind the transform, the columns: nvfp4 from TE 2.14 on
   bool turns_frozen = true;    ///< a linear without a norm casts its output's gradient both ways though its weight is frozen: before TE 2.7
   bool shares_inputs = false;  ///< linears whose input others save keep it as it is, and cast it again in backward: from TE 2.6 on
 

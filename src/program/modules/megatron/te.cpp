@@ -29,11 +29,34 @@ Tensor few_bits(MegatronRuntime& runtime, const Dims& sizes) {
   return runtime.tape().empty(with_last(sizes, runtime.quantization().stored(sizes[-1])), DType::fp8);
 }
 
-/// quantize_impl of current scaling and nvfp4 before the cast: the tensor's greatest value, and its scale.
-void measure(Tape& tape, const Tensor& x) {
+/// What a kernel writes of columns behind a random Hadamard transform: products of weights' gradients alone read it (recipe/__init__.py,
+/// NVFP4BlockScaling).
+Operand transformed(const Tensor& x) { return {x.elements(), x.dtype(), Walk::transposed}; }
+
+/// quantize_impl of current scaling and nvfp4 before the cast: the tensor's greatest value, and its scale. Where columns are transformed,
+/// theirs as well, from the same reading (nvte_hadamard_transform_amax), whether or not they are cast.
+void measure(const TeQuantization& quantization, Tape& tape, const Tensor& x) {
   const Tensor greatest = tape.empty({1}, DType::fp32, Category::workspace), scale = tape.empty({1}, DType::fp32, Category::workspace);
+  if (quantization.transforms) {
+    row_wise(tape, RowWise::Function::quantize, row_count(x), x.size(-1), {operand(x)}, {transformed(greatest)});
+    return;
+  }
   reduce(greatest, x, Reduction::Axis::all);
   pointwise(scale, {&greatest});
+}
+
+/// NVFP4Quantizer::quantize_impl behind it: rows as they are, and columns transformed, by a kernel each or by one.
+void cast_to_four_bits(const TeQuantization& quantization, const Tensor& x, const TeOperand& to) {
+  Tape& tape = x.tape();
+  const std::int64_t rows = row_count(x), columns = x.size(-1);
+  if (quantization.casts_both_ways && to.transposed) {
+    row_wise(tape, RowWise::Function::quantize, rows, columns, {operand(x)}, {operand(to.straight), transformed(to.transposed)});
+    return;
+  }
+  row_wise(RowWise::Function::quantize, rows, columns, {&x}, {&to.straight});
+  if (!to.transposed) return;
+  const Operand turned = quantization.transforms ? transformed(to.transposed) : operand(to.transposed);
+  row_wise(tape, RowWise::Function::quantize, rows, columns, {operand(x)}, {turned});
 }
 
 /// The transposed copy of what was gathered.
@@ -131,12 +154,11 @@ std::vector<Tensor> te_held(const MegatronRuntime& runtime, std::initializer_lis
 TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured) {
   const TeQuantization& quantization = runtime.quantization();
   if (!quantization.enabled) return {x, {}};
-  if (quantization.measured && !measured) measure(runtime.tape(), x);
+  if (quantization.measured && (!measured || quantization.transforms)) measure(quantization, runtime.tape(), x);
   TeOperand quantized{few_bits(runtime, x.sizes()), {}};
   if (turned && quantization.transposes) quantized.transposed = few_bits(runtime, x.sizes());
-  if (quantization.scaling == Scaling::nvfp4) {  // the transposed copy behind a Hadamard transform, by a kernel of its own
-    row_wise(RowWise::Function::quantize, row_count(x), x.size(-1), {&x}, {&quantized.straight});
-    if (quantized.transposed) row_wise(RowWise::Function::quantize, row_count(x), x.size(-1), {&x}, {&quantized.transposed});
+  if (quantization.scaling == Scaling::nvfp4) {
+    cast_to_four_bits(quantization, x, quantized);
   } else if (quantization.block > 0) {
     row_wise(RowWise::Function::quantize, row_count(x), x.size(-1), {&x}, {&quantized.straight, &quantized.transposed});
   } else {
@@ -181,8 +203,8 @@ struct OutputGradient {
   Awaited pending;
 };
 
-/// Whole where the input was cut, with the copy that the product of the weight's gradient reads where it is `turned`. With user buffers the first
-/// product works through the pieces that are there.
+/// Whole where the input was cut, with the copy that the product of the weight's gradient reads where it is `turned`. With user buffers the
+/// first product works through the pieces that are there.
 OutputGradient output_gradient(MegatronRuntime& runtime, const Tensor& gradient, bool gathers, bool turned = true) {
   const Tensor packed = contiguous(gradient);
   if (!gathers) return {te_quantize(runtime, packed, turned), {}};

@@ -21,7 +21,7 @@ struct TeOperand {
 };
 
 /// x as a product reads it; `turned`: the transposed copy too, where products need one. `measured`: whoever made x found its greatest
-/// value.
+/// value, which is not that of its transformed columns (normalization.cpp, Impl::UNFUSED).
 TeOperand te_quantize(MegatronRuntime& runtime, const Tensor& x, bool turned, bool measured = false);
 
 /// What a weight's gradient is computed from, held beyond the pass: copies, as Primus' WeightGradStore.put makes them, or the tensors
