@@ -32,8 +32,8 @@ Model qwen3_moe() {
 }
 
 Strategy strategy_of(const Model& model, const std::string& release, std::map<std::string, std::string> more = {}, int gpus = 1) {
-  std::map<std::string, std::string> options{{"framework", "transformers"}, {"micro_batch", "2"},          {"seq_len", "128"},
-                                             {"param_dtype", "bf16"},       {"precision", "pure-bf16"},    {"torch", "2.15"},
+  std::map<std::string, std::string> options{{"framework", "transformers"},     {"micro_batch", "2"},       {"seq_len", "128"},
+                                             {"param_dtype", "bf16"},           {"precision", "pure-bf16"}, {"torch", "2.15"},
                                              {"releases.transformers", release}};
   for (const auto& [key, value] : more) options[key] = value;
   Strategy said;
@@ -45,9 +45,8 @@ StepProgram lowered(const Model& model, const std::string& release, std::map<std
 }
 
 std::int64_t blocks_of(const StepProgram& program, std::int64_t bytes) {
-  return std::count_if(program.step.begin(), program.step.end(), [&](const Instruction& each) {
-    return each.kind == InstructionKind::alloc && each.bytes == bytes;
-  });
+  return std::count_if(program.step.begin(), program.step.end(),
+                       [&](const Instruction& each) { return each.kind == InstructionKind::alloc && each.bytes == bytes; });
 }
 std::int64_t products_of(const StepProgram& program, bool grouped) {
   return std::count_if(program.step.begin(), program.step.end(), [&](const Instruction& each) {
@@ -69,8 +68,8 @@ TEST(HfRelease, CopiesLogitsOnePositionShorterUntil448) {
   EXPECT_EQ(blocks_of(lowered(llama(), "5.23.0"), kShorter), 0);
 }
 
-// gpt-oss' attention subtracts max(scores, dim=-1) of its keys and the sink: a reduction that reads every score once, and no top-k; the router's
-// top-k is of 4 experts. A layer's scores: 2 x 4 heads x 128 x (128 + 1).
+// gpt-oss' attention subtracts max(scores, dim=-1) of its keys and the sink: a reduction that reads every score once, and no top-k; the
+// router's top-k is of 4 experts. A layer's scores: 2 x 4 heads x 128 x (128 + 1).
 TEST(HfRelease, TheLargestScoreIsAReduction) {
   const Model model = small("gpt_oss", "GptOssForCausalLM",
                             R"(, "num_key_value_heads": 2, "head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2,
@@ -92,7 +91,8 @@ TEST(HfRelease, TheLargestScoreIsAReduction) {
   EXPECT_EQ(largest, kLayers);
 }
 
-// Which class left its own loss when, read in the wheels: GPT-2 never made its logits fp32 before 4.48, Mistral did until 4.47, Llama until 4.45.
+// Which class left its own loss when, read in the wheels: GPT-2 never made its logits fp32 before 4.48, Mistral did until 4.47, Llama
+// until 4.45.
 TEST(HfRelease, KnowsEachClassesLoss) {
   const auto loss = [](const char* release, const char* type) { return HfRelease(*Release::parse(release)).causal_loss(type); };
   EXPECT_TRUE(loss("4.45.2", "llama").upcasts_before && !loss("4.45.2", "llama").upcasts_within);
@@ -119,6 +119,26 @@ TEST(HfRelease, LoopsOverExpertsBeforeTheyWereStacked) {
   EXPECT_EQ(products_of(loop, false) - products_of(stacked, false), kLayers * kExperts * 3 * 3);
 }
 
+// GroupedBlas.cpp: Hopper and data-centre Blackwell have a kernel of groups; elsewhere the host waits for the offsets, and each expert's
+// rows are a product of their own, of the same FLOPs together.
+TEST(HfRelease, ExpertsAreMultipliedOneByOneWhereNoKernelTakesGroups) {
+  const Model model = qwen3_moe();
+  const Strategy s = strategy_of(model, "5.23.0");
+  const StepProgram grouped = lower_transformers({model, s, h100()}), apart = lower_transformers({model, s, device_named("a100-80gb-sxm")});
+  const auto multiplied = [](const StepProgram& program) {
+    std::int64_t sum = 0;
+    for (const Instruction& each : program.step)
+      if (each.kind == InstructionKind::kernel)
+        if (const auto* p = std::get_if<Product>(&program.kernels[each.id].work)) sum += p->m * p->n * p->k * p->batch;
+    return sum;
+  };
+  constexpr std::int64_t kGrouped = kLayers * 2 * 3;
+  EXPECT_EQ(products_of(apart, true), 0);
+  EXPECT_EQ(products_of(apart, false) - products_of(grouped, false), kGrouped * kExperts);
+  EXPECT_EQ(waits_of(apart) - waits_of(grouped), kGrouped);
+  EXPECT_EQ(multiplied(apart), multiplied(grouped));
+}
+
 // torch.where: the host waits for the number of rows of every expert; from 4.53 on it asks first which experts got any, and for each of
 // their numbers.
 TEST(HfRelease, TheHostWaitsForEveryExpert) {
@@ -127,8 +147,8 @@ TEST(HfRelease, TheHostWaitsForEveryExpert) {
   EXPECT_EQ(asked - waits, kLayers * (1 + kExperts));
 }
 
-// ZeRO-3 gathers a module's parameters when it runs: each linear of each expert (DeepSpeed 0.16), or a layer's stacked weights together. What
-// is used again within stage3_max_reuse_distance stays until its backward.
+// ZeRO-3 gathers a module's parameters when it runs: each linear of each expert (DeepSpeed 0.16), or a layer's stacked weights together.
+// What is used again within stage3_max_reuse_distance stays until its backward.
 TEST(HfRelease, ZeroThreeGathersExpertByExpert) {
   const auto gathers = [](const std::string& release) {
     const Model model = qwen3_moe();

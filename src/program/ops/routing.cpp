@@ -31,19 +31,44 @@ void sort_for_accumulation(Tape& tape, std::int64_t n, std::int64_t rows, bool f
     gather(Gather::Function::sort, n, {&sorted, &origins}, {&sorted, &origins});
 }
 
-/// One product per expert of its rows and its weight. On sm90 in bf16 one CUTLASS kernel with its arguments and tensor maps as scratch
-/// (GroupMM.cu); in other types ATen's fallback: a cuBLAS product after the other, whose sizes the host must know. They are taken as
-/// equal: balanced routing.
-void launch_groups(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups) {
-  if (a.type == DType::bf16) {
-    constexpr std::int64_t kArgumentsPerGroup = 60, kMapsPerProcessor = 512;
-    const Tensor arguments = tape.empty({kArgumentsPerGroup * groups}, DType::uint8, Category::workspace);
-    pointwise(arguments, {});  // prepare_grouped_gemm_data
-    tape.scratch(kMapsPerProcessor * tape.device.units);
+/// GroupedBlas.cpp, use_fast_path: CUTLASS's kernel is for Hopper and data-centre Blackwell. On AMD Composable Kernel's stands behind
+/// ROCM_ALLOW_GROUP_GEMM_CK, which nobody sets by default.
+bool has_grouped_kernel(const TargetDevice& device, DType type) {
+  return type == DType::bf16 && (device.major() == 9 || device.major() == 10);
+}
+
+/// _grouped_mm_fallback (GroupedMMUtils.h): the host reads the offsets and calls mm for each group's rows. They are taken as equal:
+/// balanced routing.
+void launch_one_by_one(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups) {
+  const bool by_rows = out.batch == 1;  // of the inputs and the results; else what products sum over is cut
+  Matrix left = a, right = b, result = out;
+  left.batch = right.batch = result.batch = 1;
+  (by_rows ? left.rows : left.columns) = ceil_div(by_rows ? left.rows : left.columns, groups);
+  if (by_rows) {
+    result.rows = left.rows;
   } else {
-    tape.read_back();
-    for (std::int64_t i = 0; i < groups; ++i) tape.product_workspace(Tape::BlasLibrary::cublas);
+    right.rows = ceil_div(right.rows, groups);
   }
+  tape.read_back();
+  tape.host(HostWork::operation, groups);
+  for (std::int64_t i = 0; i < groups; ++i) gemm(tape, left, right, result);
+}
+
+/// The arguments and tensor maps of CUTLASS's kernel (GroupMM.cu).
+void prepare_groups(Tape& tape, std::int64_t groups) {
+  constexpr std::int64_t kArgumentsPerGroup = 60, kMapsPerProcessor = 512;
+  const Tensor arguments = tape.empty({kArgumentsPerGroup * groups}, DType::uint8, Category::workspace);
+  pointwise(arguments, {});  // prepare_grouped_gemm_data
+  tape.scratch(kMapsPerProcessor * tape.device.units);
+}
+
+/// One product per expert of its rows and its weight: by one kernel, or one after the other.
+void launch_groups(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups) {
+  if (!has_grouped_kernel(tape.device, a.type)) {
+    launch_one_by_one(tape, a, b, out, groups);
+    return;
+  }
+  prepare_groups(tape, groups);
   grouped_gemm(tape, a, b, out, groups);
 }
 
