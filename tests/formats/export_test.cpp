@@ -204,6 +204,7 @@ TEST(Export, ABatchScriptStartsTheProgramsOwnLauncherOnEveryNode) {
   const ExportedRun job = export_run(plan, "k8s-pytorchjob");
   EXPECT_NE(file_of(job, "job.yaml").find("kind: PyTorchJob"), std::string::npos);
   EXPECT_NE(file_of(job, "job.yaml").find("replicas: 3"), std::string::npos);
+  EXPECT_EQ(file_of(export_run(plan, "slurm"), "job.sbatch"), file_of(run, "job.sbatch"));   // called by its machine
 }
 
 // Megatron-LM has no adapters: a run that trained all weights instead would not be the plan's.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "formats/export/writer.hpp"
 #include "formats/foreign/read_run.hpp"
@@ -42,6 +43,15 @@ const std::vector<std::pair<const char*, void (*)(const Writing&)>>& jobs() {
 
 bool starts(const Target& target, const std::string& framework) {
   return std::find(target.frameworks.begin(), target.frameworks.end(), framework) != target.frameworks.end();
+}
+
+/// A format's own name, where it is called by its machine, its company or its package.
+std::string usual_name(const std::string& name) {
+  static const std::map<std::string, std::string> others = {{"slurm", "sbatch"},           {"kubernetes", "k8s-pytorchjob"}, {"kubeflow", "k8s-pytorchjob"},
+                                                            {"megatron-lm", "megatron"},   {"megatron-core", "megatron"},    {"trainer", "accelerate"},
+                                                            {"llamafactory", "llama-factory"}};
+  const auto found = others.find(name);
+  return found == others.end() ? name : found->second;
 }
 
 /// The format of that name; of a job, the one that starts the plan's own program.
@@ -99,8 +109,9 @@ ExportPlan named(const ExportPlan& plan) {
 }  // namespace
 }  // namespace formats
 
-ExportedRun export_run(const ExportPlan& said, const std::string& to) {
+ExportedRun export_run(const ExportPlan& said, const std::string& format) {
   using namespace formats;
+  const std::string to = usual_name(format);
   const ExportPlan plan = named(said);
   const Strategy first = resolve(plan.strategy, plan.model, plan.cluster);
   if (first.post_training)
