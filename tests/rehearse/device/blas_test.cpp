@@ -25,6 +25,28 @@ class Blas : public testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Toolkits, Blas, testing::Values("12", "13"));
 
+/// torch.dot, of which an optimizer's line search has many: a row times a column.
+TEST_P(Blas, RecordsASumOfProductsAsOneRowAndColumn) {
+  constexpr int kTerms = 10000;
+  const Recorded recorded;
+  EXPECT_EQ((blas.get<int(Handle, int, const void*, int, const void*, int, void*)>("cublasSdot_v2"))(handle, kTerms, nullptr, 1, nullptr, 1,
+                                                                                                     nullptr),
+            kOk);
+  EXPECT_EQ((blas.get<int(Handle, int, const void*, int, int, const void*, int, int, void*, int, int)>("cublasDotEx"))(
+                handle, kTerms, nullptr, kBf16, 1, nullptr, kBf16, 1, nullptr, kBf16, kF32),
+            kOk);
+  const auto gemms = recorded.of<record::Gemm>(record::Kind::gemm);
+  ASSERT_EQ(gemms.size(), 2u);
+  for (const record::Gemm& gemm : gemms) {
+    EXPECT_EQ(gemm.m, 1);
+    EXPECT_EQ(gemm.n, 1);
+    EXPECT_EQ(gemm.k, kTerms);
+    EXPECT_EQ(gemm.compute, record::Compute::f32);
+  }
+  EXPECT_EQ(gemms[0].a, record::Type::f32);
+  EXPECT_EQ(gemms[1].a, record::Type::bf16);
+}
+
 TEST_P(Blas, RecordsAProductsShapeAndTypes) {
   const Recorded recorded;
   EXPECT_EQ((blas.get<int(Handle, int, int, int, int, int, const void*, const void*, int, int, const void*, int, int, const void*, void*,

@@ -103,6 +103,19 @@ BOTH_WIDTHS(TYPED, C, c64, f32)
 BOTH_WIDTHS(TYPED, Z, c128, f64)
 #undef TYPED
 
+// A sum of products of two vectors: a product with one row and one column.
+#define DOT(suffix, Int, name, type, compute)                                                                      \
+  PLIMSOLL_DEVICE_API int BLAS_V2_WIDE(name, suffix)(Handle h, Int n, const void*, Int, const void*, Int, void*) { \
+    return run(h, product(0, 0, 1, 1, n, Type::type, Compute::compute), BLAS_NAME #name);                          \
+  }
+BOTH_WIDTHS(DOT, Sdot, f32, f32)
+BOTH_WIDTHS(DOT, Ddot, f64, f64)
+BOTH_WIDTHS(DOT, Cdotu, c64, f32)
+BOTH_WIDTHS(DOT, Cdotc, c64, f32)
+BOTH_WIDTHS(DOT, Zdotu, c128, f64)
+BOTH_WIDTHS(DOT, Zdotc, c128, f64)
+#undef DOT
+
 #define HALF(suffix, Int, unused)                                                                                                         \
   PLIMSOLL_DEVICE_API int BLAS(Hgemm##suffix)(Handle h, int ta, int tb, Int m, Int n, Int k, const void*, const void*, Int, const void*,  \
                                               Int, const void*, void*, Int) {                                                             \
@@ -145,10 +158,23 @@ BOTH_WIDTHS(HALF, )
     }                                                                                                                                    \
     return kBlasSuccess;                                                                                                                 \
   }
+
+#define DOT_EXTENDED(suffix, Int, unused)                                                                                           \
+  PLIMSOLL_DEVICE_API int BLAS(DotEx##suffix)(Handle h, Int n, const void*, int x, Int, const void*, int y, Int, void*, int result, \
+                                              int compute) {                                                                        \
+    blas::Product p = product(0, 0, 1, 1, n, x, y, result, compute);                                                                \
+    p.compute = blas::type_of(compute) == Type::f64 ? Compute::f64 : Compute::f32;                                                  \
+    return run(h, p, BLAS_NAME "DotEx");                                                                                            \
+  }
+
 BOTH_WIDTHS(EXTENDED, )
+BOTH_WIDTHS(DOT_EXTENDED, )
 #if PLIMSOLL_HIP
 EXTENDED(_v2, int, )
 EXTENDED(_v2_64, std::int64_t, )
+DOT_EXTENDED(_v2, int, )
+DOT_EXTENDED(_v2_64, std::int64_t, )
 #endif
 #undef EXTENDED
+#undef DOT_EXTENDED
 #undef BOTH_WIDTHS
