@@ -414,6 +414,15 @@ OUTCOMES = (
         err=("again, with all of them together",),
     ),
     Outcome("recomputed segments", "BIN/python PROGRAMS/recomputed.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
+    Outcome(  # a dot product is of a library: "called, without behaviour here" would name it
+        "line search",
+        "BIN/python PROGRAMS/line_search.py",
+        0,
+        out=("the end of L-BFGS' search",),
+        err=("rank 0: 4 steps",),
+        never=("without behaviour",),
+        on="1xh100-sxm",
+    ),
     Outcome("generated text", "BIN/python PROGRAMS/generates.py", 0, out=("multinomial|read",), err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome(  # a weight of 65536 x 188416 in bf16 is 23 GiB, and its gradient; what PyTorch says of each device is what the report says
         "devices by hand",

@@ -4,7 +4,7 @@ import functools
 import os
 import sys
 
-from . import journal, launchers, passes, ranks, steps, toolkit  # noqa: F401 (launchers watches for its imports)
+from . import journal, launchers, line_search, passes, ranks, steps, toolkit  # noqa: F401 (launchers and line_search watch for their imports)
 from .imports import after
 
 toolkit.load()  # this file is imported right before PyTorch
