@@ -5,7 +5,7 @@ import inspect
 import os
 import urllib.parse
 
-from . import device, journal, roles, together
+from . import device, journal, roles, together, told_values
 from .imports import after
 
 
@@ -237,6 +237,7 @@ def exchange_known_values(c10d, known):
         return all_reduce
 
     everywhere(c10d, all_reduce=summed(c10d.all_reduce))
+    told_values.patch(c10d, known, everywhere)
     names = ("all_gather_into_tensor", "_all_gather_base", "all_gather", "all_to_all_single")
     everywhere(c10d, **{name: gathered(getattr(c10d, name)) for name in names if hasattr(c10d, name)})
 

@@ -20,25 +20,30 @@ def wait_for_all(store, rank, world):
         time.sleep(0.05)
 
 
+class Post:
+    """What ranks put into their store for each other; both sides count what goes from whom to whom."""
+
+    def __init__(self, c10d):
+        self._c10d, self._calls = c10d, {}
+
+    def key(self, kind, *about):
+        self._calls[kind, about] = number = self._calls.get((kind, about), 0) + 1
+        return "/".join(map(str, ("rehearsed", kind, *about, number)))
+
+    def put(self, name, value):
+        self._c10d._get_default_store().set(name, pickle.dumps(value))
+
+    def take(self, name):
+        return pickle.loads(self._c10d._get_default_store().get(name))
+
+
 def share_objects(c10d, everywhere):
     """Collectives of Python objects: PyTorch sends them through tensors, whose values a device would not keep."""
-    calls = {}
-
-    def key(kind, *about):
-        calls[kind, about] = number = calls.get((kind, about), 0) + 1
-        return "/".join(map(str, ("rehearsed", kind, *about, number)))
+    post = Post(c10d)
+    key, put, take = post.key, post.put, post.take
 
     def ranks_of(group):
         return tuple(c10d.get_process_group_ranks(c10d._get_default_group() if group is None else group))
-
-    def put(name, value):
-        store().set(name, pickle.dumps(value))
-
-    def take(name):
-        return pickle.loads(store().get(name))
-
-    def store():
-        return c10d._get_default_store()
 
     def global_rank(rank, group, group_rank, ranks):
         return ranks[group_rank] if group_rank is not None else rank
