@@ -436,6 +436,35 @@ TEST_P(Runtime, OccupancyFollowsTheLimits) {
   EXPECT_EQ(blocks, 4);
 }
 
+/// Handles as another process would open them: its memory has addresses of its own here and is not taken of the device again, and nobody
+/// waits for its event.
+TEST_P(Runtime, OpensWhatAnotherProcessShares) {
+  struct Shared {
+    std::uint64_t process, rest[7];
+  };
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  void *own = nullptr, *opened = nullptr;
+  ASSERT_EQ(allocate(&own, kBytes), kOk);
+  Shared memory{}, of_event{};
+  ASSERT_EQ(rt.get<int(Shared*, void*)>("cudaIpcGetMemHandle")(&memory, own), kOk);
+  const auto open = rt.get<int(void**, Shared, unsigned)>("cudaIpcOpenMemHandle");
+  ASSERT_EQ(open(&opened, memory, 1), kOk);
+  EXPECT_EQ(opened, own) << "this process's own";
+  const std::size_t before = free_bytes();
+  ++memory.process;
+  ASSERT_EQ(open(&opened, memory, 1), kOk);
+  EXPECT_NE(opened, own);
+  EXPECT_EQ(free_bytes(), before);
+  EXPECT_EQ(rt.get<int(void*, int, std::size_t)>("cudaMemset")(opened, 1, kBytes), kOk);
+  EXPECT_EQ(rt.get<int(void*)>("cudaIpcCloseMemHandle")(opened), kOk);
+  Handle done = nullptr;
+  ASSERT_EQ(rt.get<int(Shared*, Handle)>("cudaIpcGetEventHandle")(&of_event, event()), kOk);
+  of_event.rest[0] = 8;  // an address that is none here
+  ++of_event.process;
+  ASSERT_EQ(rt.get<int(Handle*, Shared)>("cudaIpcOpenEventHandle")(&done, of_event), kOk);
+  EXPECT_EQ(query(done), kOk);
+}
+
 TEST_P(Runtime, PoolsCountWhatIsTaken) {
   Handle pool = nullptr;
   void* p = nullptr;

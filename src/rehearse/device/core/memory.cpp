@@ -406,6 +406,21 @@ Status create_physical(std::uint64_t* handle, std::size_t bytes, int device) {
   return Status::ok;
 }
 
+Status map_foreign(void** address, std::size_t bytes, int device) {
+  if (device < 0 || device >= static_cast<int>(machine().devices.size())) return Status::invalid_value;
+  const std::size_t pages = (bytes + kPage - 1) / kPage * kPage;
+  std::uintptr_t at = 0;
+  if (const Status status = reserve_addresses(&at, pages, kPage); status != Status::ok) return status;
+  std::uint64_t handle = 0;
+  {
+    const auto held = lock();
+    handle = memory().next_handle++;
+    memory().physical[handle] = {pages, device, 1};
+  }
+  *address = reinterpret_cast<void*>(at);
+  return map_physical(at, pages, 0, handle);
+}
+
 Status retain_physical(std::uint64_t* handle, std::uintptr_t address) {
   const auto held = lock();
   Memory& mem = memory();

@@ -53,6 +53,8 @@ PLIMSOLL_DEVICE_CORE Status release_physical(std::uint64_t handle);
 /// Bytes and device of a handle.
 PLIMSOLL_DEVICE_CORE Status physical_of(std::uint64_t handle, std::size_t* bytes, int* device);
 PLIMSOLL_DEVICE_CORE Status map_physical(std::uintptr_t address, std::size_t bytes, std::size_t offset, std::uint64_t handle);
+/// Addresses of this process for memory that another one took of the device, which is not taken again; nothing is known of its values.
+PLIMSOLL_DEVICE_CORE Status map_foreign(void** address, std::size_t bytes, int device);
 PLIMSOLL_DEVICE_CORE Status unmap(std::uintptr_t address, std::size_t bytes);
 
 /// Copies the values, and what is known of them, when there are at most PLIMSOLL_REHEARSE_KEEP bytes of them; larger ones leave zeros on

@@ -1,4 +1,6 @@
 // The runtime's memory: devices, page-locked and managed memory, copies, pools.
+#include <unistd.h>
+
 #include <cstring>
 #include <map>
 
@@ -300,17 +302,27 @@ PLIMSOLL_DEVICE_API int NAME(DeviceGetGraphMemAttribute)(int, int, void* value) 
 }
 PLIMSOLL_DEVICE_API int NAME(DeviceSetGraphMemAttribute)(int, int, void*) { return 0; }
 
-// Handles for other processes carry the address: there are no other processes, but a program may open its own.
-PLIMSOLL_DEVICE_API int NAME(IpcGetMemHandle)(char* handle, void* address) {
-  std::memset(handle, 0, 64);
-  std::memcpy(handle, &address, sizeof address);
-  return give(place_of(address).where == Where::device ? Status::ok : Status::invalid_value);
-}
+// Handles for other processes say what they stand for: who opens one in another process gets addresses of its own.
+namespace {
 struct IpcHandle {
-  char bytes[64];
+  std::uint64_t process, address, bytes, device;
+  char unused[32];
 };
+}  // namespace
+PLIMSOLL_DEVICE_API int NAME(IpcGetMemHandle)(IpcHandle* handle, void* address) {
+  const Place place = place_of(address);
+  if (place.where != Where::device) return give(Status::invalid_value);
+  *handle = {static_cast<std::uint64_t>(getpid()),
+             reinterpret_cast<std::uintptr_t>(address),
+             place.bytes,
+             static_cast<std::uint64_t>(place.device),
+             {}};
+  return 0;
+}
 PLIMSOLL_DEVICE_API int NAME(IpcOpenMemHandle)(void** address, IpcHandle handle, unsigned) {
-  std::memcpy(address, handle.bytes, sizeof *address);
+  if (handle.process != static_cast<std::uint64_t>(getpid()))
+    return give(map_foreign(address, handle.bytes, static_cast<int>(handle.device)));
+  *address = reinterpret_cast<void*>(handle.address);
   return give(place_of(*address).where == Where::device ? Status::ok : Status::invalid_value);
 }
 PLIMSOLL_DEVICE_API int NAME(IpcCloseMemHandle)(void*) { return 0; }

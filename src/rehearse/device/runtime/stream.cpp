@@ -1,4 +1,6 @@
 // The runtime's streams, events and graphs.
+#include <unistd.h>
+
 #include <cstring>
 #include <utility>
 
@@ -15,7 +17,8 @@ struct UserObject {
 };
 
 struct IpcEventHandle {
-  char bytes[64];
+  std::uint64_t process, event;
+  char unused[48];
 };
 
 }  // namespace
@@ -61,12 +64,14 @@ PLIMSOLL_DEVICE_API int NAME(EventElapsedTime_v2)(float* milliseconds, Handle fr
   return give(elapsed_between(milliseconds, from, to));
 }
 PLIMSOLL_DEVICE_API int NAME(IpcGetEventHandle)(IpcEventHandle* handle, Handle event) {
-  *handle = {};
-  std::memcpy(handle->bytes, &event, sizeof event);
-  return give(event_of(event) != nullptr ? Status::ok : Status::invalid_handle);
+  if (event_of(event) == nullptr) return give(Status::invalid_handle);
+  *handle = {static_cast<std::uint64_t>(getpid()), reinterpret_cast<std::uintptr_t>(event), {}};
+  return 0;
 }
+/// In another process: an event behind which nothing is waited for.
 PLIMSOLL_DEVICE_API int NAME(IpcOpenEventHandle)(Handle* event, IpcEventHandle handle) {
-  std::memcpy(event, handle.bytes, sizeof *event);
+  if (handle.process != static_cast<std::uint64_t>(getpid())) return give(new_event(event, 0));
+  *event = reinterpret_cast<Handle>(handle.event);
   return give(event_of(*event) != nullptr ? Status::ok : Status::invalid_handle);
 }
 
