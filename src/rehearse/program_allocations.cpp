@@ -1,10 +1,16 @@
 // Memory: the blocks and segments of the framework's allocator.
 #include <algorithm>
+#include <string_view>
 
 #include "rehearse/program_builder.hpp"
 #include "rehearse/recorded_values.hpp"
 
 namespace plimsoll::rehearse {
+namespace {
+
+constexpr std::string_view kWithoutGradients = "passes without gradients";  // as the program's helpers call it
+
+}  // namespace
 
 /// Whether the memory that an event is about is of a device that is told of.
 bool ProgramBuilder::is_told(const record::EventHeader& event) const { return !recording_.device || *recording_.device == event.device; }
@@ -45,6 +51,7 @@ void ProgramBuilder::allocated(const record::Block& event) {
 void ProgramBuilder::activity_begins(const std::string& name) {
   activity_.reset();
   if (name.empty()) return;
+  part().validates = part().validates || name == kWithoutGradients;
   auto& all = recording_.activities;
   const auto found = std::find_if(all.begin(), all.end(), [&](const RecordedActivity& each) { return each.name == name; });
   activity_ = static_cast<std::size_t>(found - all.begin());

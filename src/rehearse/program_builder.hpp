@@ -31,6 +31,7 @@ class ProgramBuilder {
     std::uint32_t first_tensor = 0;  ///< ids given in this part: from here to the next part's
     std::size_t optimized = 0;       ///< behind the optimizer's last kernel
     bool stepped = false;            ///< the program's helpers said where that is
+    bool validates = false;          ///< passes without gradients are in it
   };
   struct LiveBlock {
     TensorId id;
@@ -92,6 +93,7 @@ class ProgramBuilder {
   void reserve(std::int64_t change);
 
   void finish();
+  std::size_t last_of_training() const;
   void merge_parts();
   void close_the_step(std::vector<Instruction>& step, std::vector<Instruction>& before, std::uint32_t first_own);
   void name_categories();
@@ -108,11 +110,11 @@ class ProgramBuilder {
   std::map<std::pair<std::size_t, std::size_t>, std::int64_t> host_work_;  ///< pieces of the step that was counted, by Phase and HostWork
   std::vector<Tensor> tensors_;
   std::map<std::uint64_t, LiveBlock> blocks_;  ///< by address
-  std::map<std::uint64_t, StreamId> streams_;     ///< by device and number
+  std::map<std::uint64_t, StreamId> streams_;  ///< by device and number
   std::unordered_map<std::uint32_t, RecordedEvent> events_;
   std::unordered_map<std::uint32_t, Communicator> communicators_;  ///< by recorded id
   std::unordered_map<std::uint64_t, std::uint64_t> made_;          ///< communicators of the same ranks
-  std::unordered_multimap<std::size_t, std::uint32_t> work_;  ///< hash of kernel and name → index
+  std::unordered_multimap<std::size_t, std::uint32_t> work_;       ///< hash of kernel and name → index
   std::unordered_map<std::string, std::uint32_t> labels_;
   std::unordered_map<std::uint32_t, std::uint32_t> name_labels_;
   std::map<std::uint32_t, std::vector<Instruction>> graphs_;

@@ -1,4 +1,6 @@
 // The program: the parts of a record as init, first steps and the step that is played again.
+#include <fmt/core.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -15,7 +17,13 @@ void ProgramBuilder::finish() {
     if (parts_.size() == 2) recording_.init_peak_allocated = std::max(recording_.init_peak_allocated, parts_.back().totals.peak_allocated);
   }
   for (const Part& each : parts_) recording_.launches += each.totals.work.launches;
-  for (std::size_t i = 1; i + 1 < parts_.size(); ++i) recording_.steps.push_back(parts_[i].totals);
+  const std::size_t played = last_of_training();
+  for (std::size_t i = 1; i + 1 < parts_.size(); ++i)
+    if (i != played) recording_.steps.push_back(parts_[i].totals);
+  if (parts_.size() > 2) recording_.steps.push_back(parts_[played].totals);
+  if (played + 2 < parts_.size())
+    recording_.notes.push_back(
+        {fmt::format("step {} is the one that is played: those after it have passes without gradients in them", played), 1});
   name_categories();
   merge_parts();
   name_groups();
@@ -23,11 +31,20 @@ void ProgramBuilder::finish() {
   put_compute_first();
 }
 
+/// The last step, but where it has passes without gradients in it that an earlier one, not the first, had not: those are no part of
+/// training.
+std::size_t ProgramBuilder::last_of_training() const {
+  const std::size_t last = parts_.size() < 3 ? 0 : parts_.size() - 2;
+  for (std::size_t i = last; i > 1; --i)
+    if (!parts_[i].validates) return i;
+  return last;
+}
+
 void ProgramBuilder::merge_parts() {
   StepProgram& program = recording_.program;
   program.init = std::move(parts_.front().instructions);
   if (parts_.size() < 3) return;  // no step was finished
-  const std::size_t last = parts_.size() - 2;
+  const std::size_t last = last_of_training();
   for (std::size_t i = 1; i < last; ++i)
     program.first_step.insert(program.first_step.end(), parts_[i].instructions.begin(), parts_[i].instructions.end());
   program.step = std::move(parts_[last].instructions);

@@ -74,13 +74,14 @@ TEST(Recording, WorkOfTheHostLiesAmongThePhasesLaunches) {
   const StepProgram uncounted = read(writer).program;
   EXPECT_TRUE(std::none_of(uncounted.step.begin(), uncounted.step.end(), is_host));
   writer.mark(record::MarkKind::text, "host work forward operation", 8).mark(record::MarkKind::text, "host work forward module", 3);
-  writer.mark(record::MarkKind::text, "host work backward backward_node", 4).mark(record::MarkKind::text, "host work optimizer optimizer", 1);
+  writer.mark(record::MarkKind::text, "host work backward backward_node", 4)
+      .mark(record::MarkKind::text, "host work optimizer optimizer", 1);
   std::vector<std::pair<HostWork, std::int64_t>> work;
   for (const Instruction& each : read(writer).program.step)
     if (each.kind == InstructionKind::host) work.emplace_back(static_cast<HostWork>(each.id), each.bytes);
   const std::vector<std::pair<HostWork, std::int64_t>> expected{
-      {HostWork::module, 1}, {HostWork::operation, 2}, {HostWork::module, 1}, {HostWork::operation, 3}, {HostWork::module, 1},
-      {HostWork::operation, 3}, {HostWork::backward_node, 2}, {HostWork::backward_node, 2}};
+      {HostWork::module, 1}, {HostWork::operation, 2}, {HostWork::module, 1},        {HostWork::operation, 3},
+      {HostWork::module, 1}, {HostWork::operation, 3}, {HostWork::backward_node, 2}, {HostWork::backward_node, 2}};
   EXPECT_EQ(work, expected);
 }
 
@@ -164,6 +165,31 @@ TEST(Recording, WhatIsDoneBesideTrainingHasItsPeaks) {
   EXPECT_EQ(recording.activities[1].name, "saving");
   EXPECT_EQ(recording.activities[1].peak_allocated, Bytes(10 * kMiB));
   EXPECT_EQ(recording.steps[1].peak_allocated, Bytes(11 * kMiB));
+}
+
+/// Four steps of one product each, the last with a validation of three before it, whose 9 MiB are the highest peak all the same.
+TEST(Recording, TheStepThatIsPlayedHasNoValidation) {
+  RecordWriter writer;
+  writer.allocate(0x1000, 4 * kMiB);
+  for (int step = 1; step <= 4; ++step) {
+    writer.phase("forward");
+    if (step == 4) {
+      writer.mark(record::MarkKind::text, "activity passes without gradients").allocate(0x3000, 9 * kMiB);
+      writer.gemm(1, 1, 1).gemm(1, 1, 1).gemm(1, 1, 1).free(0x3000, 9 * kMiB).mark(record::MarkKind::text, "activity ");
+    }
+    writer.allocate(0x2000, 7 * kMiB).gemm(1, 1, 1).free(0x2000, 7 * kMiB).step_end();
+  }
+  const Recording recording = read(writer);
+  ASSERT_EQ(recording.steps.size(), 4u);
+  EXPECT_EQ(recording.steps.back().work.gemms, 1);
+  const auto products = [](const std::vector<Instruction>& step) {
+    return std::count_if(step.begin(), step.end(), [](const Instruction& each) { return each.kind == InstructionKind::kernel; });
+  };
+  EXPECT_EQ(products(recording.program.step), 1);
+  EXPECT_EQ(products(recording.program.first_step), 2) << "the two before it";
+  EXPECT_EQ(recording.peak_allocated(), Bytes(13 * kMiB));
+  ASSERT_EQ(recording.notes.size(), 1u);
+  EXPECT_EQ(recording.notes[0].what, "step 3 is the one that is played: those after it have passes without gradients in them");
 }
 
 TEST(Recording, WithoutAWholeStepHasNone) {
@@ -259,8 +285,8 @@ TEST(Recording, WaitsReachBackToTheirEvent) {
   EXPECT_LT(end_of(waits->stream), timeline.step / 2.0);
 }
 
-/// The host waits for stream 0 before it launches on stream 7: the small product begins when the large one has ended. It waits for an event that was
-/// recorded before the large one: it begins before that.
+/// The host waits for stream 0 before it launches on stream 7: the small product begins when the large one has ended. It waits for an event
+/// that was recorded before the large one: it begins before that.
 TEST(Recording, TheHostWaitsForStreamsAndEvents) {
   const Cluster cluster = parse_cluster("1xh100-sxm");
   const auto begin_of_second = [&](const record::Synchronize& waits) {
@@ -290,7 +316,8 @@ TEST(Recording, TheHostWaitsForStreamsAndEvents) {
   EXPECT_LT(begin_of_second(waits), 0.5);
 }
 
-/// AdamW over 400 MB on the host, operator by operator, and a copy of 8 MB: the bytes that estimate counts. What an optimizer moves that has no name here is not known: the report says so.
+/// AdamW over 400 MB on the host, operator by operator, and a copy of 8 MB: the bytes that estimate counts. What an optimizer moves that
+/// has no name here is not known: the report says so.
 TEST(Recording, OptimizersOnTheHostMoveItsMemory) {
   RecordWriter writer;
   writer.phase("forward").gemm(512, 512, 512).phase("optimizer");
@@ -495,8 +522,8 @@ TEST(Recording, GroupedProductsHaveTheShapeThatWasTold) {
   EXPECT_EQ(product->batch, 8);
 }
 
-/// FlexAttention says before a launch of its kernel what that does: 4 · pairs · heads · batch · head dimension forward, 2.5 times that backward.
-/// Half of all pairs of a square is a causal mask; what else is left is as many keys a query. What makes no sense says nothing.
+/// FlexAttention says before a launch of its kernel what that does: 4 · pairs · heads · batch · head dimension forward, 2.5 times that
+/// backward. Half of all pairs of a square is a causal mask; what else is left is as many keys a query. What makes no sense says nothing.
 TEST(Recording, FlexAttentionHasTheWorkThatWasTold) {
   RecordWriter writer;
   const auto attend = [&](std::string_view told) {
@@ -575,8 +602,9 @@ TEST(Rehearsal, RanksWithOneProgramAreCounted) {
   EXPECT_EQ(rehearsal.report.ranks[0].count, 2);
 }
 
-/// A stage of a pipeline of two: in each step the first computes two micro-batches, of half a TFLOP each, and sends them, the second receives each
-/// and computes on it. `ahead`: it asks for its first before the pass in which a step is seen to have ended, as PyTorch's schedules do.
+/// A stage of a pipeline of two: in each step the first computes two micro-batches, of half a TFLOP each, and sends them, the second
+/// receives each and computes on it. `ahead`: it asks for its first before the pass in which a step is seen to have ended, as PyTorch's
+/// schedules do.
 RecordWriter stage(int rank, bool ahead) {
   constexpr std::uint32_t kCompute = 0, kTransfers = 1, kEvent = 7;
   RecordWriter writer;
@@ -638,8 +666,8 @@ RecordWriter stage(int rank, bool ahead) {
   return writer.mark(record::MarkKind::text, summary);
 }
 
-/// Two stages of two equal micro-batches have a bubble of one: the second stage begins when the first has computed one and sent it. Played alone
-/// neither has any. What was asked for ahead is the next step's.
+/// Two stages of two equal micro-batches have a bubble of one: the second stage begins when the first has computed one and sent it. Played
+/// alone neither has any. What was asked for ahead is the next step's.
 TEST(Rehearsal, StagesThatRanTogetherWaitForEachOther) {
   for (const bool ahead : {false, true}) {
     const Rehearsal together = rehearsal_of({read(stage(0, ahead)), read(stage(1, ahead))}, parse_cluster("8xh100-sxm"));
@@ -662,7 +690,8 @@ TEST(Rehearsal, StagesThatRanTogetherWaitForEachOther) {
 
 /// A rank whose last step receives less than is sent to it is played alone, and that is said.
 TEST(Rehearsal, StagesThatDoNotMatchAreTold) {
-  const Rehearsal both = rehearsal_of({read(stage(0, false)), read(stage(1, false).phase("forward").step_end())}, parse_cluster("8xh100-sxm"));
+  const Rehearsal both =
+      rehearsal_of({read(stage(0, false)), read(stage(1, false).phase("forward").step_end())}, parse_cluster("8xh100-sxm"));
   const auto& notes = both.report.notes;
   EXPECT_TRUE(std::any_of(notes.begin(), notes.end(), [](const std::string& note) {
     return note.find("rank 0 sends 2 times to rank 1 in its last step, which receives 0 times") != std::string::npos;
