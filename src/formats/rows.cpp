@@ -80,6 +80,27 @@ void read_stated_releases(MeasuredRow& row) {
   s.framework_version.clear();
 }
 
+/// The last day of the month that a date names, as Release's dates are: "2023-11/12, torch 2.0" is of December 2023; 0: it names no month.
+int last_day_named(std::string_view date) {
+  const std::int64_t year = number_at(date);
+  if (year < 2017 || year > 2099 || date.size() < 7 || date[4] != '-') return 0;
+  const std::int64_t first = number_at(date.substr(5)), last = date.size() > 7 && date[7] == '/' ? number_at(date.substr(8)) : first;
+  constexpr int kYear = 10000, kMonth = 100, kLastDay = 31;
+  return last < 1 || last > 12 ? 0 : static_cast<int>(year) * kYear + static_cast<int>(last) * kMonth + kLastDay;
+}
+
+/// Adapters of a row that names no release, from a source that names its month, are those of the PEFT that was out then.
+void date_adapters_by_source(const JsonValue& json, MeasuredRow& row) {
+  if (!row.strategy.lora || !row.strategy.releases.all().empty()) return;
+  if (!json.has("source") || !json["source"].has("version_or_date")) return;
+  const std::string date = json["source"]["version_or_date"].text();
+  const int day = last_day_named(date);
+  if (day == 0) return;
+  const Release peft = release_out_on(Package::peft, day);
+  row.strategy.releases.put(Package::peft, peft, Releases::Origin::assumed, "the source is of " + date);
+  row.assumed.push_back("releases.peft: " + peft.text() + " (the source is of " + date + ")");
+}
+
 /// A row that names no release of its framework or of PyTorch, from a source of the years before PyTorch 2.0, is taken as run on the last
 /// release before it. Later sources say nothing that a prediction depends on.
 void date_by_source(const JsonValue& json, MeasuredRow& row) {
@@ -222,6 +243,7 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     take_prediction(json["model"], row.strategy);
     read_stated_releases(row);
     date_by_source(json, row);
+    date_adapters_by_source(json, row);
     take_nemo_conventions(json, row);
     take_adapter_conventions(row);
     take_nanotron_conventions(json, row);

@@ -27,8 +27,9 @@ void complete_adapter_type(Strategy& s) {
   std::optional<DType>& type = s.lora->adapter_dtype;
   if (s.deepspeed.zero_init.value_or(false)) {
     if (type) return;
-    type = DType::fp32;
-    s.assumed.push_back("lora.adapter_dtype: fp32 (PEFT's autocast_adapter_dtype, behind zero.Init)");
+    const Release peft = s.releases.of(Package::peft);
+    type = adapter_type(peft, *s.param_dtype);
+    s.assumed.push_back("lora.adapter_dtype: " + std::string(name_of(*type)) + " (PEFT " + peft.text() + "'s own, behind zero.Init)");
   } else {
     if (type && *type != *s.param_dtype)
       s.assumed.push_back("lora.adapter_dtype: " + std::string(name_of(*s.param_dtype)) + " (the engine casts all parameters)");

@@ -146,6 +146,8 @@ void complete_lora(Strategy& s, const Model& model) {
 
 }  // namespace
 
+DType adapter_type(const Release& peft, DType weights) { return peft.since(0, 7) && !peft.since(0, 12) ? weights : DType::fp32; }
+
 void complete_peft(Strategy& s, const Model& model) {
   if (s.lora) complete_lora(s, model);
   if (!s.peft) return;

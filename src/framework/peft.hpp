@@ -14,6 +14,10 @@ namespace plimsoll::framework {
 /// virtual tokens there are; refused: prefix tuning, sharded parameters, models that are no causal language models.
 void complete_peft(Strategy& strategy, const Model& model);
 
+/// The type that PEFT gives adapters beside weights of that type, where nobody says one: fp32 (autocast_adapter_dtype), but from 0.7 to
+/// 0.11 the weights' own (huggingface/peft pull request 1706; before, issue 1090).
+DType adapter_type(const Release& peft, DType weights);
+
 /// What _convert_peft_config_moe (PEFT 0.21) makes of a list of targets: names of linears, and which parameters of a mixture's blocks.
 struct MixtureTargets {
   std::vector<std::string> linears;

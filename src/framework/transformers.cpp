@@ -30,12 +30,16 @@ void complete(Strategy& s, const Model& model) {
     s.assumed.push_back("activation_offload: save-on-cpu");
   }
   if (!s.lora || s.lora->adapter_dtype) return;
-  // PEFT keeps adapters of 16-bit models in fp32 (autocast_adapter_dtype). diffusers' scripts inject them without PEFT's model around it,
-  // and cast those of fp16 alone (cast_training_params).
-  const bool injected = s.framework == "diffusers" && s.param_dtype == DType::bf16;
-  s.lora->adapter_dtype = injected ? DType::bf16 : DType::fp32;
-  s.assumed.push_back(injected ? "lora.adapter_dtype: bf16 (the weights', into which diffusers injects them)"
-                               : "lora.adapter_dtype: fp32 (PEFT's autocast_adapter_dtype)");
+  // diffusers' scripts inject them without PEFT's model around it, and cast those of fp16 alone (cast_training_params).
+  if (s.framework == "diffusers" && s.param_dtype == DType::bf16) {
+    s.lora->adapter_dtype = DType::bf16;
+    s.assumed.push_back("lora.adapter_dtype: bf16 (the weights', into which diffusers injects them)");
+    return;
+  }
+  const Release peft = s.releases.of(Package::peft);
+  const bool whole = s.base_weights == BaseWeights::as_trained;
+  s.lora->adapter_dtype = whole ? adapter_type(peft, s.param_dtype.value_or(DType::fp32)) : DType::fp32;
+  s.assumed.push_back("lora.adapter_dtype: " + std::string(name_of(*s.lora->adapter_dtype)) + " (PEFT " + peft.text() + "'s own)");
 }
 
 /// What MS-AMP and Accelerate around it raise themselves.

@@ -28,5 +28,22 @@ TEST(DatedRows, AYearBeforePyTorch2) {
   EXPECT_EQ(torch_of("2022", R"(, "framework_version": "4.30")"), "");
 }
 
+// PEFT 0.7 is of 6 December 2023, 0.6 of 3 November: adapters of an undated run are those of the month, or the last of the months, that its
+// source names; without adapters, a month or another release said there is nothing to date.
+TEST(DatedRows, AdaptersOfTheMonthOfTheirSource) {
+  const auto peft_of = [](const std::string& date, const std::string& more) {
+    const std::vector<MeasuredRow> rows = parse_rows(row_of(date, more), "rows");
+    const Releases::Entry* peft = rows.at(0).strategy.releases.find(Package::peft);
+    return peft ? peft->release.text() : std::string();
+  };
+  const std::string lora = R"(, "task": "lora", "lora": {"r": 8})";
+  EXPECT_EQ(peft_of("2023-11", lora), "0.6");
+  EXPECT_EQ(peft_of("2023-11/12, torch 2.0, CUDA 11.8", lora), "0.7");
+  EXPECT_EQ(peft_of("2023-11/12", ""), "");
+  EXPECT_EQ(peft_of("2023", lora), "");
+  EXPECT_EQ(peft_of("2023-99", lora), "");
+  EXPECT_EQ(peft_of("2023-12", lora + R"(, "framework_version": "4.50")"), "");
+}
+
 }  // namespace
 }  // namespace plimsoll

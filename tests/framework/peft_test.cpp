@@ -56,6 +56,24 @@ TEST(Peft, VirtualTokensFollowFromTrainableParameters) {
   EXPECT_EQ(resolved(R"({"task": "p_tuning", "trainable_params": 28382208, "micro_batch": 4, "seq_len": 768})").virtual_tokens, 20);
 }
 
+// update_layer made adapters in the type of the layer's weights from 0.7 on; since 0.12 autocast_adapter_dtype makes them fp32, as they
+// were before. Beside quantised weights they are fp32 in any release.
+TEST(Peft, AdaptersHaveTheTypeThatTheirReleaseGives) {
+  const auto type = [](const std::string& more) {
+    const std::string json =
+        R"({"framework": "transformers", "task": "lora", "lora": {"r": 8, "target_modules": ["q_proj"]}, "param_dtype": "bf16",
+                                 "micro_batch": 1, "seq_len": 64)" +
+        more + "}";
+    return resolve(parse_strategy(json, "s"), decoder("llama"), one_gpu()).lora->adapter_dtype;
+  };
+  EXPECT_EQ(type(R"(, "releases": {"peft": "0.6.2"})"), DType::fp32);
+  EXPECT_EQ(type(R"(, "releases": {"peft": "0.7"})"), DType::bf16);
+  EXPECT_EQ(type(R"(, "releases": {"peft": "0.11.1"})"), DType::bf16);
+  EXPECT_EQ(type(R"(, "releases": {"peft": "0.12"})"), DType::fp32);
+  EXPECT_EQ(type(R"(, "releases": {"peft": "0.7"}, "base_weights": "nf4")"), DType::fp32);
+  EXPECT_EQ(type(""), DType::fp32);
+}
+
 TEST(Peft, WhatIsMissingIsSaid) {
   EXPECT_NE(error_of(R"({"task": "prompt_tuning", "micro_batch": 4, "seq_len": 768})").find("virtual tokens"), std::string::npos);
   EXPECT_NE(error_of(R"({"task": "prompt_tuning", "trainable_params": 5000, "micro_batch": 4, "seq_len": 768})").find("5000"),

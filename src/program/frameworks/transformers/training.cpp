@@ -17,9 +17,9 @@
 #include "program/modules/adapters/lora.hpp"
 #include "program/modules/adapters/peft.hpp"
 #include "program/modules/diffusers/diffusion.hpp"
-#include "program/modules/transformers/expert_loop.hpp"
 #include "program/modules/float8_linear.hpp"
 #include "program/modules/network_source.hpp"
+#include "program/modules/transformers/expert_loop.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/optimizers/optimizer_kinds.hpp"
@@ -155,10 +155,11 @@ std::optional<DType> hf_autocast(const Strategy& strategy) {
 }
 
 DType hf_adapter_type(const Strategy& strategy) {
-  // PEFT's model around 16-bit weights casts its adapters whatever was said; diffusers injects them into its network, and beside quantised
+  // PEFT's model around 16-bit weights makes its adapters whatever was said; diffusers injects them into its network, and beside quantised
   // weights loops cast them once more (fsdp_qlora): there they stay as they were said.
   const bool told = strategy.framework == "diffusers" || is_run_by_verl(strategy) || strategy.base_weights != BaseWeights::as_trained;
-  return told ? strategy.lora->adapter_dtype.value_or(DType::fp32) : DType::fp32;
+  if (told) return strategy.lora->adapter_dtype.value_or(DType::fp32);
+  return framework::adapter_type(strategy.releases.of(Package::peft), hf_parameter_type(strategy));
 }
 
 DType hf_parameter_type(const Strategy& strategy) {
@@ -206,7 +207,8 @@ void put_8_bit_linears(Module& root, const Model& model, const Strategy& strateg
 void refuse_unread_mixture(const Model& model, const Strategy& strategy) {
   if (!model.has_experts()) return;
   if (!HfRelease(strategy.releases.of(Package::transformers)).stacks_experts())
-    refuse("quantised experts of transformers before 5 are not modelled", "releases.transformers", "5.0 or later, which leaves them in 16 bits");
+    refuse("quantised experts of transformers before 5 are not modelled", "releases.transformers",
+           "5.0 or later, which leaves them in 16 bits");
   for (const char* type : {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "flex_olmo"})
     if (model.model_type == type) return;
   refuse("which of " + model.model_type + "'s modules are linears was not read", "base_weights", "leave it out");

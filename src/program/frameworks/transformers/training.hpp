@@ -39,8 +39,8 @@ std::unique_ptr<Network> hf_wrapped_network(const Model& model, const Strategy& 
 /// The network that one of TRL's trainers compares with: of a frozen model, or of the policy with its adapters off; wrapped likewise.
 std::unique_ptr<Network> hf_reference_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
 
-/// The same as hf_wrapped_network; with an encoder of prompts among the modules, in front of it; of one of TRL's trainers, whose frozen copy
-/// comes onto the device.
+/// The same as hf_wrapped_network; with an encoder of prompts among the modules, in front of it; of one of TRL's trainers, whose frozen
+/// copy comes onto the device.
 std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
 
 /// Of a model of images and text, whose vision tower gets no gradient from a batch of text alone. Throws Error (refused) where something of
@@ -59,7 +59,7 @@ Tensor hf_loss(Network& network, const Strategy& strategy, const Batch& batch, T
 /// The type that the strategy's precision autocasts to; none when it does not.
 std::optional<DType> hf_autocast(const Strategy& strategy);
 
-/// The type of adapters: fp32 where PEFT's model stands around 16-bit weights (autocast_adapter_dtype), whatever was said; as said elsewhere.
+/// The type of adapters: PEFT's own where its model stands around 16-bit weights, whatever was said; as said elsewhere.
 DType hf_adapter_type(const Strategy& strategy);
 
 /// Data type of the stored weights.
