@@ -95,7 +95,8 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
   flops::Setting setting;
   setting.sequence = strategy.seq_len;
   for (const flops::Convention& convention : flops::conventions()) {
-    const bool counted = convention.name == "6n" || (convention.name == "exact" && !model.source);  // code's attention is counted in its kernels alone
+    const bool counted =
+        convention.name == "6n" || (convention.name == "exact" && !model.source);  // code's attention is counted in its kernels alone
     if (!flops::conventions_apply(model) && !counted) continue;
     const double per_token = convention.per_token(model, setting) - frozen_gradients;
     report.conventions.push_back(
@@ -107,10 +108,11 @@ FlopsReport flops_of(const Model& model, const Cluster& cluster, const Strategy&
   return report;
 }
 
-/// Who else reads the programs of an estimate, and whether it ends with the first rank that does not fit.
+/// Who else reads the programs of an estimate, whether it ends with the first rank that does not fit, and the longest step that matters.
 struct Asked {
   ProgramReader reader;
   bool only_if_fits = false;
+  std::optional<double> most_seconds{};
 };
 
 /// Ranks of one pipeline stage hold the same program. Up to and with the first that does not fit, where no more is asked.
@@ -130,6 +132,20 @@ std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& s
     ranks.push_back(std::move(rank));
   }
   return ranks;
+}
+
+/// Expected seconds of a step of several ranks, by the time of all and the memory of the first; nothing where that does not fit.
+std::optional<double> seconds_if_first_fits(const Model& model, const Cluster& cluster, const Strategy& strategy, Basis basis,
+                                            PlayedTime time) {
+  RankPrograms programs(model, strategy, cluster);
+  std::optional<StepWork> work;
+  if (verdict_of(rank_memory(programs, model, 0, cluster, strategy, basis, work, time)) == Verdict::does_not_fit) return {};
+  for (int stage = 1; stage < strategy.pp; ++stage) {
+    StepProgram program = programs.of_stage(stage);
+    time.add(program);
+    programs.give_back(std::move(program));
+  }
+  return time_of(parts_of(time.busiest()), basis, model, cluster, strategy).step_seconds.expected;
 }
 
 std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, const Strategy& strategy) {
@@ -165,10 +181,15 @@ void refuse_what_is_not_modelled(const Model& model) {
            {}, "`plimsoll models NAME` shows its layers");
 }
 
-/// The step of a resolved strategy, whose ranks' programs stand for what `basis` says; nothing where not all of them were asked for.
-std::optional<Report> predict(const Model& model, const Cluster& cluster, const Strategy& strategy, Basis basis, const Asked& asked) {
+/// The step of a resolved strategy, whose ranks' programs stand for what `basis` says; no report where not all of them were asked for.
+Sought predict(const Model& model, const Cluster& cluster, const Strategy& strategy, Basis basis, const Asked& asked) {
   const std::vector<Stage> stages = stages_of(model, strategy);
   const auto groups = group_shapes(strategy, Topology(cluster));
+  if (asked.most_seconds && strategy.pp > 1) {
+    const auto seconds = seconds_if_first_fits(model, cluster, strategy, basis, PlayedTime(run_pricing(cluster, strategy, groups)));
+    if (!seconds) return {};
+    if (*seconds > *asked.most_seconds) return {{}, seconds};
+  }
 
   Report report;
   report.model_name = model.name;
@@ -198,10 +219,11 @@ std::optional<Report> predict(const Model& model, const Cluster& cluster, const 
   report.assumptions = strategy.assumed;
   report.assumptions.insert(report.assumptions.end(), model.assumed.begin(), model.assumed.end());
   if (program::is_processor(cluster.accelerator))
-    report.assumptions.push_back(fmt::format("program: that of {} (what frameworks run on a processor is not modelled)", program::kProgramOfProcessors));
+    report.assumptions.push_back(
+        fmt::format("program: that of {} (what frameworks run on a processor is not modelled)", program::kProgramOfProcessors));
   report.unread_keys = model.unread_keys;
   report.unread_keys.insert(report.unread_keys.end(), strategy.unread_keys.begin(), strategy.unread_keys.end());
-  return report;
+  return {std::move(report), {}};
 }
 
 /// The one closed form: where no rule lowers a compiled program yet, the same step without torch.compile stands in for it, and says so.
@@ -211,18 +233,19 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
   Strategy eager = said;
   eager.compile = Strategy::Compile::no;
   const Strategy played = resolve(eager, model, cluster);
-  Report report = *predict(model, cluster, played, Basis::closed_form, {reader});
+  Report report = *predict(model, cluster, played, Basis::closed_form, {reader}).report;
   note_idle_options_of_both(model, played, resolve(said, model, cluster), report.notes);
   report.time.closed_form_because = because;
   for (RankReport& rank : report.ranks) rank.memory.closed_form_because = because;
-  report.notes.insert(report.notes.begin(), fmt::format("closed form: the step without torch.compile, played, stands in for the compiled one: "
-                                                        "{}. It usually needs more memory and time",
-                                                        because));
+  report.notes.insert(report.notes.begin(),
+                      fmt::format("closed form: the step without torch.compile, played, stands in for the compiled one: "
+                                  "{}. It usually needs more memory and time",
+                                  because));
   return report;
 }
 
-/// What estimate_and_read says; nothing where not all of it was asked for.
-std::optional<Report> estimate_asked(const Model& model, const Cluster& cluster, const Strategy& said, const Asked& asked, Strategy* resolved) {
+/// What estimate_and_read says; no report where not all of it was asked for.
+Sought estimate_asked(const Model& model, const Cluster& cluster, const Strategy& said, const Asked& asked, Strategy* resolved) {
   const bool rewards = said.post_training && said.post_training->kind == PostTraining::Kind::reward;
   if (rewards && (model.task != Model::Task::classification || !model.activations_modelled))
     return estimate_asked(reward_model(model), cluster, said, asked, resolved);
@@ -234,7 +257,7 @@ std::optional<Report> estimate_asked(const Model& model, const Cluster& cluster,
   } catch (const Error& refusal) {
     if (refusal.code() != ErrorCode::refused || strategy.compile == Strategy::Compile::no) throw;
     try {
-      return predict_uncompiled(model, cluster, said, refusal.message(), asked.reader);
+      return {predict_uncompiled(model, cluster, said, refusal.message(), asked.reader), {}};
     } catch (const Error& other) {
       if (other.code() == ErrorCode::internal) throw;
     }
@@ -246,11 +269,12 @@ std::optional<Report> estimate_asked(const Model& model, const Cluster& cluster,
 
 Report estimation::estimate_and_read(const Model& model, const Cluster& cluster, const Strategy& said, const ProgramReader& reader,
                                      Strategy* resolved) {
-  return *estimate_asked(model, cluster, said, {reader}, resolved);
+  return *estimate_asked(model, cluster, said, {reader}, resolved).report;
 }
 
-std::optional<Report> estimation::estimate_if_fits(const Model& model, const Cluster& cluster, const Strategy& said) {
-  return estimate_asked(model, cluster, said, {{}, true}, nullptr);
+estimation::Sought estimation::estimate_sought(const Model& model, const Cluster& cluster, const Strategy& said,
+                                               std::optional<double> most_seconds) {
+  return estimate_asked(model, cluster, said, {{}, true, most_seconds}, nullptr);
 }
 
 Report estimate(const Model& model, const Cluster& cluster, const Strategy& said) { return estimate_and_read(model, cluster, said, {}); }

@@ -27,12 +27,14 @@ class Lives {
     for (std::uint32_t i = 0; i < part.size(); ++i) {
       if (!names_a_tensor(part[i])) continue;
       if (part[i].id >= births_.size()) grow(part[i].id);
-      if (allocates(part[i]))
+      if (allocates(part[i])) {
         births_[part[i].id] = i;
-      else if (frees(part[i]))
+        first_born_ = std::min(first_born_, part[i].id);
+      } else if (frees(part[i])) {
         deaths_[part[i].id] = i;
-      else
+      } else {
         marks_.push_back(i);
+      }
     }
   }
 
@@ -44,7 +46,7 @@ class Lives {
   /// The allocations that no instruction of the part frees, in order.
   std::vector<const Instruction*> left_behind() const {
     std::vector<const Instruction*> left;
-    for (std::size_t id = 0; id < births_.size(); ++id)
+    for (std::size_t id = first_born_; id < births_.size(); ++id)
       if (births_[id] != kNone && deaths_[id] == kNone) left.push_back(&part_[births_[id]]);
     std::sort(left.begin(), left.end());
     return left;
@@ -59,21 +61,22 @@ class Lives {
 
   const std::vector<Instruction>& part_;
   std::vector<std::uint32_t> births_, deaths_, marks_;
+  TensorId first_born_ = kNone;
 };
 
 /// The allocations of a part that it does not free and that `step` drops, in order.
 std::vector<const Instruction*> left_to(const Lives& step, const std::vector<Instruction>& part) {
-  std::vector<std::uint32_t> births(names_in(part), kNone);  // by name; of what the part frees: kFreed
-  constexpr std::uint32_t kFreed = kNone - 1;
+  std::unordered_map<TensorId, std::uint32_t> births;  // of the few that `step` drops; of what the part frees: kNone
   for (std::uint32_t i = 0; i < part.size(); ++i) {
-    if (allocates(part[i]) && births[part[i].id] != kFreed)
-      births[part[i].id] = i;
-    else if (frees(part[i]))
-      births[part[i].id] = kFreed;
+    if (!(allocates(part[i]) || frees(part[i])) || step.death(part[i].id) == kNone) continue;
+    if (frees(part[i]))
+      births[part[i].id] = kNone;
+    else if (const auto [birth, fresh] = births.emplace(part[i].id, i); !fresh && birth->second != kNone)
+      birth->second = i;
   }
   std::vector<const Instruction*> left;
-  for (TensorId id = 0; id < births.size(); ++id)
-    if (births[id] < kFreed && step.death(id) != kNone) left.push_back(&part[births[id]]);
+  for (const auto& [id, birth] : births)
+    if (birth != kNone) left.push_back(&part[birth]);
   std::sort(left.begin(), left.end());
   return left;
 }

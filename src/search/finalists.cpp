@@ -249,10 +249,24 @@ bool dominates(const EstimatedPlan& a, const EstimatedPlan& b) {
   return no_worse && (better || a.plan.index < b.plan.index);
 }
 
+/// Seconds of a step of so many tokens from which on its plan is not among the best any more.
+double most_seconds(const Score& bar, SearchGoal goal, std::int64_t gpus, std::int64_t tokens) {
+  const auto count = static_cast<double>(gpus), of_step = static_cast<double>(tokens);
+  switch (goal) {
+    case SearchGoal::gpus:
+      return count < bar.first ? std::numeric_limits<double>::infinity() : count > bar.first ? 0 : bar.second * of_step;
+    case SearchGoal::cost:
+      return bar.first / count * of_step;
+    default:
+      return bar.first * of_step;
+  }
+}
+
 /// A plan in full, or why there is none.
 struct Tried {
   std::optional<EstimatedPlan> plan;
   bool too_large = false;       ///< played, and it does not fit
+  double slow_step = 0;         ///< seconds, where it takes longer than was asked; whether all of its ranks fit is not known
   std::string refusal, reason;  ///< in full, and of all that is alike
 };
 
@@ -262,26 +276,31 @@ class Estimator {
             const std::map<std::uint64_t, EstimatedPlan>& known)
       : to_plan_(to_plan), request_(request), known_(known) {}
 
-  Tried tried(const Screened& one) const {
-    if (const auto found = known_.find(one.index); found != known_.end()) return {found->second, false, {}, {}};
+  /// `most`: seconds of a step that is of no use any more, of a plan that is likely slower.
+  Tried tried(const Screened& one, std::optional<double> most = {}) const {
+    if (const auto found = known_.find(one.index); found != known_.end()) return {found->second, false, 0, {}, {}};
     EstimatedPlan plan{to_plan_(one), {}, {}};
     try {
-      std::optional<Report> report =
-          estimation::estimate_if_fits(request_.model, part_of(request_.cluster, plan.plan.gpus), strategy_of(request_, plan.plan));
-      if (!report) return {{}, true, {}, {}};
-      plan.report = *std::move(report);
+      estimation::Sought sought =
+          estimation::estimate_sought(request_.model, part_of(request_.cluster, plan.plan.gpus), strategy_of(request_, plan.plan), most);
+      if (!sought.report) return {{}, !sought.slow_step, sought.slow_step.value_or(0), {}, {}};
+      plan.report = *std::move(sought.report);
       plan.command = command_of(request_, plan.plan);
-      return {std::move(plan), false, {}, {}};
+      return {std::move(plan), false, 0, {}, {}};
     } catch (const Error& error) {
       if (error.code() == ErrorCode::internal) throw;
-      return {{}, false, error.message(), reason_of(error)};
+      return {{}, false, 0, error.message(), reason_of(error)};
     }
   }
   bool counts(const EstimatedPlan& plan) const { return what_of(plan, false) == Outcome::What::stands; }
-  /// The plan in full and what comes of it; `plays`: closed forms are no candidates.
-  Outcome outcome(const Screened& one, bool plays, std::optional<EstimatedPlan>& plan) const {
-    Tried tried = this->tried(one);
+  /// The plan in full and what comes of it; `plays`: closed forms are no candidates. There is none where it stands, but is slower than the
+  /// best.
+  Outcome outcome(const Screened& one, bool plays, std::optional<EstimatedPlan>& plan, const Score& bar = {}) const {
+    const SearchPlan said = to_plan_(one);
+    const double most = most_seconds(bar, request_.goal, said.gpus, said.tokens);
+    Tried tried = this->tried(one, one.known && one.seconds > most ? std::optional(most) : std::nullopt);
     if (tried.too_large) return {Outcome::What::too_large, 0, 0, {}};
+    if (tried.slow_step > 0) return {what_of(tried.slow_step), tried.slow_step / static_cast<double>(said.tokens), said.gpus, {}};
     plan = std::move(tried.plan);
     if (!plan) return {Outcome::What::refused, 0, 0, tried.refusal};
     const Outcome::What what = what_of(*plan, plays);
@@ -293,7 +312,10 @@ class Estimator {
   Outcome::What what_of(const EstimatedPlan& plan, bool plays) const {
     if (plays && !was_played(plan.report)) return Outcome::What::unplayed;
     if (plan.report.verdict == Verdict::does_not_fit) return Outcome::What::too_large;
-    return request_.most_step_seconds > 0 && plan.seconds() > request_.most_step_seconds ? Outcome::What::too_slow : Outcome::What::stands;
+    return what_of(plan.seconds());
+  }
+  Outcome::What what_of(double seconds) const {
+    return request_.most_step_seconds > 0 && seconds > request_.most_step_seconds ? Outcome::What::too_slow : Outcome::What::stands;
   }
 
   const std::function<SearchPlan(const Screened&)>& to_plan_;
@@ -399,12 +421,19 @@ Scouted Scout::look(Watch& watch) {
     if (one.known && one.bytes + one.cache <= capacity) likely.push_back(one);
   std::size_t stand = 0, next = 0;
   const Estimator estimator(to_plan_, request_, plans_);
+  const auto bar = [&] {
+    Best best(request_.top);
+    for (const auto& [index, score] : scores_)
+      if (score) best.add(*score);
+    return best.bar();
+  };
   while (stand < request_.top && next < likely.size() && !watch.stopped()) {
     const std::size_t some = std::min(likely.size() - next, request_.top - stand);
+    const Score before = bar();
     std::vector<std::optional<EstimatedPlan>> plans(some);
     parallel_for(some, threads_of(request_), watch, "estimates", [&](std::uint64_t i, int) {
       const Screened& one = likely[next + i];
-      if (!state_.outcome(one.index)) state_.tell(one.index, estimator.outcome(one, true, plans[i]));
+      if (!state_.outcome(one.index)) state_.tell(one.index, estimator.outcome(one, true, plans[i], before));
     });
     for (std::size_t i = 0; i < some; ++i) {
       const Screened& one = likely[next + i];
@@ -414,10 +443,7 @@ Scouted Scout::look(Watch& watch) {
     }
     next += some;
   }
-  Best best(request_.top);
-  for (const auto& [index, score] : scores_)
-    if (score) best.add(*score);
-  scouted.bar = best.bar();
+  scouted.bar = bar();
   return scouted;
 }
 
@@ -436,7 +462,8 @@ void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::fun
   parallel_for(candidates.size(), threads, watch, "estimates", [&](std::uint64_t i, int) {
     const Screened& one = candidates[i];
     const double least = one.known ? screen.least_seconds(one) : 0;
-    if (const Layout& layout = screen.layout(one); one.known && podium.bar() < score_of(request.goal, least / static_cast<double>(layout.tokens), layout.gpus))
+    if (const Layout& layout = screen.layout(one);
+        one.known && podium.bar() < score_of(request.goal, least / static_cast<double>(layout.tokens), layout.gpus))
       return;
     if (estimated >= request.most_estimates) {
       enough = true;
@@ -448,10 +475,11 @@ void estimate_finalists(const Sieve& sieve, const Screen& screen, const std::fun
     const bool stands = outcome && outcome->what == Outcome::What::stands;
     if (stands && known_bar < score_of(request.goal, outcome->seconds_per_token, outcome->gpus)) return;
     if (!outcome || stands) {
-      outcome = estimator.outcome(one, sieve.plays, plan);
+      outcome = estimator.outcome(one, sieve.plays, plan, podium.bar());
       state.tell(one.index, *outcome);
     }
     if (outcome->what != Outcome::What::stands) return podium.reject(*outcome);
+    if (!plan) return;
     podium.add(*std::move(plan));
     watch.best_seconds = podium.best_seconds();
   });

@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <random>
 
+#include "estimate/read_programs.hpp"
 #include "plimsoll/document.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/report.hpp"
 #include "search/comparison.hpp"
 #include "search/legality.hpp"
 #include "search/rounds.hpp"
@@ -113,8 +115,9 @@ TEST(Search, FindsWhatBruteForceFindsWhereTheBatchIsFree) {
   const SearchResult result = search(request);
   const EstimatedPlan& best = result.best.front();
   EXPECT_TRUE(result.free_batch);
-  EXPECT_TRUE(std::any_of(result.best.begin(), result.best.end(), [&](const EstimatedPlan& plan) { return plan.seconds() < best.seconds(); }))
-      << "no plan has a shorter step: nothing is shown";
+  EXPECT_TRUE(std::any_of(result.best.begin(), result.best.end(), [&](const EstimatedPlan& plan) {
+    return plan.seconds() < best.seconds();
+  })) << "no plan has a shorter step: nothing is shown";
   for (const EstimatedPlan& plan : result.best) {
     EXPECT_LE(plan.tokens_per_second(), best.tokens_per_second());
     EXPECT_NEAR(plan.tokens_per_second(), plan.report.time.tokens_per_second_per_gpu * 8, 1e-6 * plan.tokens_per_second());
@@ -161,8 +164,8 @@ TEST(Search, FindsWhatBruteForceFindsWhereLayersDiffer) {
                                 {{"data_parallel", {"ddp", "fsdp2"}}, {"micro_batch", {"1", "2", "4"}}, {"recompute", {"none", "full"}}}));
 }
 
-/// Composed / estimated − 1 of plans drawn at random lies in the band that hardware/screening.json states, and the least that their layers take
-/// is no more than they do.
+/// Composed / estimated − 1 of plans drawn at random lies in the band that hardware/screening.json states, and the least that their layers
+/// take is no more than they do.
 TEST(Screen, KeepsItsBoundOverRandomPlans) {
   struct Case {
     const char *model, *cluster, *framework, *seq;
@@ -266,12 +269,13 @@ TEST(Screen, KeepsItsBoundOverSeparatedSettings) {
   }
 }
 
-/// Summaries that are not made are those of plans that cannot matter: the ten, the front, and the example of what is too large are those of a
-/// search that makes all of them (as one does that lists its candidates).
+/// Summaries that are not made are those of plans that cannot matter: the ten, the front, and the example of what is too large are those of
+/// a search that makes all of them (as one does that lists its candidates).
 TEST(Search, AnswersAsIfEverySummaryWereMade) {
-  for (SearchRequest request : {request_of("gpt2-xl", "2x8xa100-40gb", {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}},
-                                           {{"tp", {"1", "5"}}, {"pp", {"1", "2", "4"}}, {"micro_batch", {"1", "2", "4"}}}),
-                                request_of("qwen2.5-0.5b", "1x8xl4", {{"seq", "2048"}, {"framework", "transformers"}}, {})}) {
+  for (SearchRequest request :
+       {request_of("gpt2-xl", "2x8xa100-40gb", {{"global_batch", "64"}, {"seq", "1024"}, {"framework", "megatron-core"}},
+                   {{"tp", {"1", "5"}}, {"pp", {"1", "2", "4"}}, {"micro_batch", {"1", "2", "4"}}}),
+        request_of("qwen2.5-0.5b", "1x8xl4", {{"seq", "2048"}, {"framework", "transformers"}}, {})}) {
     const SearchResult some = search(request);
     request.keep_candidates = 1;
     const SearchResult all = search(request);
@@ -283,8 +287,37 @@ TEST(Search, AnswersAsIfEverySummaryWereMade) {
   }
 }
 
-/// The best of a space is no worse than that of any part of it, and not either where few may be estimated in full: of an optimizer on the host
-/// so little is sure that, where its plans came first, they took all that there was.
+/// A run that takes longer than what would still matter is known by its time: that of the estimate, to the bit. One that is quick enough is
+/// estimated as ever, and one whose first rank does not fit tells no time. Of a single rank there is nothing to leave out.
+TEST(Search, WhatIsTooSlowIsKnownByItsTime) {
+  const Model model = load_model("gpt2-xl");
+  const Cluster cluster = parse_cluster("1x8xa100-40gb");
+  for (const auto& [pp, micro_batch] : {std::pair<std::string, std::string>("4", "1"), {"1", "1"}, {"4", "64"}}) {
+    Strategy strategy;
+    set_options(strategy, {{"framework", "megatron-core"}, {"pp", pp}, {"micro_batch", micro_batch}, {"global_batch", "128"}, {"seq", "1024"}});
+    const Report report = estimate(model, cluster, strategy);
+    const double seconds = report.time.step_seconds.expected;
+    const estimation::Sought slow = estimation::estimate_sought(model, cluster, strategy, 0.999 * seconds);
+    const estimation::Sought quick = estimation::estimate_sought(model, cluster, strategy, seconds);
+    if (micro_batch == "64") {
+      ASSERT_EQ(report.verdict, Verdict::does_not_fit);
+      EXPECT_FALSE(slow.report || slow.slow_step || quick.report || quick.slow_step);
+      continue;
+    }
+    ASSERT_NE(report.verdict, Verdict::does_not_fit);
+    ASSERT_TRUE(quick.report) << pp;
+    EXPECT_EQ(to_json(*quick.report), to_json(report));
+    if (pp == "1") {
+      EXPECT_TRUE(slow.report);
+    } else {
+      EXPECT_FALSE(slow.report);
+      EXPECT_EQ(slow.slow_step, seconds);
+    }
+  }
+}
+
+/// The best of a space is no worse than that of any part of it, and not either where few may be estimated in full: of an optimizer on the
+/// host so little is sure that, where its plans came first, they took all that there was.
 TEST(Search, ALargerSpaceHasNoWorseBest) {
   const std::vector<SearchAxis> axes{{"framework", {"transformers", "deepspeed"}},
                                      {"data_parallel", {"fsdp2", "zero2", "zero3"}},
@@ -315,8 +348,9 @@ TEST(Search, ALargerSpaceHasNoWorseBest) {
 
 /// Where nothing fits the nearest is named, and what beyond the axes would make it fit.
 TEST(Search, WhereNothingFitsTheNearestIsNamed) {
-  const SearchRequest request = request_of("llama-3.1-8b", "1x8xl4", {{"global_batch", "8"}, {"seq", "4096"}, {"framework", "transformers"}},
-                                           {{"data_parallel", {"ddp", "fsdp2"}}, {"micro_batch", {"1"}}, {"recompute", {"none", "full"}}});
+  const SearchRequest request =
+      request_of("llama-3.1-8b", "1x8xl4", {{"global_batch", "8"}, {"seq", "4096"}, {"framework", "transformers"}},
+                 {{"data_parallel", {"ddp", "fsdp2"}}, {"micro_batch", {"1"}}, {"recompute", {"none", "full"}}});
   const SearchResult result = search(request);
   ASSERT_TRUE(result.best.empty());
   const SearchRejection& rejection = result.rejected.at("does not fit");
@@ -507,7 +541,8 @@ TEST(Merge, IsAResultAgain) {
       return other.seconds() <= plan.seconds() && other.headroom() >= plan.headroom() && other.plan.gpus <= plan.plan.gpus;
     })) << plan.plan.index;
   for (const auto& [reason, rejection] : whole.rejected) {
-    const bool by_what_was_found = reason == "does not fit" || reason == "refused by the estimate" || reason.rfind("slower, by the least", 0) == 0;
+    const bool by_what_was_found =
+        reason == "does not fit" || reason == "refused by the estimate" || reason.rfind("slower, by the least", 0) == 0;
     if (!by_what_was_found) {
       EXPECT_EQ(again.rejected.at(reason).count, rejection.count) << reason;
     }
