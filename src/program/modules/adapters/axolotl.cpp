@@ -288,6 +288,15 @@ bool has_rewritten_attention(const std::string& type) {
   return types.count(type) > 0;
 }
 
+/// Model types whose attention has none of those lines: axolotl looks for them and raises.
+bool has_no_such_lines(const std::string& type) {
+  static const std::unordered_set<std::string> types = {
+      "bloom", "codegen",     "cohere",  "deepseek_v2", "deepseek_v3", "falcon",   "flex_olmo", "glm4_moe", "glm4_moe_lite",
+      "gpt2",  "gpt_bigcode", "gpt_neo", "gpt_neox",    "gptj",        "mpt",      "olmo",      "olmo2",    "olmo3",
+      "olmoe", "opt",         "phi",     "phi3",        "minimax_m2",  "stablelm", "youtu"};
+  return types.count(type) > 0;
+}
+
 bool is_adapted(Module& linear) { return linear.find_child("lora_A") != nullptr; }
 
 bool all_adapted(Module& parent, std::initializer_list<const char*> names) {
@@ -323,6 +332,9 @@ void patch_adapters(const std::vector<Module*>& layers, const Model& model, cons
     refuse("axolotl's kernels for adapters are not modelled for sharded weights, which they read outside of their modules' calls", key, without);
   const AxolotlKernels kernels = AxolotlKernels::of(strategy);
   const bool rewrites = lora.qkv_kernel || lora.o_kernel;
+  if (rewrites && has_no_such_lines(model.model_type))
+    fail("axolotl's kernels look for lines of attention that " + model.model_type + "'s does not have: axolotl raises AssertionError", key,
+         "lora.qkv_kernel and lora.o_kernel false");
   if (rewrites && !has_rewritten_attention(rotary::text_type(model.model_type)))
     refuse("axolotl's kernels in the attention of " + model.model_type + " are not modelled", key, "lora.qkv_kernel and lora.o_kernel false");
   for (Module* layer : layers) {
