@@ -203,6 +203,13 @@ const Wild kLines[] = {
            {{"task", "reward"}, {"trainer", "ms-swift"}}),
     script("ms-swift's SimPO", "NPROC_PER_NODE=8 swift rlhf --rlhf_type simpo --cpo_alpha 0 --model Qwen/Qwen2.5-7B --max_length 2048 --torch_dtype bfloat16 --gradient_accumulation_steps 8",
            {{"task", "cpo"}, {"supervised_term", "false"}}),
+    script("ms-swift's environments", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 2048 --use_vllm true --use_gym_env true", {},
+           "answers of several turns, in an environment"),
+    script("ms-swift's teacher", "NPROC_PER_NODE=8 swift rlhf --rlhf_type gkd --model Qwen/Qwen2.5-7B --teacher_model Qwen/Qwen2.5-14B --teacher_deepspeed zero3", {}, "rlhf_type: gkd"),
+    // set_default_max_tokens cuts an answer to what its prompt leaves of vllm_max_model_len, so that prompts' length decides.
+    script("ms-swift's answers that fill the engine's length",
+           "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 2048 --max_completion_length 2048 --vllm_max_model_len 2048 --use_vllm true --torch_dtype bfloat16", {},
+           "what they leave of vllm_max_model_len: 2048 tokens (give --prompt-len)"),
     script("ms-swift's GRPO without an engine", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 2048 --torch_dtype bfloat16 --gradient_accumulation_steps 8", {},
            "transformers' own generate"),
     // A prompt is cut to max_length, and vllm_max_model_len bounds both: 3,072 of 2,048 + 2,048, of which 1,024 are the prompt's. beta is 0.04

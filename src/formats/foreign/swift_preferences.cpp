@@ -34,6 +34,33 @@ const Rows& rows() {
       {"max_completion_length", kNothing, "", nullptr, "of trainers that write answers"},
       {"task_type", kNothing, "", nullptr, "of rm: seq_cls"},
       {"num_labels", kNothing, "", nullptr, "of rm: 1"},
+      // Of trainers that are refused (ppo, gkd), and of models that are (of rewards, a teacher).
+      {"num_ppo_epochs", kNothing},
+      {"whiten_rewards", kNothing},
+      {"kl_coef", kNothing},
+      {"cliprange", kNothing},
+      {"cliprange_value", kNothing},
+      {"vf_coef", kNothing},
+      {"gamma", kNothing},
+      {"lam", kNothing},
+      {"num_mini_batches", kNothing},
+      {"local_rollout_forward_batch_size", kNothing},
+      {"num_sample_generations", kNothing},
+      {"response_length", kNothing},
+      {"missing_eos_penalty", kNothing},
+      {"lmbda", kNothing},
+      {"seq_kd", kNothing},
+      {"gkd_logits_topk", kNothing},
+      {"reward_adapters", kNothing},
+      {"reward_model_type", kNothing},
+      {"reward_model_revision", kNothing},
+      {"reward_template", kNothing},
+      {"teacher_adapters", kNothing},
+      {"teacher_model_type", kNothing},
+      {"teacher_model_revision", kNothing},
+      {"teacher_deepspeed", kNothing},
+      {"offload_teacher_model", kNothing},
+      {"teacher_model_server", kRefused, "null", nullptr, "a teacher"},
   };
   return table;
 }
@@ -47,6 +74,18 @@ const Rows& answer_rows() {
       {"sleep_level", kCode, "", "0", "engine_sleeps, where it is above 0"},
       {"vllm_max_model_len", kCode, "", nullptr, "a bound of prompt and answer together"},
       {"vllm_tensor_parallel_size", kCode, "", nullptr, "of an engine beside the trainer 1"},
+      {"vllm_pipeline_parallel_size", kRefused, "1", nullptr, "an engine over several of the trainer's devices"},
+      {"vllm_data_parallel_size", kRefused, "1", nullptr, "an engine over several of the trainer's devices"},
+      {"vllm_quantization", kRefused, "null", nullptr, "an engine whose weights are quantised"},
+      {"vllm_speculative_config", kRefused, "null", nullptr, "an engine beside a model that drafts"},
+      {"vllm_engine_kwargs", kRefused, "null", nullptr, "arguments of the engine itself"},
+      {"vllm_enable_expert_parallel", kNothing, "", nullptr, "of an engine on one device nothing"},
+      {"vllm_disable_custom_all_reduce", kNothing},
+      {"vllm_disable_cascade_attn", kNothing},
+      {"vllm_max_lora_rank", kNothing},
+      {"vllm_reasoning_parser", kNothing},
+      {"vllm_mm_processor_cache_gb", kNothing, "", nullptr, "of the host"},
+      {"enable_flattened_weight_sync", kRefused, "true", nullptr, "weights that go to the engine one by one"},
       {"vllm_max_num_seqs", kNothing},
       {"vllm_enable_prefix_caching", kNothing},
       {"vllm_enable_lora", kNothing},
@@ -67,6 +106,8 @@ const Rows& answer_rows() {
       {"generation_batch_size", kRefused, "null", nullptr, "answers that are written for several steps at once"},
       {"num_iterations", kRefused, "1", nullptr, "steps that learn of the same answers again"},
       {"multi_turn_scheduler", kRefused, "null", nullptr, "answers of several turns"},
+      {"use_gym_env", kRefused, "false,null", nullptr, "answers of several turns, in an environment"},
+      {"gym_env", kNothing},
       {"max_turns", kNothing},
       {"completion_length_limit_scope", kNothing},
       {"log_entropy", kRefused, "false", nullptr, "entropies of whole logits"},
@@ -76,6 +117,20 @@ const Rows& answer_rows() {
       {"teacher_model", kRefused, "null", nullptr, "a teacher"},
       {"sync_ref_model", kRefused, "false", nullptr, "a reference that follows the model"},
       {"advantage_reweight", kRefused, "null", nullptr, "a teacher of one's own"},
+      {"teacher_tag_key", kNothing},
+      {"teacher_kl_coef", kNothing},
+      {"rlsd_lambda", kNothing},
+      {"rlsd_reweight_clip_range", kNothing},
+      {"rlsd_lambda_warmup_steps", kNothing},
+      {"rlsd_lambda_decay_steps", kNothing},
+      {"rlsd_negative_only", kNothing},
+      {"sdar_loss_coef", kNothing},
+      {"sdar_gate_beta", kNothing},
+      {"real_tau", kNothing},
+      {"fipo_decay_rate", kNothing},
+      {"fipo_clip_range", kNothing},
+      {"fipo_clip_high_only", kNothing},
+      {"fipo_safety_threshold", kNothing},
       {"external_plugins", kCode, "", nullptr, "told: code of one's own, which gives rewards"},
       {"reward_funcs", kNothing},
       {"reward_weights", kNothing},
@@ -164,6 +219,12 @@ void read_lengths(Reading& reading, const Node& own, const Node& rest) {
   const std::int64_t second = std::atoll(tokens.c_str());
   std::int64_t all = prompt ? whole(*prompt) + second : whole(*bound);
   if (bound && whole(*bound) > 0) all = std::min<std::int64_t>(all, whole(*bound));
+  if (bound && second > 0 && all > 0 && all <= second) {  // the engine cuts an answer to what its prompt leaves of them
+    if (!reading.is_answered("prompt_len"))
+      fail("how long prompts are is not said, and an answer has what they leave of vllm_max_model_len: " + std::to_string(all) + " tokens",
+           bound->where, "give --prompt-len");
+    return reading.say("seq_len", std::to_string(all), "vllm_max_model_len", bound->where);
+  }
   if (second < 1 || all <= second)
     fail("a prompt leaves no room for an answer of " + tokens + " tokens", (bound ? bound : prompt)->where,
          "a longer max_length, or vllm_max_model_len");
