@@ -24,13 +24,16 @@ struct CodeModel {
 
 /// A model of transformers by the package's own code: the class that a configuration asks for.
 struct PackageModel {
-  std::string package;       ///< the folder of transformers, or its wheel
-  std::string config;        ///< text of config.json; empty: the defaults of the model type
-  std::string where;         ///< names it in messages
-  std::string model_type;    ///< where there is no config
+  std::string package;          ///< the folder of transformers, or its wheel
+  std::string config;           ///< text of config.json; empty: the defaults of the model type
+  std::string where;            ///< names it in messages
+  std::string model_type;       ///< where there is no config
   std::string class_name = {};  ///< empty: of config.json's architectures, else the first task that the type has a class for
-  std::string folder = {};      ///< where config.json lies: code of the model's own beside it (auto_map) is read there
+  std::string folder = {};               ///< where config.json lies: code of the model's own beside it (auto_map) is read there
   std::vector<std::string> beside = {};  ///< folders or wheels of packages that patch its classes (liger_kernel)
+  /// "AutoModelForImageTextToText,AutoModelForCausalLM": the first of them that has a class for the type goes before config.json's
+  /// architectures.
+  std::string auto_classes = {};
 };
 
 /// "12,name=value,…" as it stands behind --args. Throws Error: what is no pair.
@@ -39,6 +42,13 @@ std::vector<std::pair<std::string, std::string>> parse_code_arguments(const std:
 /// The model whose parameters that class makes, and whose forward and backward the code tells. Throws Error with file, line and column:
 /// what is no Python, what Python itself would raise, what is not modelled (refused).
 Model model_of_code(const CodeModel& code);
+
+/// The folders and wheels that a text names, comma between them; none where one is neither.
+std::vector<std::string> packages_in(const std::string& text);
+
+/// What is asked by a name: a config.json, its folder, a shipped model or checkpoint, else a model type; by the code of `packages`,
+/// transformers' first. Throws Error: a file that cannot be read.
+PackageModel package_model(const std::string& name_or_path, const std::vector<std::string>& packages);
 
 /// The model of a configuration by the code of the package. Throws Error, as model_of_code; a model type that the package does not have.
 Model model_of_package(const PackageModel& package);

@@ -50,6 +50,8 @@ struct ForeignOptions {
   std::int64_t launch = 0;        ///< which of a script's launch lines, counted from 1; 0: the only one
   /// Keys of a strategy that are said on top of the files, by flags: the files need not say them.
   std::vector<std::string> said_beside = {};
+  /// transformers' folder or wheel, and others beside it, whose code plays the model (code.hpp); none: a model that has a family here.
+  std::vector<std::string> packages = {};
 };
 
 /// A run as files describe it.

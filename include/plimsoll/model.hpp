@@ -251,7 +251,18 @@ Model parse_model(const std::string& json, const std::string& where, const std::
 /// one number; a sequence classifier is answered as it is. Throws Error (refused): a class without either head.
 Model reward_model(Model model);
 
-/// Names of the shipped models, sorted.
+/// A config.json that is shipped.
+struct ShippedConfig {
+  std::string name;  ///< "gemma-4-31b"
+  std::string text;
+  std::string where;  ///< names it in messages: "models/code/gemma-4-31b/config.json"
+};
+
+/// That of a shipped model, or of a checkpoint whose model type has no family here and is played by transformers' own code (code.hpp), by
+/// the shipped name or the one on Hugging Face's hub; nullopt: none is shipped of that name.
+std::optional<ShippedConfig> shipped_config(const std::string& name);
+
+/// Names of the shipped models that have a family, sorted.
 std::vector<std::string> shipped_models();
 
 }  // namespace plimsoll

@@ -552,6 +552,7 @@ struct StrategyOption {
   std::string key;     ///< "fsdp.units"
   std::string values;  ///< "none, full, selective, …" or a unit
   std::string help;
+  std::string short_for;  ///< the key that this one is another name of: "seq_len" of "seq"; empty: it is one itself
 };
 /// All of them, in the order of the struct.
 const std::vector<StrategyOption>& strategy_options();

@@ -61,35 +61,13 @@ std::vector<Option> code_options() {
 
 namespace {
 
-bool is_package(const std::string& word) { return word.ends_with(".whl") || std::filesystem::is_directory(word); }
-
-/// Folders or wheels, comma between them; none where one is neither.
-std::vector<std::string> packages_in(const std::string& word) {
-  if (std::filesystem::is_directory(word)) return {word};  // whose name may have a comma
-  std::vector<std::string> packages;
-  std::istringstream words(word);
-  for (std::string each; std::getline(words, each, ',');) packages.push_back(each);
-  return std::all_of(packages.begin(), packages.end(), is_package) ? packages : std::vector<std::string>{};
-}
-
-/// MODEL, a config.json, its folder, or the name of a model type, by the code of transformers' folder or wheel.
+/// MODEL by the code of transformers' folder or wheel.
 Model packaged_model(const Arguments& arguments, const std::vector<std::string>& packages) {
-  PackageModel package;
-  package.package = packages.front();
-  package.beside.assign(packages.begin() + 1, packages.end());
-  if (!arguments.has("MODEL")) fail("whose model is planned is not told", "--code", "MODEL: a config.json, or a model type such as llama");
+  if (!arguments.has("MODEL"))
+    fail("whose model is planned is not told", "--code", "MODEL: a config.json, a shipped name, or a model type such as llama");
   for (const char* flag : {"--args", "--input"})
     if (arguments.has(flag)) fail("is about a class of --code FILE:CLASS", flag, "leave it out");
-  const std::string& model = arguments["MODEL"];
-  const bool is_folder = std::filesystem::is_directory(model);
-  if (is_folder || std::filesystem::exists(model) || model.ends_with(".json")) {
-    package.where = is_folder ? model + "/config.json" : model;
-    package.config = read_file(package.where);
-    package.folder = std::filesystem::absolute(package.where).parent_path().string();
-  } else {
-    package.model_type = model;
-  }
-  return model_of_package(package);
+  return model_of_package(package_model(arguments["MODEL"], packages));
 }
 
 /// The model of --code, --args and --input.
@@ -177,7 +155,10 @@ ForeignOptions foreign_options_of(const Arguments& arguments) {
   if (arguments.has("--strategy")) fail("--strategy and --from both give a strategy", "--strategy", "add --from strategy:FILE instead");
   std::vector<std::string> said;
   for (const StrategyOption& option : strategy_options())
-    if (arguments.has(flag_of(option))) said.push_back(option.key == "seq" ? "seq_len" : option.key);
+    if (arguments.has(flag_of(option))) said.push_back(option.short_for.empty() ? option.key : option.short_for);
+  std::vector<std::string> packages;
+  if (arguments.has("--code") && (packages = packages_in(arguments["--code"])).empty())
+    fail("beside --from the model's code is transformers'", "--code", "its folder or wheel; a class of one's own has a loop of its own");
   return {arguments["MODEL"],
           arguments["--on"],
           arguments.all("COMMAND"),
@@ -185,7 +166,8 @@ ForeignOptions foreign_options_of(const Arguments& arguments) {
           {},
           arguments.all("--set"),
           arguments.integer_or("--launch", 0, 1, 1'000),
-          std::move(said)};
+          std::move(said),
+          std::move(packages)};
 }
 
 ForeignRun foreign_run(const Arguments& arguments) { return read_foreign(arguments.all("--from"), foreign_options_of(arguments)); }

@@ -42,6 +42,7 @@ const Table& table() {
 
 bool is_shipped(const std::string& name) {
   return data::find_shipped_file("models/" + name + "/config.json") != nullptr ||
+         data::find_shipped_file("models/code/" + name + "/config.json") != nullptr ||
          data::find_shipped_file("models/" + name + "/graph.json") != nullptr;
 }
 
@@ -89,6 +90,7 @@ std::optional<std::string> shipped_name_of(std::string_view hub_name) {
   while (!name.empty() && name.back() == '/') name.pop_back();
   if (auto shipped = listed(name)) return shipped;
   name = name_without_owner(name);
+  if (auto shipped = listed(name)) return shipped;  // another owner's copy
   constexpr std::string_view kMaker = "meta-";
   if (name.compare(0, kMaker.size(), kMaker) == 0) name.erase(0, kMaker.size());
   do {

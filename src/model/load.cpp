@@ -26,6 +26,8 @@ using model::Config;
 using model::Family;
 
 constexpr std::string_view kModelsFolder = "models/";
+/// Of checkpoints whose model type has no family: what plays them is transformers' own code.
+constexpr std::string_view kCodedFolder = "models/code/";
 constexpr std::string_view kConfigName = "/config.json", kGraphName = "/graph.json";
 
 std::vector<std::string> known_types() {
@@ -46,8 +48,10 @@ std::string stated_architecture(const JsonValue& root) {
   for (const auto& refused : model::refused_types())
     if (refused.model_type == model_type)
       refuse(fmt::format("model_type \"{}\" is not modelled: it needs {}", model_type, refused.missing), where);
-  refuse(fmt::format("model_type \"{}\" is unknown", model_type.substr(0, 60)), where,
-         suggest(model_type, known_types()) + "; any network can be given as a graph file");
+  const std::string near = nearest_name(model_type, known_types());
+  refuse(fmt::format("model_type \"{}\" has no family here", model_type.substr(0, 60)), where,
+         (near.empty() ? std::string() : fmt::format("did you mean '{}'? ", near)) +
+             "transformers' types are planned by its own code, --code WHEEL (docs/code.md); any network can be given as a graph file");
 }
 
 const Family& family_of(const JsonValue& root, const std::string& architecture) {
@@ -181,14 +185,39 @@ bool looks_like_hub_name(const std::string& text) {
          !files::exists(text.substr(0, slash));
 }
 
+/// The config of a shipped name, in either folder.
+std::optional<ShippedConfig> config_of_shipped(const std::string& name) {
+  for (const std::string_view folder : {kModelsFolder, kCodedFolder}) {
+    const std::string path = fmt::format("{}{}{}", folder, name, kConfigName);
+    if (const auto* file = data::find_shipped_file(path)) return ShippedConfig{name, std::string(file->text), path};
+  }
+  return {};
+}
+
+/// Of a checkpoint that only transformers' own code plays.
+[[noreturn]] void refuse_coded(const std::string& asked, const ShippedConfig& config) {
+  const JsonDocument document = JsonDocument::parse(config.text, config.where);
+  refuse(fmt::format("\"{}\" is of model type {}, which transformers' own code plays", asked.substr(0, 100),
+                     document.root()["model_type"].text()),
+         "", "add --code WHEEL, after pip download --no-deps transformers");
+}
+
 }  // namespace
+
+std::optional<ShippedConfig> shipped_config(const std::string& name) {
+  if (auto config = config_of_shipped(name)) return config;
+  const auto shipped = model::shipped_name_of(name);
+  return shipped ? config_of_shipped(*shipped) : std::nullopt;
+}
 
 Model load_model(const std::string& name_or_path, const std::string& architecture) {
   if (auto shipped = load_shipped(name_or_path, architecture)) return *std::move(shipped);
 
   if (!files::exists(name_or_path))
     if (const auto name = model::shipped_name_of(name_or_path)) {
-      Model shipped = load_shipped(*name, architecture).value();
+      std::optional<Model> found = load_shipped(*name, architecture);
+      if (!found) refuse_coded(name_or_path, config_of_shipped(*name).value());
+      Model shipped = *std::move(found);
       shipped.assumed.push_back(fmt::format("model: the shipped {} for '{}'", *name, name_or_path));
       return shipped;
     }

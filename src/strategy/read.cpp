@@ -245,7 +245,10 @@ const std::vector<StrategyOption>& strategy_options() {
   static const std::vector<StrategyOption> options = [] {
     std::vector<StrategyOption> list;
     for (const auto& entry : strategy::entries())
-      if (entry.set != nullptr) list.push_back({entry.key, entry.values, entry.help});
+      if (entry.set != nullptr) {
+        const std::string meant = entry.short_for;
+        list.push_back({entry.key, entry.values, meant.empty() ? entry.help : "short for " + meant, meant});
+      }
     return list;
   }();
   return options;

@@ -123,8 +123,9 @@ struct Entry {
   const char* key;     ///< "fsdp.units"
   const char* values;  ///< for people: "none, full" or a unit
   const char* help;
-  void (*set)(Setting&);  ///< nullptr: the key is known and changes nothing of memory or time
-  bool text = false;      ///< the value is text even where it looks like a number
+  void (*set)(Setting&);       ///< nullptr: the key is known and changes nothing of memory or time
+  bool text = false;           ///< the value is text even where it looks like a number
+  const char* short_for = "";  ///< the key that this one is another name of
 };
 
 /// All keys; a key that ends in ".*" stands for everything below it.

@@ -181,6 +181,38 @@ Options drawn_setting(std::mt19937& random, const std::string& targets, const st
   return options;
 }
 
+// Every config that is shipped for code alone: PyTorch's own count of the class that its architectures name, made on the meta device by
+// transformers 5.23.
+TEST(Packages, ShippedConfigsHaveTheParametersOfPyTorchsClasses) {
+  if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  static const std::map<std::string, std::int64_t> counts = {
+      {"gemma-4-26b-a4b", 25805933872},    {"gemma-4-31b", 31273086512},       {"qwen3-next-80b-a3b", 79674391296}, {"qwen3-vl-235b-a22b", 235670022896},
+      {"qwen3-vl-2b", 2127532032},         {"qwen3-vl-30b-a3b", 31070754032},  {"qwen3-vl-32b", 33357390064},       {"qwen3-vl-4b", 4437815808},
+      {"qwen3-vl-8b", 8767123696},         {"qwen3.5-122b-a10b", 122562817776}, {"qwen3.5-27b", 27356728560},        {"qwen3.5-35b-a3b", 35107181936},
+      {"qwen3.5-397b-a17b", 396802360816}};
+  for (const auto& [name, count] : counts) {
+    const PackageModel asked = package_model(name, {package()});
+    EXPECT_EQ(asked.where, name);
+    EXPECT_EQ(model_of_package(asked).parameters(), count) << name;
+  }
+}
+
+// What a loader goes through: Qwen3.5's class of images and text where that table comes first, and where the other does the one of text
+// alone, which has the text's configuration.
+TEST(Packages, ALoadersTablesChooseTheClass) {
+  if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  PackageModel asked = package_model("Qwen/Qwen3.5-27B", {package()});
+  asked.auto_classes = "AutoModelForImageTextToText,AutoModelForCausalLM";
+  EXPECT_EQ(model_of_package(asked).architecture, "Qwen3_5ForConditionalGeneration");
+  asked.auto_classes = "AutoModelForCausalLM";
+  const Model text = model_of_package(asked);
+  EXPECT_EQ(text.architecture, "Qwen3_5ForCausalLM");
+  EXPECT_LT(text.parameters(), 27356728560);
+  // Its linear attention is torch's where flash-linear-attention is not installed.
+  const auto tells = [](const std::string& told) { return told.find("fla") != std::string::npos && told.find("not installed") != std::string::npos; };
+  EXPECT_TRUE(std::any_of(text.assumed.begin(), text.assumed.end(), tells));
+}
+
 /// So many drawn settings of one configuration. Those that either side refuses by name are passed over. `without`: where a class tells less than
 /// the text. ZeRO-3 hooks modules without parameters, too, of which BERT's and GPT-2's classes have fewer, so that they wait for its streams
 /// less often; GPT-2's text hands its checkpoints the mask, and its class lets go of the last hidden states behind Accelerate's cast of the

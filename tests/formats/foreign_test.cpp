@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "formats/foreign/node.hpp"
 #include "plimsoll/error.hpp"
@@ -673,6 +674,70 @@ TEST(Foreign, AdaptersStayOutOfAFrozenTower) {
   EXPECT_EQ(targets.find("visual"), std::string::npos) << targets;
   const auto is_told = [](const std::string& told) { return told.find("tower that reads them") != std::string::npos; };
   EXPECT_EQ(std::count_if(run.unknown.begin(), run.unknown.end(), is_told), 1);
+}
+
+/// How many of a run's routers add to the loss.
+std::int64_t balanced(const ForeignRun& run) {
+  std::int64_t found = 0;
+  for (const Block& block : run.model.blocks)
+    found += std::count_if(block.operators.begin(), block.operators.end(),
+                           [](const Operator& op) { return op.kind == OperatorKind::router && op.function == "auxiliary_loss"; });
+  return found;
+}
+
+// ms-swift hands output_router_logits=True to a mixture's forward where the coefficient is above 0 (trainers/seq2seq_trainer.py), LLaMA-Factory sets it
+// for the types that it lists, axolotl where model_config says so: with it the step has the routers' loss of all layers, one-hot choices of
+// 128 experts by 8 in eight bytes each, so that it is some gigabytes more.
+TEST(Foreign, ProgramsThatAskForRoutersLogitsHaveTheirLoss) {
+  const Folder folder;
+  const auto swift = [&](const std::string& flags) {
+    return read_foreign({folder.write("s.sh", "swift sft --model Qwen/Qwen3-30B-A3B --dataset a --max_length 2048 --torch_dtype bfloat16 --tuner_type lora "
+                                              "--target_modules q_proj v_proj " + flags + "\n")},
+                        {"", "1xh100-sxm", {}});
+  };
+  EXPECT_EQ(balanced(swift("")), 0);
+  EXPECT_EQ(balanced(swift("--router_aux_loss_coef 0")), 0);
+  EXPECT_EQ(balanced(swift("--router_aux_loss_coef 1e-3")), 1);
+  const std::string factory = "stage: sft\ncutoff_len: 1024\nper_device_train_batch_size: 2\nbf16: true\nlora_target: q_proj,v_proj\nmodel_name_or_path: ";
+  const auto read = [&](const std::string& name, const std::string& text) { return read_foreign({folder.write(name, text)}, {"", "1xh100-sxm", {}}); };
+  EXPECT_EQ(balanced(read("a.yaml", factory + "Qwen/Qwen3-30B-A3B\nmoe_aux_loss_coef: 0.001\n")), 1);
+  EXPECT_EQ(balanced(read("b.yaml", factory + "openai/gpt-oss-20b\nmoe_aux_loss_coef: 0.001\n")), 0);  // not among its types
+  EXPECT_EQ(balanced(read("c.yml", "base_model: mistralai/Mixtral-8x7B-v0.1\nsequence_len: 1024\nmicro_batch_size: 1\nattn_implementation: flash_attention_2\nmodel_config: {output_router_logits: true}\n")), 1);
+}
+
+/// transformers' folder or wheel; none is shipped.
+const char* package() { return std::getenv("PLIMSOLL_TRANSFORMERS"); }
+
+// axolotl goes by the table of AutoModelForImageTextToText, then by that of AutoModelForCausalLM; parameters are PyTorch's own of that class.
+TEST(Foreign, AModelWithoutAFamilyIsPlayedByTransformersCode) {
+  const std::string file = sample("axolotl/coded.yaml");
+  EXPECT_NE(problem_of({file}, {"", "1xh100-sxm", {}}).find("add --code WHEEL"), std::string::npos);
+  if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  ForeignOptions options{"", "1xh100-sxm", {}};
+  options.packages = {package()};
+  const ForeignRun run = read_foreign({file}, options);
+  EXPECT_EQ(run.model.architecture, "Qwen3VLForConditionalGeneration");
+  EXPECT_EQ(run.model.parameters(), 4'437'815'808);
+  EXPECT_EQ(value_in(run, "recompute"), "full");
+  // The vision tower rests in a batch of text; LLaMA-Factory freezes it (tower_lora.yaml, tower_full.yaml say so of a family's).
+  const auto is_tower = [](const Block& block) { return block.stream == Block::Stream::second; };
+  EXPECT_EQ(std::count_if(run.model.blocks.begin(), run.model.blocks.end(), is_tower), 1);
+  const Folder folder;
+  const ForeignRun frozen = read_foreign({folder.write("f.yaml", "model_name_or_path: Qwen/Qwen3-VL-4B-Instruct\nstage: sft\nfinetuning_type: full\ncutoff_len: 1024\n"
+                                                                 "per_device_train_batch_size: 1\npure_bf16: true\n")}, options);
+  EXPECT_EQ(value_in(frozen, "trained_modules"), "model.language_model");
+  const auto played = estimate(run.model, run.cluster, run.strategy);
+  EXPECT_GT(played.ranks.front().memory.allocated.count, 0);
+}
+
+// A file whose own words name a model type has that one's configuration; of a name that is nowhere shipped the sizes are asked for.
+TEST(Foreign, SizesThatNobodyShipsAreAskedFor) {
+  if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  const Folder folder;
+  const std::string file = folder.write("a.yml", "base_model: somebody/unheard-of\nmicro_batch_size: 1\nsequence_len: 512\nattn_implementation: flash_attention_2\n");
+  ForeignOptions options{"", "1xh100-sxm", {}};
+  options.packages = {package()};
+  EXPECT_NE(problem_of({file}, options).find("the sizes of 'somebody/unheard-of' are not known"), std::string::npos);
 }
 
 // A length that a flag says is not asked for.

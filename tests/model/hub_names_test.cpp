@@ -7,6 +7,8 @@
 #include <thread>
 
 #include "data/shipped_files.hpp"
+#include "model/registry.hpp"
+#include "plimsoll/error.hpp"
 #include "plimsoll/model.hpp"
 #include "units/json_reader.hpp"
 
@@ -38,8 +40,40 @@ TEST(HubNames, EveryModelHasOneTypeAndIsShipped) {
   for (const JsonValue& group : document.root()["dtypes"].elements())
     for (const JsonValue& model : group["models"].elements()) {
       EXPECT_TRUE(seen.insert(model.text()).second) << model.text();
-      EXPECT_NO_THROW(load_model(model.text())) << model.text();
+      const auto config = shipped_config(model.text());
+      ASSERT_TRUE(config.has_value()) << model.text();
+      if (config->where.rfind("models/code/", 0) != 0) EXPECT_NO_THROW(load_model(model.text())) << model.text();
     }
+}
+
+// Of a checkpoint whose type has no family the config is shipped, and what plays it is said; models/code holds no type that has a family.
+TEST(HubNames, OfTypesThatOnlyCodePlaysTheConfigIsShipped) {
+  const auto config = shipped_config("Qwen/Qwen3-VL-4B-Instruct");
+  ASSERT_TRUE(config.has_value());
+  EXPECT_EQ(config->name, "qwen3-vl-4b");
+  EXPECT_EQ(shipped_config("meta-llama/Llama-3.1-8B-Instruct").value().where, "models/llama-3.1-8b/config.json");
+  EXPECT_EQ(shipped_config("somebody/unheard-of"), std::nullopt);
+  try {
+    (void)load_model("Qwen/Qwen3-VL-4B-Instruct");
+    FAIL() << "read";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::refused);
+    EXPECT_NE(error.message().find("model type qwen3_vl, which transformers' own code plays"), std::string::npos) << error.what();
+    EXPECT_NE(error.hint().find("--code"), std::string::npos) << error.hint();
+  }
+  int coded = 0;
+  for (const auto* file : data::shipped_files_under("models/code/")) {
+    const JsonDocument document = JsonDocument::parse(std::string(file->text), std::string(file->path));
+    EXPECT_EQ(find_family(document.root()["model_type"].text()), nullptr) << file->path;
+    ++coded;
+  }
+  EXPECT_GE(coded, 13);
+}
+
+// modelscope's copies, and those of others, have the shape of what they are copies of.
+TEST(HubNames, OfAnotherOwnersCopyIsTheModels) {
+  EXPECT_EQ(shipped_name_of("AI-ModelScope/Nemotron-Mini-4B-Instruct"), "minitron-4b");
+  EXPECT_EQ(shipped_name_of("nv-community/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-BF16"), "nemotron-3.5-lightning-30b-a3b");
 }
 
 TEST(HubNames, AreAskedByManyThreadsAtOnce) {

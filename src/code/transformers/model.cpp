@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "code/network.hpp"
 #include "code/torch/torch.hpp"
@@ -26,7 +27,8 @@ Value value_of(Interpreter& i, const Json& json, const std::string& where, int d
   if (depth > kMostDepth) fail("is nested more than " + std::to_string(kMostDepth) + " deep", where);
   if (json.is_null()) return Value::none();
   if (json.is_boolean()) return Value::boolean(json.get<bool>());
-  if (json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX)) fail("has a number that is too large", where);
+  if (json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
+    fail("has a number that is too large", where);
   if (json.is_number_integer()) return Value::integer(json.get<std::int64_t>());
   if (json.is_number()) return Value::real(json.get<double>());
   if (json.is_string()) return i.text(json.get<std::string>());
@@ -44,7 +46,8 @@ Json parsed(const PackageModel& package) {
   if (package.config.empty()) return Json{{"model_type", package.model_type}};
   Json json = Json::parse(package.config, nullptr, false);
   if (json.is_discarded() || !json.is_object()) fail("is no JSON object", package.where, "a config.json");
-  if (!json.contains("model_type") || !json["model_type"].is_string()) fail("has no model_type", package.where, "a config.json of transformers");
+  if (!json.contains("model_type") || !json["model_type"].is_string())
+    fail("has no model_type", package.where, "a config.json of transformers");
   return json;
 }
 
@@ -156,6 +159,17 @@ class Builder {
       return each.name == interpreter_->symbol(argument) && (!required || each.default_value == nullptr);
     });
   }
+  /// Packages whose kernels upstream would put in the place of functions that the model reaches.
+  static std::vector<std::string> absent_packages(Interpreter& i) {
+    std::vector<std::string> names;
+    const Value listed = i.imported_or_fail("transformers.integrations.hub_kernels", "ABSENT");
+    for (const Value& each : listed.as<SequenceObject>()->items) names.push_back(i.words(each, "packages"));
+    return names;
+  }
+  bool has(const char* part) {
+    const Value found = known(config_, part);
+    return found.is_bound() && !found.is_none();
+  }
   bool flag(const char* name) {
     const Value found = known(config_, name);
     return found.is_bound() && found.is_boolean() && found.as_integer() != 0;
@@ -224,11 +238,12 @@ class Builder {
   }
 
   bool find_own_class() {
-    static constexpr std::pair<const char*, Model::Task> kKinds[] = {{"AutoModelForCausalLM", Model::Task::causal_lm},
-                                                                     {"AutoModelForSeq2SeqLM", Model::Task::seq2seq},
-                                                                     {"AutoModelForMaskedLM", Model::Task::masked_lm},
-                                                                     {"AutoModelForSequenceClassification", Model::Task::classification},
-                                                                     {"AutoModelForImageClassification", Model::Task::image_classification}};
+    static constexpr std::pair<const char*, Model::Task> kKinds[] = {
+        {"AutoModelForCausalLM", Model::Task::causal_lm},
+        {"AutoModelForSeq2SeqLM", Model::Task::seq2seq},
+        {"AutoModelForMaskedLM", Model::Task::masked_lm},
+        {"AutoModelForSequenceClassification", Model::Task::classification},
+        {"AutoModelForImageClassification", Model::Task::image_classification}};
     for (const auto& [kind, task] : kKinds) {
       if (Value own = own_class(kind); own.is_bound()) {
         class_ = std::move(own);
@@ -239,9 +254,30 @@ class Builder {
     return false;
   }
 
-  /// The class that config.json names; else the type's own of the first task it has one for.
+  /// What the first of transformers' automatic classes that the loader goes through makes of the type. Throws Error: none has a class for
+  /// it.
+  bool find_by_loader() {
+    static constexpr std::pair<const char*, const char*> kTables[] = {
+        {"AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"},
+        {"AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES"}};
+    if (package_.auto_classes.empty()) return false;
+    Interpreter& i = *interpreter_;
+    std::istringstream names(package_.auto_classes);
+    for (std::string name; std::getline(names, name, ',');)
+      for (const auto& [known, table_name] : kTables) {
+        if (name != known) continue;
+        const Value table = i.imported_or_fail("transformers.models.auto.modeling_auto", table_name);
+        if (table.as<DictionaryObject>()->find(i.text(model_type())) == nullptr) continue;
+        class_ = i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "model_class"), {{config_, table}, {}});
+        return true;
+      }
+    fail("neither of " + package_.auto_classes + " has a class for the model type '" + model_type() + "'", package_.where);
+  }
+
+  /// The class that a loader asks for or config.json names; else the type's own of the first task it has one for.
   void find_class() {
     if (find_own_class()) return;
+    if (find_by_loader()) return;
     Interpreter& i = *interpreter_;
     std::vector<std::string> wanted;
     if (!package_.class_name.empty()) {
@@ -252,10 +288,12 @@ class Builder {
     }
     const Value named = i.imported_or_fail("transformers.models.auto.auto_factory", "named");
     for (const std::string& name : wanted) {
-      const auto* const task = std::find_if(std::begin(kTasks), std::end(kTasks), [&](const Task& each) { return name.ends_with(each.ending); });
+      const auto* const task =
+          std::find_if(std::begin(kTasks), std::end(kTasks), [&](const Task& each) { return name.ends_with(each.ending); });
       if (task == std::end(kTasks)) {
         if (package_.class_name.empty()) continue;
-        refuse("what the forward of '" + name + "' takes is not known", package_.package, "a class for a language model or an image's class");
+        refuse("what the forward of '" + name + "' takes is not known", package_.package,
+               "a class for a language model or an image's class");
       }
       task_ = task->task;
       if (name.ends_with("ForConditionalGeneration") && !flag("is_encoder_decoder")) task_ = Model::Task::causal_lm;
@@ -267,7 +305,9 @@ class Builder {
     std::vector<Task> tasks(std::begin(kTasks), std::end(kTasks));
     const Value decodes = known(config_, "is_decoder");
     const bool both_ways = decodes.is_bound() && decodes.is_boolean() && decodes.as_integer() == 0;
-    const Model::Task first = flag("is_encoder_decoder") ? Model::Task::seq2seq : both_ways ? Model::Task::masked_lm : Model::Task::causal_lm;
+    const Model::Task first = flag("is_encoder_decoder") ? Model::Task::seq2seq
+                              : both_ways                ? Model::Task::masked_lm
+                                                         : Model::Task::causal_lm;
     std::stable_partition(tasks.begin(), tasks.end(), [&](const Task& each) { return each.task == first; });
     for (const Task& each : tasks) {
       const Value table = i.imported_or_fail("transformers.models.auto.modeling_auto", each.table);
@@ -276,8 +316,8 @@ class Builder {
       task_ = each.task;
       return;
     }
-    refuse("model type '" + model_type() + "' has no class for a task that is modelled", package_.where.empty() ? package_.package : package_.where,
-           "language models and image classification");
+    refuse("model type '" + model_type() + "' has no class for a task that is modelled",
+           package_.where.empty() ? package_.package : package_.where, "language models and image classification");
   }
 
   const PackageModel& package_;
@@ -298,7 +338,8 @@ Input sound(Builder& builder, const std::string& name) {
 }
 
 Input image(Builder& builder, const std::string& name) {
-  const std::int64_t size = builder.number("image_size") > 0 ? builder.number("image_size") : kUsualImage, channels = builder.number("num_channels");
+  const std::int64_t size = builder.number("image_size") > 0 ? builder.number("image_size") : kUsualImage,
+                     channels = builder.number("num_channels");
   return Input{name, DType::fp32, {Input::kBatch, channels > 0 ? channels : 3, size, size}, true};
 }
 
@@ -341,6 +382,23 @@ std::vector<Input> inputs_of(Builder& builder) {
   }
 }
 
+/// Takes what lies beside the language model out of a class of images and text, of which a batch of text needs nothing: a block of the second
+/// stream, as of the families.
+void part_tower(Model& model) {
+  constexpr std::string_view kLanguage = "model.language_model.", kHead = "lm_head";
+  Block &all = model.blocks.front(), tower;
+  const auto is_language = [&](const plimsoll::Operator& op) { return op.name.rfind(kLanguage, 0) == 0; };
+  if (std::none_of(all.operators.begin(), all.operators.end(), is_language)) return;
+  const auto first = std::stable_partition(all.operators.begin(), all.operators.end(),
+                                           [&](const plimsoll::Operator& op) { return is_language(op) || op.name == kHead; });
+  tower.operators.assign(std::make_move_iterator(first), std::make_move_iterator(all.operators.end()));
+  all.operators.erase(first, all.operators.end());
+  tower.stream = Block::Stream::second;
+  tower.tokens = 0;
+  model.blocks.push_back(std::move(tower));
+  model.assumed.push_back("a batch of text alone: the vision tower rests");
+}
+
 }  // namespace
 }  // namespace code
 
@@ -368,12 +426,22 @@ Model model_of_package(const PackageModel& package) {
       model.assumed.push_back("experts: chosen evenly, where the code asks how many tokens each gets");
       break;
     }
-  if (model.vocab_size > 0) model.assumed.push_back("ids: below the vocabulary, none a special token (padding, an end, an image), where the code asks");
+  if (model.vocab_size > 0)
+    model.assumed.push_back("ids: below the vocabulary, none a special token (padding, an end, an image), where the code asks");
   if (builder.real("mask_time_prob") > 0 && builder.main_input().starts_with("input_") && builder.main_input() != "input_ids")
     model.assumed.push_back("SpecAugment: as many spans as are expected, none over another");
-  model.blocks.push_back(builder.build()->block());
-  model.source = code::make_source({[package](const program::RunOptions& options, DType type) { return code::Builder(package, options).build(type); },
-                                    std::move(inputs), true, [package] { return code::Builder::parts_of(*code::Builder(package, {}).build()); }, model.vocab_size});
+  const bool sees = builder.has("vision_config");
+  const std::unique_ptr<code::BuiltModule> built = builder.build();
+  model.blocks.push_back(built->block());
+  const auto shows_image = [](const code::Input& input) { return input.name == "pixel_values"; };
+  if (sees && std::none_of(inputs.begin(), inputs.end(), shows_image)) code::part_tower(model);
+  if (const auto absent = code::Builder::absent_packages(built->interpreter()); !absent.empty())
+    model.assumed.push_back(
+        fmt::format("kernels: {} not installed, whose functions transformers has in torch as well: with them a step takes less",
+                    fmt::join(absent, " and ")));
+  model.source = code::make_source(
+      {[package](const program::RunOptions& options, DType type) { return code::Builder(package, options).build(type); }, std::move(inputs),
+       true, [package] { return code::Builder::parts_of(*code::Builder(package, {}).build()); }, model.vocab_size});
   return model;
 }
 

@@ -3,6 +3,7 @@
 #include <cstdlib>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/router_loss.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/trained_modules.hpp"
 #include "formats/foreign/trl_trainers.hpp"
@@ -60,7 +61,7 @@ const Rows& rows() {
       {"liger_fused_linear_cross_entropy", "loss", "true=liger-fused-linear,false=-"},
       {"cut_cross_entropy", kCode, "", nullptr, "loss: cut-cross-entropy, where its plugin is listed and this is not false"},
       {"experts_implementation", kRefused, "grouped_mm", nullptr, "experts by these kernels"},
-      {"model_config", kCode, "", nullptr, "output_router_logits is told; all else refused"},
+      {"model_config", kCode, "", nullptr, "output_router_logits: the routers' auxiliary loss; all else refused"},
       {"chunked_cross_entropy", kRefused, "false", nullptr, "axolotl's chunked cross entropy"},
       {"tiled_mlp", kRefused, "false", nullptr, "tiled MLPs"},
       {"plugins", kCode, "", nullptr, "LigerPlugin; CutCrossEntropyPlugin; SwanLabPlugin logs"},
@@ -242,6 +243,40 @@ void assume_reentrant(Reading& reading, const Node& tree) {
   reading.assume("recompute_reentrant", taken, "gradient_checkpointing_kwargs: {use_reentrant: " + taken + "}", kRelease);
 }
 
+/// Model types in the place of whose layers axolotl puts its own (loaders/patch_manager.py); for those of packed samples it takes the kernels
+/// of flash-linear-attention or mamba-ssm.
+void refuse_own_layers(Reading& said, const Node& tree) {
+  static const std::vector<std::string> always = {"gemma4", "gemma4_text", "gemma4_unified", "gemma4_unified_text", "voxtral", "apertus"},
+                                        packed = {"nemotron_h", "falcon_h1", "granitemoehybrid", "qwen3_next", "qwen3_5", "qwen3_5_moe"};
+  const bool packs = is_on(tree.find("sample_packing"));
+  const Node* base = tree.find("base_model");
+  said.when_model_is_known([packs, where = base ? base->where : tree.where](Reading&, const Model& model) {
+    const auto is_of = [&](const std::vector<std::string>& types) { return std::find(types.begin(), types.end(), model.model_type) != types.end(); };
+    if (is_of(always)) refuse("not modelled: axolotl's own layers of model type " + model.model_type, where);
+    if (packs && is_of(packed))
+      refuse("not modelled: axolotl's own layers of model type " + model.model_type + " for packed samples, whose kernels are another package's", where,
+             "sample_packing: false");
+  });
+}
+
+bool has_windows(const Model& model) {
+  return std::any_of(model.blocks.begin(), model.blocks.end(),
+                     [](const Block& block) { return block.attention && block.attention->sliding_window.has_value(); });
+}
+
+/// loaders/patch_manager.py, _apply_sdpa_varlen_patch: rows that hold several samples go through torch's varlen_attn where sdpa was asked
+/// for, the heads are narrow enough and no layer has a window.
+void refuse_varlen(Reading& said, const Node& tree) {
+  const Node *own = tree.find("sdpa_varlen"), *packing = tree.find("sample_packing");
+  if (!said.is("attention", "sdpa") || !is_on(packing) || (own && own->text == "false")) return;
+  said.when_model_is_known([where = packing->where](Reading&, const Model& model) {
+    constexpr std::int64_t kWidestHead = 256;
+    if (model.head_dim > kWidestHead || has_windows(model)) return;
+    refuse("not modelled: torch's varlen_attn, which axolotl takes for packed samples with sdpa", where,
+           "attn_implementation: flash_attention_2, or sdpa_varlen: false");
+  });
+}
+
 /// With a processor a batch has images, which go through the tower. Beside adapters of the language model it is frozen and keeps nothing.
 void read_images(Reading& said, const Node& tree) {
   const Node* processor = stated(tree, "processor_type");
@@ -284,15 +319,15 @@ void read_frozen(Reading& reading, const Node& tree) {
   if (is_on(towers) && !stated(tree, "adapter") && !list) train_language_alone(reading, "axolotl", {{}, towers->where});
 }
 
-/// overrides_of_model_config: of a mixture the routers' balancing loss, some numbers a token; what else it says makes another model.
-void tell_model_config(Reading& reading, const Node& tree) {
+/// overrides_of_model_config: of a mixture the routers' auxiliary loss; what else it says makes another model.
+void read_model_config(Reading& reading, const Node& tree) {
   const Node* config = stated(tree, "model_config");
   if (!config || !config->is_table()) return;
   for (const auto& [name, value] : config->members) {
     if (name != "output_router_logits")
       refuse("not modelled: another configuration of the model, found model_config." + name.substr(0, 40), value.where,
              "leave it out, or give the model's config.json");
-    if (is_on(&value)) reading.leave_unknown("model_config.output_router_logits: true (the routers' balancing loss, not modelled)", value.where);
+    read_router_loss(reading, &value, "model_config.output_router_logits");
   }
 }
 
@@ -369,12 +404,14 @@ void read_preferences(Reading& reading, const Node& tree) {
 void read(Reading& reading, const Node& tree) {
   read_rows(reading, rows(), *Schema::of("axolotl"), tree, Unknown::dropped);  // pydantic ignores what it does not know
   read_plugins(reading, tree);
-  tell_model_config(reading, tree);
+  read_model_config(reading, tree);
   assume_reentrant(reading, tree);
   read_precision(reading, tree);
   read_adapter(reading, tree);
   read_adapter_kernels(reading, tree);
   read_images(reading, tree);
+  refuse_own_layers(reading, tree);
+  refuse_varlen(reading, tree);
   read_frozen(reading, tree);
   derive_storage(reading, tree);
   read_sharding(reading, tree);
@@ -387,6 +424,7 @@ void read(Reading& reading, const Node& tree) {
   const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
   if (!sharded && reading.is("framework", "accelerate") && (reading.is("precision", "bf16") || reading.is("precision", "fp16")))
     reading.derive("param_dtype", reading.value("precision"), "axolotl loads the weights in the type it trains in");
+  reading.derive("checkpoint.auto_class", "AutoModelForImageTextToText,AutoModelForCausalLM", "axolotl's loader (is_multimodal)");
   take_defaults(reading, rows(), kRelease);
   if (!reading.has("recompute")) reading.assume("recompute", "none", "gradient_checkpointing: false", kRelease);
   read_preferences(reading, tree);

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/router_loss.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/trained_modules.hpp"
 #include "plimsoll/error.hpp"
@@ -12,11 +13,15 @@ namespace {
 
 constexpr const char* kRelease = "LLaMA-Factory 0.9.4";
 
+/// Model types whose routers' logits it asks for (model/model_utils/moe.py, configure_moe).
+constexpr const char* kBalancedTypes = "dbrx,ernie4_5_moe,granitemoe,jamba,jetmoe,llama4,mixtral,olmoe,phimoe,qwen2_moe,qwen3_moe";
+
 /// What it has beside TrainingArguments.
 const Rows& rows() {
   static const Rows table = {
       {"model_name_or_path", "model"},
       {"finetuning_type", "task", "lora=lora,full=full,freeze=!,oft=!", "lora"},
+      {"moe_aux_loss_coef", kCode, "", nullptr, "the routers' auxiliary loss of a mixture, where it is said"},
       {"stage", kCode, "", nullptr, "sft and pt: the next token; dpo, with pref_loss, and kto: task; rm and ppo are refused"},
       {"pref_loss", kCode, "", nullptr, "stage dpo: orpo and simpo are tasks orpo and cpo, all others dpo"},
       {"ref_model", kRefused, "null", nullptr, "a reference that is another model"},
@@ -202,6 +207,7 @@ void read(Reading& reading, const Node& tree) {
   const auto [own, rest] = split_own(tree, rows(), "llama-factory");
   read_rows(reading, rows(), *Schema::of("llama-factory"), own);
   take_defaults(reading, rows(), kRelease);
+  read_router_loss(reading, own.find("moe_aux_loss_coef"), "moe_aux_loss_coef", kBalancedTypes);
   read_adapter(reading, tree);
   read_quantization(reading, tree);
   if (const Node* low = tree.find("fp8"); is_on(low))
@@ -226,6 +232,7 @@ void read(Reading& reading, const Node& tree) {
     reading.derive("param_dtype", reading.value("precision"), "LLaMA-Factory loads frozen weights in the type it trains in");
   refuse_fused_experts(reading, tree);
   refuse_mixed_towers(reading, tree);
+  reading.derive("checkpoint.auto_class", "AutoModelForImageTextToText,AutoModelForCausalLM", "LLaMA-Factory's loader (model/loader.py)");
   read_stage(reading, tree);
 }
 

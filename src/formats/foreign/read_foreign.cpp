@@ -5,9 +5,11 @@
 #include "formats/foreign/cluster_texts.hpp"
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/read_run.hpp"
+#include "formats/foreign/router_loss.hpp"
 #include "formats/foreign/stated_releases.hpp"
 #include "formats/row_reader.hpp"
 #include "formats/shell/unknown.hpp"
+#include "plimsoll/code.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "strategy/setting.hpp"
@@ -132,7 +134,28 @@ bool has_fields(const Reading& reading) {
                      [](const ForeignKey& key) { return key.key == "model.hidden_size" || key.key == "model.num_layers"; });
 }
 
+/// By transformers' own code: of what the options, the files' config.json or the files' name of a model say.
+Model coded_model_of(const Reading& reading, const ForeignOptions& options) {
+  const auto& [config, where] = reading.model_config();
+  const ForeignKey* name = reading.find("model");
+  if (options.model.empty() && config.empty() && (!name || is_unknown(name->value)))
+    fail("the files do not say which model is trained", {}, "give MODEL: a config.json, a shipped name or a model type");
+  const std::string asked = !options.model.empty() ? options.model : name ? name->value : std::string();
+  PackageModel package = package_model(asked, options.packages);
+  if (options.model.empty() && !config.empty()) {
+    package.config = config;
+    package.where = where;
+    package.model_type.clear();
+  }
+  package.auto_classes = reading.value("checkpoint.auto_class");
+  if (package.config.empty() && asked.find('/') != std::string::npos)
+    fail("the sizes of '" + asked.substr(0, 100) + "' are not known, and nothing is downloaded", name ? name->where : std::string(),
+         "give MODEL: its config.json");
+  return model_of_package(package);
+}
+
 Model model_of(const Reading& reading, const ForeignOptions& options, const Strategy& strategy) {
+  if (!options.packages.empty()) return coded_model_of(reading, options);
   if (!options.model.empty()) return load_model(options.model);
   if (!reading.model_config().first.empty()) return parse_model(reading.model_config().first, reading.model_config().second, "model");
   const ForeignKey* name = reading.find("model");
@@ -146,8 +169,9 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
     try {
       return load_model(name->value);
     } catch (const Error& error) {
+      if (shipped_config(name->value)) throw error.at(name->where);  // it says itself what plays it
       throw Error(error.code(), "the model '" + name->value.substr(0, 100) + "' is not known: " + error.message(), name->where,
-                  "give MODEL: a shipped name or its config.json");
+                  "give MODEL: a shipped name or its config.json, with --code WHEEL where transformers' own code plays its type");
     }
   }
   if (const ForeignKey* tokenizer = reading.find("checkpoint.tokenizer"); tokenizer && !reading.has("model.vocab_size"))
@@ -303,6 +327,7 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* 
     if (const ForeignKey* length = reading.find("seq_len")) set_option(early, "seq_len", length->value);
     if (const ForeignKey* framework = reading.find("framework")) set_option(early, "framework", framework->value);
     run.model = model_of(reading, options, early);
+    add_router_loss(reading, run.model);
   }
   run.strategy = strategy_of(reading, run.model);
   run.model_name = options.model.empty() ? reading.value("model") : options.model;

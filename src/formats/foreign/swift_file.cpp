@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/router_loss.hpp"
 #include "formats/foreign/launch.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/swift.hpp"
@@ -22,6 +23,7 @@ const Rows& rows() {
       {"tuner_backend", kRefused, "peft", nullptr, "this backend of adapters (Unsloth)"},
       {"task_type", kRefused, "causal_lm", nullptr, "training of another head"},
       {"experts_impl", kRefused, "grouped_mm", nullptr, "experts by these kernels"},
+      {"router_aux_loss_coef", kCode, "", "0.0", "above 0 the routers' auxiliary loss of a mixture"},
       {"torch_dtype", kCode, "", nullptr,
        "param_dtype: the checkpoint's type unless said; fp16 of fp32 and fp16, else bf16 is the precision"},
       {"attn_impl", "attention",
@@ -259,6 +261,7 @@ void read_with(Reading& reading, const Node& said, bool distributed) {
   const Node* inner = trainer.find("fsdp_config.activation_checkpointing");
   if (sharded && is_on(inner) && reading.is("recompute", "full")) reading.forget("recompute");  // _check_fsdp2_compatibility turns it off
   if (sharded && is_on(inner)) reading.derive("recompute", "full", "ms-swift: activation_checkpointing of fsdp_config");
+  read_router_loss(reading, own.find("router_aux_loss_coef"), "router_aux_loss_coef");
   read_adapter(reading, tree);
   read_quantization(reading, tree);
   require_usual_adapters(reading, tree);
