@@ -726,6 +726,11 @@ TEST(Foreign, AModelWithoutAFamilyIsPlayedByTransformersCode) {
   const ForeignRun frozen = read_foreign({folder.write("f.yaml", "model_name_or_path: Qwen/Qwen3-VL-4B-Instruct\nstage: sft\nfinetuning_type: full\ncutoff_len: 1024\n"
                                                                  "per_device_train_batch_size: 1\npure_bf16: true\n")}, options);
   EXPECT_EQ(value_in(frozen, "trained_modules"), "model.language_model");
+  ForeignOptions several = options;
+  several.on = "8xh100-sxm";
+  const ForeignRun sharded = read_foreign({folder.write("z.yaml", "model_name_or_path: Qwen/Qwen3-VL-4B-Instruct\nstage: sft\nfinetuning_type: full\ncutoff_len: 1024\n"
+                                                                  "per_device_train_batch_size: 1\nbf16: true\ndeepspeed: " + sample("axolotl/zero3_bf16.json") + "\n")}, several);
+  EXPECT_GT(estimate(sharded.model, sharded.cluster, sharded.strategy).ranks.front().memory.allocated.count, 0);
   const auto played = estimate(run.model, run.cluster, run.strategy);
   EXPECT_GT(played.ranks.front().memory.allocated.count, 0);
 }

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -382,21 +383,47 @@ std::vector<Input> inputs_of(Builder& builder) {
   }
 }
 
+/// "model.visual.blocks.0" lies in "model.visual".
+std::string part_of(const std::string& path) {
+  const std::size_t first = path.find('.');
+  return first == std::string::npos ? path : path.substr(0, path.find('.', first + 1));
+}
+
+/// Names an operator of a part, and its parameters, as they are called within that.
+void name_within(plimsoll::Operator& op, const std::string& part) {
+  const auto cut = [&](std::string& name) { name.erase(0, std::min(name.size(), part.size() + 1)); };
+  cut(op.name);
+  for (ParameterTensor& parameter : op.parameters) cut(parameter.name);
+}
+
 /// Takes what lies beside the language model out of a class of images and text, of which a batch of text needs nothing: a block of the second
-/// stream, as of the families.
-void part_tower(Model& model) {
+/// stream a part ("model.visual"), as of the families.
+void part_towers(Model& model) {
   constexpr std::string_view kLanguage = "model.language_model.", kHead = "lm_head";
-  Block &all = model.blocks.front(), tower;
-  const auto is_language = [&](const plimsoll::Operator& op) { return op.name.rfind(kLanguage, 0) == 0; };
-  if (std::none_of(all.operators.begin(), all.operators.end(), is_language)) return;
-  const auto first = std::stable_partition(all.operators.begin(), all.operators.end(),
-                                           [&](const plimsoll::Operator& op) { return is_language(op) || op.name == kHead; });
-  tower.operators.assign(std::make_move_iterator(first), std::make_move_iterator(all.operators.end()));
-  all.operators.erase(first, all.operators.end());
-  tower.stream = Block::Stream::second;
-  tower.tokens = 0;
-  model.blocks.push_back(std::move(tower));
-  model.assumed.push_back("a batch of text alone: the vision tower rests");
+  std::vector<plimsoll::Operator> all = std::move(model.blocks.front().operators), language;
+  std::vector<Block> towers;
+  for (plimsoll::Operator& op : all) {
+    if (op.name.rfind(kLanguage, 0) == 0 || op.name == kHead) {
+      language.push_back(std::move(op));
+      continue;
+    }
+    const std::string part = part_of(op.name);
+    if (towers.empty() || towers.back().name != part) {
+      towers.emplace_back().name = part;
+      towers.back().stream = Block::Stream::second;
+    }
+    name_within(op, part);
+    towers.back().operators.push_back(std::move(op));
+  }
+  model.blocks.front().operators = std::move(language);
+  std::move(towers.begin(), towers.end(), std::back_inserter(model.blocks));
+  if (model.blocks.size() > 1) model.assumed.push_back("a batch of text alone: the vision tower rests");
+}
+
+/// Whether a class has its language model at one place beside others.
+bool has_parts(const Model& model) {
+  const auto& operators = model.blocks.front().operators;
+  return std::any_of(operators.begin(), operators.end(), [](const plimsoll::Operator& op) { return op.name.rfind("model.language_model.", 0) == 0; });
 }
 
 }  // namespace
@@ -434,7 +461,7 @@ Model model_of_package(const PackageModel& package) {
   const std::unique_ptr<code::BuiltModule> built = builder.build();
   model.blocks.push_back(built->block());
   const auto shows_image = [](const code::Input& input) { return input.name == "pixel_values"; };
-  if (sees && std::none_of(inputs.begin(), inputs.end(), shows_image)) code::part_tower(model);
+  if (sees && std::none_of(inputs.begin(), inputs.end(), shows_image) && code::has_parts(model)) code::part_towers(model);
   if (const auto absent = code::Builder::absent_packages(built->interpreter()); !absent.empty())
     model.assumed.push_back(
         fmt::format("kernels: {} not installed, whose functions transformers has in torch as well: with them a step takes less",
