@@ -8,9 +8,9 @@
 
 #include "devices.hpp"
 #include "program/inductor/fuse.hpp"
+#include "program/inductor/graph.hpp"
 #include "program/inductor/lower.hpp"
 #include "program/inductor/partition.hpp"
-#include "program/inductor/graph.hpp"
 
 namespace plimsoll::program::inductor {
 namespace {
@@ -27,8 +27,13 @@ class Graphs : public ::testing::Test {
   int input(const Dims& sizes) { return add(Aten::placeholder, {}, sizes); }
   int permuted(int x) {
     const FxNode& of = graph.at(x);
-    FxNode node{.op = Aten::permute, .args = {x}, .sizes = {of.sizes[1], of.sizes[0]}, .strides = {of.strides[1], of.strides[0]},
-                .type = of.type, .dims = {1, 0}, .name = "node_" + std::to_string(graph.size())};
+    FxNode node{.op = Aten::permute,
+                .args = {x},
+                .sizes = {of.sizes[1], of.sizes[0]},
+                .strides = {of.strides[1], of.strides[0]},
+                .type = of.type,
+                .dims = {1, 0},
+                .name = "node_" + std::to_string(graph.size())};
     graph.nodes.push_back(std::move(node));
     return graph.size() - 1;
   }
@@ -170,8 +175,8 @@ TEST_F(Graphs, RealizeThirtyOneOperations) {
   }
 }
 
-// What a product and others read is a buffer of its own strides where it stands (need_fixed_layout): the transposed exponential, of steps {1, 64},
-// before the product's other factor. What the product alone reads is made by it, its left factor first.
+// What a product and others read is a buffer of its own strides where it stands (need_fixed_layout): the transposed exponential, of steps
+// {1, 64}, before the product's other factor. What the product alone reads is made by it, its left factor first.
 TEST_F(Graphs, RealizeWhatProductsAndOthersReadWhereItStands) {
   for (const bool shared : {true, false}) {
     graph = {};
@@ -198,6 +203,18 @@ TEST_F(Graphs, CountAConstantOnce) {
   }
 }
 
+// A 16-bit number that is taken to fp32 for two operations is so once: two loads, a conversion, a product, a sum and 25 exponentials are 30
+// operations, with one more they are a kernel apart.
+TEST_F(Graphs, CountAConversionOnce) {
+  for (const int exponentials : {25, 26}) {
+    graph = {};
+    const int x = add(Aten::placeholder, {}, square, DType::bf16), wide = add(Aten::convert, {x}, square);
+    int value = add(Aten::add, {input(square), add(Aten::multiply, {x, wide}, square)}, square);
+    for (int i = 0; i < exponentials; ++i) value = add(Aten::exp, {value}, square);
+    EXPECT_EQ(count(lowered({add(Aten::negate, {value}, square)}), LoweredOperation::Kind::pointwise), exponentials == 25 ? 1U : 2U);
+  }
+}
+
 // A sum of seven elements is written out in its reader's loops, one of eight is a kernel that sums (config.unroll_reductions_threshold).
 TEST_F(Graphs, WriteOutShortSums) {
   for (const std::int64_t elements : {7, 8}) {
@@ -208,14 +225,15 @@ TEST_F(Graphs, WriteOutShortSums) {
   }
 }
 
-// A concatenation is computed element by element for an element-wise reader. For a product its parts, where they are made of sums, are written
-// into their places.
+// A concatenation is computed element by element for an element-wise reader. For a product its parts, where they are made of sums, are
+// written into their places.
 TEST_F(Graphs, WritePartsOfConcatenationsIntoTheirPlaces) {
   for (const bool read_by_product : {false, true}) {
     graph = {};
     const int x = input(square), s = add(Aten::sum, {x}, {64, 1});
     graph.at(s).dims = {1};
-    const int a = add(Aten::multiply, {x, s}, square), b = add(Aten::negate, {input(square)}, square), whole = add(Aten::cat, {a, b}, {64, 128});
+    const int a = add(Aten::multiply, {x, s}, square), b = add(Aten::negate, {input(square)}, square),
+              whole = add(Aten::cat, {a, b}, {64, 128});
     graph.at(whole).dimension = 1;
     const int y = read_by_product ? add(Aten::product, {whole, input({128, 64})}, square) : add(Aten::exp, {whole}, {64, 128});
     const LoweredGraph concatenated = lowered({y});
@@ -247,6 +265,32 @@ TEST_F(Graphs, FuseReadersOfTheSamePlaces) {
   const int behind = add(Aten::add, {x, add(Aten::product, {a, a}, square)}, square);
   const std::vector<FusedKernel> kernels = fuse(lowered({a, behind}));
   EXPECT_TRUE(kernels.empty());
+}
+
+// What is made for every row is one kernel with those who read it for each element of the row, however many dimensions the row has: 64
+// sums, which 64 x 8 x 8 elements read, share 256 bytes.
+TEST_F(Graphs, FuseReadersOfARowOfSeveralDimensions) {
+  const int s = add(Aten::sum, {input(square)}, {64, 1});
+  graph.at(s).dims = {1};
+  const int y = add(Aten::multiply, {input({64, 8, 8}), add(Aten::view, {s}, {64, 1, 1})}, {64, 8, 8});
+  EXPECT_EQ(fuse(lowered({y})).size(), 1U);
+}
+
+// A copy of all elements in another order goes through them as their maker does, and is one kernel with it
+// (shared_data_after_inverting_indexing); of a part of them it is not.
+TEST_F(Graphs, FuseCopiesInAnotherOrder) {
+  for (const bool whole : {true, false}) {
+    graph = {};
+    const int made = add(Aten::exp, {input({4, 8, 16, 32})}, {4, 8, 16, 32});
+    const int turned = add(Aten::permute, {made}, {4, 16, 8, 32});
+    graph.at(turned).dims = {0, 2, 1, 3};
+    graph.at(turned).strides = {4096, 32, 512, 1};
+    const int copy = add(Aten::clone, {turned}, {4, 16, 8, 32}), rows = add(Aten::view, {copy}, {64, 256});
+    const int part = add(Aten::slice, {rows}, {64, 128});
+    graph.at(part).dimension = 1;
+    const int result = whole ? add(Aten::negate, {rows}, {64, 256}) : add(Aten::negate, {part}, {64, 128});
+    EXPECT_EQ(fuse(lowered({made, result})).size(), whole ? 1U : 0U);
+  }
 }
 
 // Sums over rows and over columns of one tensor are one kernel from 5 · 2²⁰ elements and 4,096 rows on.

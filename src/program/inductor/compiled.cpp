@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "program/inductor/graph.hpp"
@@ -20,7 +21,8 @@ Tensor seen_as(const Tensor& tensor, const Region& region) { return tensor.tape(
 Tensor exchanged(const Tensor& from, CollectiveKind kind, const Dims& sizes) {
   Tape& tape = from.tape();
   Tensor all = tape.empty(sizes, from.dtype());
-  tape.collective({.kind = kind, .group = Group::tensor, .bytes = std::max(all.bytes(), from.bytes()), .type = from.dtype()}, kComputeStream);
+  tape.collective({.kind = kind, .group = Group::tensor, .bytes = std::max(all.bytes(), from.bytes()), .type = from.dtype()},
+                  kComputeStream);
   return all;
 }
 
@@ -34,10 +36,10 @@ AttentionArguments attention_arguments(const CompiledHeads& heads, const FxNode&
   return {.causal = node.number != 0, .dropout = node.rate, .enable_gqa = heads.key.size(1) < heads.query.size(1)};
 }
 
-/// The gradient of attention's result, whose heads lie within rows.
-Tensor rows_of_heads(const Tensor& gradient, const Region& region) {
-  const Dims sizes{region.sizes[0], region.sizes[2], region.sizes[1], region.sizes[3]};
-  return gradient.tape().view(gradient, sizes, contiguous_strides(sizes));
+/// Attention's result or its gradient with heads within rows, a copy where they lie otherwise (transformers/cuda/attention_backward.cu).
+Tensor rows_of_heads(const Tensor& heads, const Region& region) {
+  const Dims &sizes = region.sizes, &strides = region.strides;
+  return contiguous(heads.tape().view(heads, {sizes[0], sizes[2], sizes[1], sizes[3]}, {strides[0], strides[2], strides[1], strides[3]}));
 }
 
 /// Pairs of fp32 numbers as complex ones, where they are not yet.
@@ -61,7 +63,9 @@ std::vector<Tensor> called(const FxNode& node, const std::vector<Region>& region
     case Aten::attention_backward: {
       constexpr std::size_t kWithoutBias = 8;  // the gradient, three heads, four results of the forward
       const CompiledHeads heads = heads_of(in, regions, 1, node.args.size() > kWithoutBias);
-      FlashGradients all = compiled_attention_backward(heads, rows_of_heads(in[0], regions[0]), attention_arguments(heads, node));
+      const std::size_t forward = node.args.size() > kWithoutBias ? 5 : 4;
+      const Tensor gradient = rows_of_heads(in[0], regions[0]), result = rows_of_heads(in[forward], regions[forward]);
+      FlashGradients all = compiled_attention_backward(heads, gradient, attention_arguments(heads, node));
       return {std::move(all.query), std::move(all.key), std::move(all.value)};
     }
     case Aten::flex_attention: {
@@ -92,14 +96,16 @@ std::vector<Tensor> called(const FxNode& node, const std::vector<Region>& region
 /// One run of a compiled graph.
 class Run {
  public:
-  Run(const CompiledGraph& compiled, Tape& tape) : compiled_(compiled), lowered_(compiled.lowered), graph_(tape), values_(lowered_.buffers.size()) {}
+  Run(const CompiledGraph& compiled, Tape& tape)
+      : compiled_(compiled), lowered_(compiled.lowered), graph_(tape), values_(lowered_.buffers.size()) {}
 
   /// An input's tensor; whether it is the caller's, or what the forward graph made for this one.
   void give(int placeholder, Tensor tensor, bool from_forward) {
     for (std::size_t i = 0; i < lowered_.buffers.size(); ++i) {
       const LoweredBuffer& buffer = lowered_.buffers[i];
       if (buffer.input != placeholder) continue;
-      values_[i] = from_forward ? graph_.saved(std::move(tensor), buffer.sizes.product(), buffer.name) : graph_.primal(std::move(tensor), buffer.name);
+      values_[i] = from_forward ? graph_.saved(std::move(tensor), buffer.sizes.product(), buffer.name)
+                                : graph_.primal(std::move(tensor), buffer.name);
     }
   }
 
@@ -147,7 +153,8 @@ class Run {
       }
       case LoweredOperation::Kind::concatenation: {
         const int made = operation.outputs.front();
-        values_[static_cast<std::size_t>(made)] = graph_.concatenation(buffer(made).sizes, buffer(made).type, values_of(operation.arguments));
+        values_[static_cast<std::size_t>(made)] =
+            graph_.concatenation(buffer(made).sizes, buffer(made).type, values_of(operation.arguments));
         break;
       }
       case LoweredOperation::Kind::call:
@@ -170,7 +177,8 @@ class Run {
     std::vector<Value> reads, replaced;
     for (const Load& load : operation.loads) {
       reads.push_back(value(load.buffer));
-      if (buffer(made).whole < 0 && is_read_where_written(operation, load)) replaced.push_back(value(load.buffer));
+      if (buffer(made).whole < 0 && is_read_where_written(operation, load) && is_read_alike(operation, load))
+        replaced.push_back(value(load.buffer));
     }
     values_[static_cast<std::size_t>(made)] = operation.is_reduction()
                                                   ? graph_.reduction(buffer(made).sizes, buffer(made).type, reads)
@@ -179,8 +187,43 @@ class Run {
 
   /// Whether an element is read where the result's is written, and nowhere else.
   static bool is_read_where_written(const LoweredOperation& operation, const Load& load) {
-    const auto reads = std::count_if(operation.loads.begin(), operation.loads.end(), [&](const Load& l) { return l.buffer == load.buffer; });
+    const auto reads =
+        std::count_if(operation.loads.begin(), operation.loads.end(), [&](const Load& l) { return l.buffer == load.buffer; });
     return !operation.is_reduction() && reads == 1 && load.strides == operation.places && load.offset == 0 && load.way == 0;
+  }
+
+  /// Whether all of the operation's kernel read the buffer as this load does (single_index_in_fused_node).
+  bool is_read_alike(const LoweredOperation& operation, const Load& load) const {
+    const int id = static_cast<int>(&operation - lowered_.operations.data());
+    for (const FusedKernel& kernel : compiled_.kernels) {
+      if (std::find(kernel.operations.begin(), kernel.operations.end(), id) == kernel.operations.end()) continue;
+      for (const int other : kernel.operations) {
+        const LoweredOperation& reader = lowered_.operations[static_cast<std::size_t>(other)];
+        for (const Load& read : reader.loads)
+          if (read.buffer == load.buffer && walk_of(reader, read) != walk_of(operation, load)) return false;
+      }
+    }
+    return true;
+  }
+
+  /// How a load goes through its buffer, whatever the order and number of the loops.
+  using Walk = std::tuple<std::vector<std::pair<std::int64_t, std::int64_t>>, std::int64_t, std::size_t>;
+  static Walk walk_of(const LoweredOperation& operation, const Load& load) {
+    std::vector<std::int64_t> sizes = operation.kept;
+    sizes.insert(sizes.end(), operation.summed.begin(), operation.summed.end());
+    std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // strides and sizes
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      if (load.strides[i] != 0) steps.emplace_back(load.strides[i], sizes[i]);
+    std::sort(steps.begin(), steps.end());
+    std::vector<std::pair<std::int64_t, std::int64_t>> merged;
+    for (const auto& [stride, size] : steps) {
+      if (!merged.empty() && merged.back().first * merged.back().second == stride) {
+        merged.back().second *= size;
+      } else {
+        merged.emplace_back(stride, size);
+      }
+    }
+    return {std::move(merged), load.offset, load.way};
   }
 
   void tell_call(const LoweredOperation& operation) {
@@ -188,12 +231,12 @@ class Run {
     for (const int made : operation.outputs) outputs.push_back({buffer(made).sizes, buffer(made).type});
     const FxNode& node = compiled_.graph.at(operation.node);
     const bool single = rule_of(node.op).lowering == Lowering::call;
-    const std::vector<Value> made =
-        graph_.call(values_of(operation.arguments), outputs,
-                    [&node, &operation](const std::vector<Tensor>& in) {
-                      return chosen(called(node, operation.arguments, in_order(operation, in)), operation.results);
-                    },
-                    single);
+    const std::vector<Value> made = graph_.call(
+        values_of(operation.arguments), outputs,
+        [&node, &operation](const std::vector<Tensor>& in) {
+          return chosen(called(node, operation.arguments, in_order(operation, in)), operation.results);
+        },
+        single);
     for (std::size_t i = 0; i < made.size(); ++i) values_[static_cast<std::size_t>(operation.outputs[i])] = made[i];
   }
 
@@ -218,8 +261,7 @@ class Run {
   void tell(const FusedKernel& kernel) {
     const auto outputs = [&](const std::vector<int>& operations) {
       std::vector<Value> all;
-      for (const int id : operations)
-        all.push_back(value(lowered_.operations[static_cast<std::size_t>(id)].outputs.front()));
+      for (const int id : operations) all.push_back(value(lowered_.operations[static_cast<std::size_t>(id)].outputs.front()));
       return all;
     };
     if (kernel.over_rows.empty()) {
@@ -280,7 +322,11 @@ CompiledGraph compile(FxGraph graph, const Tape& tape) {
 
 CompiledModule compile(const JointGraph& joint, const Tape& tape) {
   PartitionedGraph parts = partition(joint);
-  return {compile(std::move(parts.forward), tape), compile(std::move(parts.backward), tape), joint.inputs.size()};
+  CompiledGraph forward = compile(std::move(parts.forward), tape);
+  // What is saved lies as the forward graph made it.
+  for (std::size_t i = 1; i < forward.lowered.results.size(); ++i)
+    if (forward.lowered.results[i].buffer >= 0) parts.backward.nodes[i - 1].strides = forward.lowered.results[i].strides;
+  return {std::move(forward), compile(std::move(parts.backward), tape), joint.inputs.size()};
 }
 
 Tensor run_compiled(const char* name, const std::shared_ptr<const CompiledModule>& module, const std::vector<Tensor>& arguments) {

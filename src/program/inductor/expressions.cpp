@@ -4,6 +4,7 @@
 #include <functional>
 #include <numeric>
 #include <optional>
+#include <utility>
 
 namespace plimsoll::program::inductor {
 
@@ -58,7 +59,7 @@ bool goes_in_a_row(const Load& load, const std::vector<std::int64_t>& sizes, con
 class Steps {
  public:
   Steps(const Load& load, const std::vector<std::int64_t>& sizes, const std::vector<std::int64_t>& places, std::int64_t offset)
-      : load_(load), sizes_(sizes), places_(places), most_(sizes.size()), told_(load.way == 0), offset_(load.offset) {
+      : load_(load), sizes_(sizes), places_(places), most_(sizes.size()), start_(offset), told_(load.way == 0), offset_(load.offset) {
     for (std::size_t i = 0; i < sizes.size(); ++i) {
       most_[i] = offset / places[i];
       offset_ += most_[i] * load.strides[i];
@@ -82,10 +83,14 @@ class Steps {
     }
     most_[i] += reach;
     if (told_ || reach == 0) return load_.strides[inner] * width;
-    // Not by strides: the first step that moves the load at all stands for the dimension, which the place depends on.
-    for (std::size_t outer = inner + 1; outer-- > 0;)
-      if (sizes_[outer] != 1 && load_.strides[outer] != 0) return load_.strides[outer];
-    return 0;
+    return place_of(start_ + stride) - place_of(start_);  // not by strides: what the first step moves (sizevars.py, stride_vars)
+  }
+
+  /// Whether a dimension of the view tells the place.
+  bool moves(std::int64_t size, std::int64_t stride) const {
+    for (std::int64_t index = 1; index < size; ++index)
+      if (place_of(start_ + index * stride) != place_of(start_)) return true;
+    return false;
   }
 
   std::int64_t offset() const { return offset_; }
@@ -97,9 +102,20 @@ class Steps {
   }
 
  private:
+  /// Where the load finds the loops' element of that number.
+  std::int64_t place_of(std::int64_t element) const {
+    std::int64_t place = 0;
+    for (std::size_t i = 0; i < sizes_.size(); ++i) {
+      place += element / places_[i] * load_.strides[i];
+      element %= places_[i];
+    }
+    return place;
+  }
+
   const Load& load_;
   const std::vector<std::int64_t>&sizes_, &places_;
   std::vector<std::int64_t> most_;  ///< the largest index that is reached
+  std::int64_t start_;
   bool told_;
   std::int64_t offset_;
 };
@@ -110,20 +126,45 @@ Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, cons
   const std::vector<std::int64_t> places = in_a_row(sizes);
   if (goes_in_a_row(load, sizes, places)) return {load.buffer, view.strides, load.offset + view.offset};
   if (std::optional<std::vector<std::int64_t>> turned = permuted(load.strides, sizes, places, view))
-    return {load.buffer, std::move(*turned), load.offset, load.way};
+    return {load.buffer, std::move(*turned), load.offset, load.way, load.places, load.once};
   Steps steps(load, sizes, places, view.offset);
   Load seen{load.buffer, {}, steps.offset(), load.way};
-  for (std::size_t k = 0; k < view.sizes.size(); ++k) seen.strides.push_back(steps.step(view.sizes[k], view.strides[k]));
-  if (!steps.told()) seen.way = load.way * 31 + hash_of(view) + 1;
+  std::int64_t told = 1;
+  for (std::size_t k = 0; k < view.sizes.size(); ++k) {
+    seen.strides.push_back(steps.step(view.sizes[k], view.strides[k]));
+    if (steps.moves(view.sizes[k], view.strides[k])) told *= view.sizes[k];
+  }
+  if (!steps.told()) {
+    const bool whole = view.offset == 0 && product_of(view.sizes) == product_of(sizes) && view.strides == in_a_row(view.sizes);
+    seen.way = load.way * 31 + hash_of(view) + 1;
+    seen.once = whole && reads_each_once(load, sizes);
+    seen.places = load.way == 0 ? told : load.places;
+  }
   return seen;
 }
 
-void add_load(Expression& expression, const Load& load) {
-  if (std::find(expression.loads.begin(), expression.loads.end(), load) == expression.loads.end()) expression.loads.push_back(load);
+bool reads_each_once(const Load& load, const std::vector<std::int64_t>& sizes) {
+  if (load.way != 0) return load.once;
+  std::vector<std::pair<std::int64_t, std::int64_t>> steps;
+  for (std::size_t i = 0; i < sizes.size(); ++i)
+    if (sizes[i] != 1) steps.emplace_back(load.strides[i], sizes[i]);
+  std::sort(steps.begin(), steps.end());
+  std::int64_t next = 1;
+  for (const auto& [stride, size] : steps) {
+    if (stride != next) return false;
+    next *= size;
+  }
+  return load.offset == 0;
 }
 
+void add_load(std::vector<Load>& loads, const Load& load) {
+  if (std::find(loads.begin(), loads.end(), load) == loads.end()) loads.push_back(load);
+}
+
+std::size_t hash_of(const Load& load) { return hash_of(View{load.strides, load.strides, load.offset}) * 31 + load.way; }
+
 LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64_t>& kept, const std::vector<std::int64_t>& places,
-                              const std::vector<std::int64_t>& summed, const std::vector<Load>& loads) {
+                       const std::vector<std::int64_t>& summed, const std::vector<Load>& loads) {
   LoweredOperation operation{.kind = kind};
   std::vector<std::size_t> dimensions;
   for (const int i : loop_order(kept, {places})) {
@@ -139,7 +180,7 @@ LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64
     operation.summed.push_back(summed[i]);
   }
   for (const Load& load : loads) {
-    Load ordered{load.buffer, {}, load.offset, load.way};
+    Load ordered{load.buffer, {}, load.offset, load.way, load.places, load.once};
     for (const std::size_t dimension : dimensions) ordered.strides.push_back(load.strides[dimension]);
     operation.loads.push_back(std::move(ordered));
   }

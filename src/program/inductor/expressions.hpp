@@ -1,9 +1,8 @@
-/// What element-wise operations compute, as loops over loads (torch/_inductor/ir.py, Pointwise and its views of PyTorch 2.15): views are other
-/// ways to index the same elements, and a load seen through a view is a load again.
+/// What element-wise operations compute, as loops over loads (torch/_inductor/ir.py, Pointwise and its views of PyTorch 2.15): views are
+/// other ways to index the same elements, and a load seen through a view is a load again.
 #pragma once
 
 #include <cstdint>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -28,17 +27,20 @@ std::size_t hash_of(const View& view);
 struct Expression {
   std::vector<std::int64_t> sizes;
   std::vector<Load> loads = {};
-  std::set<std::pair<int, std::size_t>> values = {};  ///< nodes that it computes, each under every way in which it is indexed
+  std::vector<Load> values = {};  ///< nodes that it computes, in the place of buffers, each under every way in which it is indexed
 };
 
-/// Adds a load that the expression has not yet.
-void add_load(Expression& expression, const Load& load);
+/// Adds a load that is not there yet.
+void add_load(std::vector<Load>& loads, const Load& load);
+std::size_t hash_of(const Load& load);
+/// Whether the loops read every place of a buffer of as many elements, and once.
+bool reads_each_once(const Load& load, const std::vector<std::int64_t>& sizes);
 /// The load seen through `view` of the loops over `sizes` that it belongs to.
 Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, const View& view);
 
 /// Loops without their dimensions of 1, those of what is kept in the order in which it is written.
 LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64_t>& kept, const std::vector<std::int64_t>& places,
-    const std::vector<std::int64_t>& summed, const std::vector<Load>& loads);
+                       const std::vector<std::int64_t>& summed, const std::vector<Load>& loads);
 /// Strides of a new buffer that nobody wants to lie otherwise: as what it is made from (ComputedBuffer.get_fill_order).
 std::vector<std::int64_t> strides_like(const std::vector<std::int64_t>& kept, const std::vector<Load>& loads);
 

@@ -9,6 +9,8 @@
 #include <tuple>
 #include <utility>
 
+#include "program/inductor/expressions.hpp"
+
 namespace plimsoll::program::inductor {
 
 namespace {
@@ -21,9 +23,11 @@ struct Access {
   std::int64_t offset = 0;
   std::size_t way = 0;
   Sizes sizes, strides;
+  std::int64_t places = 0;  ///< as of a load
   auto operator<=>(const Access&) const = default;
 
   std::int64_t elements() const {
+    if (way != 0 && places != 0) return places;
     std::int64_t count = 1;
     for (std::size_t i = 0; i < sizes.size(); ++i)
       if (strides[i] != 0) count *= sizes[i];
@@ -34,7 +38,7 @@ struct Access {
 /// The same with its loops merged where it goes on from one to the next (MemoryDep.normalize).
 Access merged(const Access& access) {
   if (access.way != 0) return access;
-  Access merged{access.buffer, access.offset, 0, {}, {}};
+  Access merged{access.buffer, access.offset, 0, {}, {}, 0};
   for (std::size_t i = 0; i < access.sizes.size(); ++i) {
     if (!merged.sizes.empty() && merged.strides.back() == access.strides[i] * access.sizes[i]) {
       merged.sizes.back() *= access.sizes[i];
@@ -52,9 +56,15 @@ Access in_order_of_strides(const Access& access) {
   std::vector<std::size_t> order(access.sizes.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return access.strides[a] > access.strides[b]; });
-  Access ordered{access.buffer, access.offset, access.way, {}, {}};
+  Access ordered{access.buffer, access.offset, access.way, {}, {}, access.places};
   for (const std::size_t i : order) ordered.sizes.push_back(access.sizes[i]), ordered.strides.push_back(access.strides[i]);
   return merged(ordered);
+}
+
+/// The same without the innermost loops on which it does not depend (dependencies.py, drop_unused_symbols).
+Access without_idle_loops(Access access) {
+  while (access.way == 0 && !access.strides.empty() && access.strides.back() == 0) access.sizes.pop_back(), access.strides.pop_back();
+  return access;
 }
 
 /// Whether a read finds what the write left, where more loops may be inside (_same_index_with_prefix_size).
@@ -74,10 +84,10 @@ bool finds(const Access& read, const Access& write) {
 
 struct Node {
   std::vector<int> operations;
-  std::vector<int> columns, rows;     ///< of sums over both: the operations of either kind
+  std::vector<int> columns, rows;  ///< of sums over both: the operations of either kind
   std::set<Access> reads, writes;
   std::set<int> buffers, made;
-  std::set<int> ancestors;            ///< operations
+  std::set<int> ancestors;  ///< operations
   bool is_extern = false, sums = false;
   std::int64_t kept = 1, summed = 1;
   int first = 0, last = 0;
@@ -151,9 +161,27 @@ class Fuser {
     node.kept = op.kept_elements(), node.summed = op.summed_elements();
     Sizes sizes = op.kept;
     sizes.insert(sizes.end(), op.summed.begin(), op.summed.end());
-    for (const Load& load : op.loads) node.reads.insert({load.buffer, load.offset, load.way, sizes, load.strides});
-    node.writes.insert({op.outputs.front(), 0, 0, op.kept, op.places});
+    if (is_inverted(op)) {
+      const std::size_t places = ~op.loads.front().way;
+      node.reads.insert({op.loads.front().buffer, 0, 0, {node.kept}, {1}, 0});
+      node.writes.insert({op.outputs.front(), 0, places, {node.kept}, {1}, 0});
+      return node;
+    }
+    for (const Load& load : op.loads)
+      node.reads.insert(without_idle_loops({load.buffer, load.offset, load.way, sizes, load.strides, load.places}));
+    node.writes.insert({op.outputs.front(), 0, 0, op.kept, op.places, 0});
     return node;
+  }
+
+  /// Whether loops that copy a kernel's result in another order go as that kernel does, and write in another order instead
+  /// (shared_data_after_inverting_indexing).
+  bool is_inverted(const LoweredOperation& op) const {
+    if (op.kind != LoweredOperation::Kind::pointwise || op.loads.size() != 1) return false;
+    const Load& load = op.loads.front();
+    const int maker = graph_.buffers[static_cast<std::size_t>(load.buffer)].operation;
+    if (maker < 0 || !operation(maker).is_loops() || operation(maker).kept_elements() != op.kept_elements()) return false;
+    const bool as_it_lies = load.way == 0 && load.strides == in_a_row(op.kept);
+    return !as_it_lies && op.places == in_a_row(op.kept) && reads_each_once(load, op.kept);
   }
 
   // ---- scores ----
@@ -172,13 +200,16 @@ class Fuser {
 
   struct Score {
     std::int64_t bytes = 0;
+    std::int64_t saved = 0;  ///< the same without loops that are only counted as one
     bool mixed = false;
   };
   Score score(const Node& a, const Node& b, bool may_mix = true) const {
-    if (may_mix && mixes(a, b)) return {whole(a).first * whole(a).second, true};
+    if (may_mix && mixes(a, b)) return {whole(a).first * whole(a).second, whole(a).first * whole(a).second, true};
     const std::int64_t bytes = shared_bytes(a, b);
-    if (bytes >= kLeastShared || !may_mix || !can_reorder(a, b)) return {bytes};
-    return {shared_bytes(reordered(a), reordered(b))};
+    const Order order = bytes >= kLeastShared || !may_mix ? Order::as_it_is : order_of(a, b);
+    if (order == Order::as_it_is) return {bytes, bytes};
+    const std::int64_t more = shared_bytes(reordered(a), reordered(b));
+    return {more, order == Order::turned ? more : bytes};
   }
 
   /// The access to a buffer that says how a kernel's loops go through it: where it is made, else where it is read.
@@ -190,10 +221,14 @@ class Fuser {
     return nullptr;
   }
 
-  /// shared_data_after_reordering_loop: whether element-wise loops can be turned to go through a common buffer as the other kernel's do. What
-  /// one makes and the other reads is looked at before what both read, then the largest. Both have as many loops, each with a step of its own.
-  bool can_reorder(const Node& a, const Node& b) const {
-    if (!reorders_ || (a.sums && b.sums)) return false;
+  /// How loops are changed to share more: they are turned, or those that go on from one to the next are taken as one.
+  enum class Order : std::uint8_t { as_it_is, turned, merged };
+
+  /// shared_data_after_reordering_loop: whether element-wise loops can be turned to go through a common buffer as the other kernel's do.
+  /// What one makes and the other reads is looked at before what both read, then the largest. Both have as many loops, each with a step of
+  /// its own; else they are the same when merged.
+  Order order_of(const Node& a, const Node& b) const {
+    if (!reorders_ || (a.sums && b.sums)) return Order::as_it_is;
     using Candidate = std::tuple<bool, std::int64_t, const Access*, const Access*>;
     std::optional<Candidate> best;
     for (const int buffer : a.buffers) {
@@ -204,10 +239,11 @@ class Fuser {
       const Candidate candidate{handed_on, left->elements(), left, right};
       if (!best || std::tie(handed_on, std::get<1>(candidate)) > std::tie(std::get<0>(*best), std::get<1>(*best))) best = candidate;
     }
-    if (!best) return false;
+    if (!best) return Order::as_it_is;
     const auto& [handed_on, elements, left, right] = *best;
-    return left->sizes.size() == right->sizes.size() ? steps_of(*left) == steps_of(*right) && !steps_of(*left).empty()
-                                                     : merged(*left) == merged(*right);
+    if (left->sizes.size() == right->sizes.size())
+      return steps_of(*left) == steps_of(*right) && !steps_of(*left).empty() ? Order::turned : Order::as_it_is;
+    return merged(*left) == merged(*right) ? Order::merged : Order::as_it_is;
   }
   /// The steps of an access, if each loop has another one (MemoryDep.decide_loop_order_to_match).
   static std::set<std::int64_t> steps_of(const Access& access) {
@@ -232,7 +268,8 @@ class Fuser {
   /// Kept and summed elements, of sums in parts those of the whole sum.
   std::pair<std::int64_t, std::int64_t> whole(const Node& node) const {
     for (const int id : node.operations)
-      if (operation(id).is_reduction() && !operation(id).whole.empty() && is_in_parts(node)) return {operation(id).whole[0], operation(id).whole[1]};
+      if (operation(id).is_reduction() && !operation(id).whole.empty() && is_in_parts(node))
+        return {operation(id).whole[0], operation(id).whole[1]};
     return {node.kept, node.summed};
   }
   bool is_in_parts(const Node& node) const {
@@ -242,9 +279,8 @@ class Fuser {
   /// The innermost loop goes from an element to the next, or stays.
   bool is_contiguous(const Node& node) const {
     return std::all_of(node.operations.begin(), node.operations.end(), [&](int id) {
-      return std::all_of(operation(id).loads.begin(), operation(id).loads.end(), [&](const Load& load) {
-        return load.strides.empty() || load.strides.back() == 0 || load.strides.back() == 1;
-      });
+      return std::all_of(operation(id).loads.begin(), operation(id).loads.end(),
+                         [&](const Load& load) { return load.strides.empty() || load.strides.back() == 0 || load.strides.back() == 1; });
     });
   }
   bool reads_all(const Node& node, int buffer) const {
@@ -258,9 +294,8 @@ class Fuser {
     const auto [kept_a, summed_a] = whole(a);
     const auto [kept_b, summed_b] = whole(b);
     if (kept_a != summed_b || summed_a != kept_b) return false;
-    const bool common = std::any_of(a.buffers.begin(), a.buffers.end(), [&](int buffer) {
-      return b.buffers.contains(buffer) && reads_all(a, buffer) && reads_all(b, buffer);
-    });
+    const bool common = std::any_of(a.buffers.begin(), a.buffers.end(),
+                                    [&](int buffer) { return b.buffers.contains(buffer) && reads_all(a, buffer) && reads_all(b, buffer); });
     if (!common) return false;
     const bool first = is_contiguous(a);
     if (!first && !is_contiguous(b)) return false;
@@ -281,31 +316,32 @@ class Fuser {
     if (a.is_extern || b.is_extern || depends(a, b)) return false;
     const Score shared = score(a, b, may_mix);
     if (shared.bytes == 0 || a.operations.size() + b.operations.size() > kMostFused) return false;
-    if (bytes_kept_apart(a, b) > kWorthOfSavedByte * shared.bytes) return false;
+    if (elements_kept_apart(a, b) > kWorthOfSavedByte * shared.saved) return false;
     if (depends(b, a)) {
-      const bool turned = may_mix && shared_bytes(a, b) < kLeastShared && can_reorder(a, b);
+      const bool turned = may_mix && shared_bytes(a, b) < kLeastShared && order_of(a, b) != Order::as_it_is;
       return reads_at_equal_places(turned ? reordered(a) : a, turned ? reordered(b) : b) && loops_fit(a, b, may_mix);
     }
     return (shared.mixed || (shared.bytes >= kLeastShared && distance(a, b) <= kFarthest)) && loops_fit(a, b, may_mix);
   }
 
-  /// Bytes of buffers that both could overwrite if they were apart: each reads its own, of equal size and type, last.
-  std::int64_t bytes_kept_apart(const Node& a, const Node& b) const {
+  /// Elements of buffers that both could overwrite if they were apart: each reads its own, of equal size and type, last
+  /// (can_fusion_increase_peak_memory, which compares them with bytes).
+  std::int64_t elements_kept_apart(const Node& a, const Node& b) const {
     const auto keys = [&](const Node& node) {
       std::set<std::pair<DType, std::int64_t>> all;
       for (const Access& read : node.reads) {
         const LoweredBuffer& buffer = graph_.buffers[static_cast<std::size_t>(read.buffer)];
         if (buffer.operation < 0 || results_.contains(read.buffer)) continue;
         const std::set<int>& readers = readers_[static_cast<std::size_t>(read.buffer)];
-        if (readers.size() == 1) all.emplace(buffer.type, buffer.sizes.product() * size_of(buffer.type));
+        if (readers.size() == 1) all.emplace(buffer.type, buffer.sizes.product());
       }
       return all;
     };
     const std::set<std::pair<DType, std::int64_t>> of_a = keys(a);
-    std::int64_t bytes = 0;
+    std::int64_t elements = 0;
     for (const auto& key : keys(b))
-      if (of_a.contains(key)) bytes += key.second;
-    return bytes;
+      if (of_a.contains(key)) elements += key.second;
+    return elements;
   }
 
   /// can_fuse_vertical: b finds what a makes where it reads it, and no other kernel would have to run between them.
@@ -482,7 +518,7 @@ class Fuser {
   std::vector<std::set<int>> ancestors_;  ///< of each operation
   std::vector<int> owner_;
   bool reorders_ = false;
-  std::vector<std::set<int>> readers_;    ///< of each buffer: operations
+  std::vector<std::set<int>> readers_;  ///< of each buffer: operations
   std::set<int> results_;
 };
 

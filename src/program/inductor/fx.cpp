@@ -10,8 +10,8 @@ const AtenRule& rule_of(Aten op) {
   using L = Lowering;
   static constexpr auto kRules = std::to_array<AtenRule>({
       {"primals", L::input, false},
-      {"convert_element_type", L::pointwise, true, 1},
-      {"pow", L::pointwise, true, 1},
+      {"convert_element_type", L::pointwise, true},
+      {"pow", L::pointwise, true},
       {"add", L::pointwise, true, 1},
       {"add", L::pointwise, true, 1, 1},
       {"sub", L::pointwise, true, 1},
@@ -40,6 +40,8 @@ const AtenRule& rule_of(Aten op) {
       {"mean", L::reduction, true, 1, 1},
       {"var_mean", L::several, true, 1, 1},
       {"view", L::view, true},
+      {"squeeze", L::view, true},
+      {"unsqueeze", L::view, true},
       {"permute", L::view, true},
       {"slice", L::view, true},
       {"expand", L::view, true},

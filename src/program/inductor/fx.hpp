@@ -14,22 +14,66 @@ namespace plimsoll::program::inductor {
 enum class Aten : std::uint8_t {
   placeholder,
   // element-wise
-  convert, power, add, add_number, subtract, subtract_from_number, multiply, multiply_number, divide, divide_by_number, negate, exp, sigmoid, rsqrt,
-  tanh, erf, relu, less_equal_number, greater_number, choose, choose_number, clone, slice_scatter,
+  convert,
+  power,
+  add,
+  add_number,
+  subtract,
+  subtract_from_number,
+  multiply,
+  multiply_number,
+  divide,
+  divide_by_number,
+  negate,
+  exp,
+  sigmoid,
+  rsqrt,
+  tanh,
+  erf,
+  relu,
+  less_equal_number,
+  greater_number,
+  choose,
+  choose_number,
+  clone,
+  slice_scatter,
   // random numbers: one drawing of all seeds, one of them, a value for every element
-  seeds, seed, random,
+  seeds,
+  seed,
+  random,
   // sums
-  sum, mean, var_mean,
+  sum,
+  mean,
+  var_mean,
   // views
-  view, permute, slice, expand,
+  view,
+  squeeze,
+  unsqueeze,
+  permute,
+  slice,
+  expand,
   cat,
   // several results, each a getitem
-  split, attention, attention_backward, flex_attention, flex_attention_backward, getitem,
-  product, addmm,
+  split,
+  attention,
+  attention_backward,
+  flex_attention,
+  flex_attention_backward,
+  getitem,
+  product,
+  addmm,
   // complex numbers, of which Inductor makes no code
-  table_rows, gather_rows, view_as_complex, view_as_real, multiply_complex, conjugate, clone_complex,
+  table_rows,
+  gather_rows,
+  view_as_complex,
+  view_as_real,
+  multiply_complex,
+  conjugate,
+  clone_complex,
   // functional collectives; each is followed by its wait
-  all_gather, reduce_scatter, wait,
+  all_gather,
+  reduce_scatter,
+  wait,
 };
 
 /// What becomes of an operator in Inductor.
@@ -37,7 +81,7 @@ enum class Lowering : std::uint8_t { input, pointwise, reduction, view, cat, sev
 
 /// What the partitioner and the lowering know of an operator.
 struct AtenRule {
-  const char* name;    ///< what fx names its nodes by
+  const char* name;  ///< what fx names its nodes by
   Lowering lowering;
   bool recomputable;   ///< of get_default_op_list: recomputed in backward, and fused with its neighbours
   int operations = 0;  ///< what it computes for an element by itself (OpCounterCSE)
@@ -53,17 +97,17 @@ struct FxNode {
   std::vector<int> args = {};
   Dims sizes = {}, strides = {};
   DType type = DType::fp32;
-  Dims dims = {};                ///< of permute its order, of split its parts, of a sum the dimensions that it sums
-  int dimension = 0;        ///< of slice, slice_scatter, cat and split
+  Dims dims = {};     ///< of permute its order, of split its parts, of a sum the dimensions that it sums
+  int dimension = 0;  ///< of slice, slice_scatter, cat and split
   /// Where a slice begins or is put among zeros; which result a getitem is; whether attention is causal; of a collective the ranks; an
   /// exponent.
   std::int64_t number = 0;
-  std::int64_t step = 1;    ///< of slice and slice_scatter
+  std::int64_t step = 1;                          ///< of slice and slice_scatter
   std::optional<double> constant = std::nullopt;  ///< that an element-wise one computes with; none: nobody knows, or several
-  double rate = 0;          ///< of the dropout within attention
+  double rate = 0;                                ///< of the dropout within attention
   Recompute recompute = Recompute::unsaid;
-  bool backward = false;    ///< a gradient's
-  bool parameter = false;   ///< of a placeholder: it lives as long as the module
+  bool backward = false;   ///< a gradient's
+  bool parameter = false;  ///< of a placeholder: it lives as long as the module
   std::string name = {};
 
   std::int64_t elements() const { return sizes.product(); }
@@ -88,9 +132,9 @@ std::vector<std::int64_t> listed(const Dims& dims);
 
 /// What the two directions are cut from: the forward's nodes, then those of its gradients.
 struct JointGraph {
-  FxGraph graph;           ///< its outputs: the result, then a gradient of each input or -1
-  std::vector<int> inputs; ///< placeholders of the forward, in the order in which the trace met them
-  int tangent = -1;        ///< placeholder of the result's gradient
+  FxGraph graph;            ///< its outputs: the result, then a gradient of each input or -1
+  std::vector<int> inputs;  ///< placeholders of the forward, in the order in which the trace met them
+  int tangent = -1;         ///< placeholder of the result's gradient
 };
 
 /// A graph made of another's nodes.

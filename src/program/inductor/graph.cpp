@@ -341,12 +341,25 @@ class Graph::Planner {
       if (key(candidate) != key(operation.output) || !reads_last(id, candidate)) continue;
       if (graph_.within_its_node(candidate)) {  // of which the kernel keeps the place alone: new, where it was in nobody's
         if (graph_.maker(candidate).may_replace.empty()) break;
-        continue;
+        const int held = held_by(candidate, gone);
+        if (held < 0) continue;
+        gone[static_cast<std::size_t>(held)] = true;
+        return held;
       }
       gone[static_cast<std::size_t>(candidate)] = true;
       return candidate;
     }
     return reused(operation.output, step);
+  }
+
+  /// The buffer whose place a value within the kernel takes; -1: none.
+  int held_by(int value, const std::vector<bool>& gone) const {
+    for (const int candidate : graph_.maker(value).may_replace) {
+      const bool own = graph_.at(candidate).owner != Owner::caller && !gone[static_cast<std::size_t>(candidate)];
+      if (!own || key(candidate) != key(value) || !reads_last(graph_.at(value).maker, candidate)) continue;
+      return graph_.within_its_node(candidate) ? held_by(candidate, gone) : candidate;
+    }
+    return -1;
   }
 
   /// The buffer of the same size and type that was let go last; -1: none that is worth keeping.

@@ -24,7 +24,10 @@ class Lowerer : private Realizer {
       lower(node);
       realize_by_rule(node);
     }
-    for (const int output : graph_.outputs) out_.results.push_back(output < 0 ? Region{} : region(output));
+    for (const int output : graph_.outputs) {
+      const bool saved = !out_.results.empty() && output >= 0;
+      out_.results.push_back(output < 0 ? Region{} : saved ? as_it_lies(output) : region(output));
+    }
     return std::move(out_);
   }
 
@@ -32,7 +35,8 @@ class Lowerer : private Realizer {
   void lower(int node) {
     switch (rule_of(at(node).op).lowering) {
       case Lowering::input:
-        return place(node, add_buffer({.name = at(node).name, .input = node, .operation = -1, .sizes = at(node).sizes, .type = at(node).type}));
+        return place(node,
+                     add_buffer({.name = at(node).name, .input = node, .operation = -1, .sizes = at(node).sizes, .type = at(node).type}));
       case Lowering::pointwise:
         return lower_pointwise(node);
       case Lowering::reduction:
@@ -50,16 +54,21 @@ class Lowerer : private Realizer {
     }
   }
 
+  /// The expression, of the node's sizes, computes it as well.
+  void compute_here(Expression& expression, int node, std::size_t way = 0) const {
+    add_load(expression.values, {node, in_a_row(listed(at(node).sizes)), 0, way});
+  }
+
   void lower_pointwise(int node) {
     Expression expression{.sizes = listed(at(node).sizes)};
     if (at(node).op == Aten::slice_scatter) {
       load_slice(expression, node);
     } else if (at(node).op == Aten::seed) {
-      add_load(expression, {realize(at(node).args.front()), {}, at(node).number});
+      add_load(expression.loads, {realize(at(node).args.front()), {}, at(node).number});
     } else {
       for (const int argument : at(node).args) load_into(expression, argument, broadcast(argument, expression.sizes));
     }
-    if (rule_of(at(node).op).operations > 0) expression.values.emplace(node, 0);
+    compute_here(expression, node);
     hold(node, std::move(expression));
     if (at(node).op == Aten::seeds || at(node).op == Aten::random) realize(node);
   }
@@ -111,13 +120,15 @@ class Lowerer : private Realizer {
       std::int64_t rest = step;
       for (std::size_t i = summed.size(); i-- > 0; rest /= summed[i]) element.offset += rest % summed[i] * view.strides[kept + i];
       load_into(expression, n.args.front(), element);
-      if (step > 0) expression.values.emplace(node, static_cast<std::size_t>(step));
+      if (step > 0) compute_here(expression, node, static_cast<std::size_t>(step));
     }
     hold(node, std::move(expression));
   }
 
-  /// var_mean: mean and squares of what lies along the last dimension by one kernel of three results, of which nobody reads the count (Welford).
+  /// var_mean: mean and squares of what lies along the last dimension by one kernel of three results, of which nobody reads the count
+  /// (Welford).
   void lower_var_mean(int node) {
+    constexpr std::int64_t kMean = 1;
     const FxNode& n = at(node);
     const int argument = n.args.front();
     const View& view = box(argument).view;
@@ -132,7 +143,6 @@ class Lowerer : private Realizer {
       lying.push_back(1);
       out_.buffers[static_cast<std::size_t>(storage(item).buffer)].strides = box(item).view.strides = lying;
     };
-    constexpr std::int64_t kMean = 1;
     for (const bool of_mean : {true, false})
       for (const int item : users(node))
         if ((at(item).number == kMean) == of_mean) sums(item);
@@ -170,10 +180,10 @@ class Lowerer : private Realizer {
     place(node, output_of_last(n.sizes, n.type));
   }
 
-  /// mean: the sum, times one over the count, which its readers compute.
+  /// mean: the sum, times one over the count, which its readers compute; so is a variance of what Welford's kernel gives.
   void divide(int node) {
     Expression expression{.sizes = listed(at(node).sizes), .loads = {{storage(node).buffer, box(node).view.strides, 0}}};
-    expression.values.emplace(node, 0);
+    compute_here(expression, node);
     hold(node, std::move(expression));
   }
 
@@ -181,7 +191,7 @@ class Lowerer : private Realizer {
     const FxNode& n = at(node);
     const int of = n.args.front();
     if (rule_of(at(of).op).lowering == Lowering::several && at(of).op != Aten::split) return;  // a result, placed with the others
-    if (n.type == DType::complex64) return alias(node, of), skip_name();  // ATen's own
+    if (n.type == DType::complex64) return alias(node, of), skip_name();                       // ATen's own
     const Box source = box(of);
     View view = source.view;
     switch (n.op) {
@@ -202,11 +212,20 @@ class Lowerer : private Realizer {
         break;
       default: {  // the view of what lies in a row, or of rows of another memory
         std::optional<std::vector<std::int64_t>> strides = reshaped(source.view, listed(n.sizes));
-        if (!strides) refuse("a view of elements that do not follow each other is not modelled under torch.compile", "compile", "false");
+        if (!strides) return view_apart(node, of);
         view = {listed(n.sizes), std::move(*strides), source.view.offset};
       }
     }
     box(node) = {source.storage, std::move(view)};
+  }
+
+  /// A view of elements that do not follow each other: readers compute where each is, or copy them.
+  void view_apart(int node, int of) {
+    const std::vector<std::int64_t> sizes = listed(at(node).sizes);
+    Expression elements{.sizes = box(of).view.sizes};
+    load_into(elements, of, box(of).view);
+    storages_.push_back({.expression = std::move(elements), .sizes = box(of).view.sizes, .type = at(of).type});
+    box(node) = {static_cast<int>(storages_.size()) - 1, {sizes, in_a_row(sizes), 0}};
   }
 
   /// Strides of the view's elements under other sizes.
@@ -241,7 +260,7 @@ class Lowerer : private Realizer {
       load_part(expression, argument, n.dimension, start);
       start += at(argument).sizes[n.dimension];
     }
-    expression.values.emplace(node, 0);
+    compute_here(expression, node);
     hold(node, std::move(expression));
   }
 
@@ -263,9 +282,9 @@ class Lowerer : private Realizer {
       });
     };
     const auto shared = [&](int part) {
-      return users(part).size() > 1 && (storage(part).buffer < 0 || std::any_of(users(part).begin(), users(part).end(), [&](int user) {
-                                          return user != node && is_read_element_wise(user);
-                                        }));
+      return users(part).size() > 1 &&
+             (storage(part).buffer < 0 ||
+              std::any_of(users(part).begin(), users(part).end(), [&](int user) { return user != node && is_read_element_wise(user); }));
     };
     if (std::any_of(parts.begin(), parts.end(), shared)) return false;
     const std::vector<int>& readers = users(node);
@@ -302,28 +321,31 @@ class Lowerer : private Realizer {
   void load_part(Expression& expression, int argument, int dimension, std::int64_t start) {
     Expression part{.sizes = listed(at(argument).sizes)};
     load_into(part, argument, box(argument).view);
-    for (Load load : part.loads) {
+    const auto masked = [&](Load load) {
       const std::int64_t stride = load.strides[static_cast<std::size_t>(dimension)];
       load.offset -= start * stride;
-      if (stride != 0) load.way = load.way * 31 + static_cast<std::size_t>(start) + 1;
-      add_load(expression, load);
-    }
-    for (const auto& [value, how] : part.values) expression.values.emplace(value, how * 31 + static_cast<std::size_t>(start) + 1);
+      if (stride != 0) load.way = load.way * 31 + static_cast<std::size_t>(start) + 1, load.once = false;
+      return load;
+    };
+    for (const Load& load : part.loads) add_load(expression.loads, masked(load));
+    for (const Load& value : part.values) add_load(expression.values, masked(value));
   }
 
-  /// A slice put among zeros (slice_scatter): its loads go through their buffer as before, from `start` on, every `step`-th in steps of one.
+  /// A slice put among zeros (slice_scatter): its loads go through their buffer as before, from `start` on, every `step`-th in steps of
+  /// one.
   void load_slice(Expression& expression, int node) {
     const FxNode& n = at(node);
     const auto dimension = static_cast<std::size_t>(n.dimension);
     Expression slice{.sizes = listed(at(n.args.front()).sizes)};
     load_into(slice, n.args.front(), box(n.args.front()).view);
-    for (Load load : slice.loads) {
+    const auto shifted = [&](Load load) {
       if (n.step > 1 && load.strides[dimension] != 0) load.way = load.way * 31 + static_cast<std::size_t>(n.number) + 1;
+      load.once = false;
       load.offset -= n.number * load.strides[dimension];
-      add_load(expression, load);
-    }
-    const auto shift = static_cast<std::size_t>(n.number + n.step - 1);
-    for (const auto& [value, how] : slice.values) expression.values.emplace(value, shift == 0 ? how : how * 31 + shift);
+      return load;
+    };
+    for (const Load& load : slice.loads) add_load(expression.loads, shifted(load));
+    for (const Load& value : slice.values) add_load(expression.values, shifted(value));
   }
 
   void lower_product(int node) {
@@ -388,7 +410,7 @@ class Lowerer : private Realizer {
     positions.strides.push_back(0);
     load_into(expression, n.args[1], positions);
     constexpr std::size_t kByPosition = 1;
-    add_load(expression, {storage(n.args[0]).buffer, in_a_row(expression.sizes), 0, kByPosition});
+    add_load(expression.loads, {storage(n.args[0]).buffer, in_a_row(expression.sizes), 0, kByPosition});
     hold(node, std::move(expression));
   }
 
@@ -400,12 +422,31 @@ class Lowerer : private Realizer {
     }
     if (n.op == Aten::var_mean) return lower_var_mean(node);
     if (n.op == Aten::flex_attention_backward) return lower_flex_backward(node);
+    if (n.op == Aten::attention || n.op == Aten::attention_backward) return lower_attention(node);
     add_call(node);
-    if (n.op == Aten::flex_attention) return place_flex(node);
-    place_results(node, {0, 1, 2, 3});
+    return place_flex(node);
+  }
+
+  /// The operator's results lie as what it is given does, those of the memory-efficient kernels with heads within rows.
+  void lower_attention(int node) {
+    const FxNode& n = at(node);
+    LoweredOperation call{.kind = LoweredOperation::Kind::call, .node = node};
+    const bool forward = n.op == Aten::attention;
+    const std::size_t heads = forward ? 0 : 1, unbiased = forward ? 3 : 8;
+    for (std::size_t i = 0; i < n.args.size(); ++i) call.arguments.push_back(attended(n.args[i], forward && i == unbiased));
+    out_.operations.push_back(std::move(call));
+    const std::vector<Region> given = operation().arguments;
+    for (const int number : {0, 1, 2, 3}) {
+      place_results(node, {number});
+      if (n.args.size() > unbiased || number > (forward ? 0 : 2)) continue;
+      const Region& like = given[heads + static_cast<std::size_t>(number)];
+      for (const int item : users(node))
+        if (at(item).number == number)
+          place_as(item, storage(item).buffer, strides_like(listed(at(item).sizes), {Load{like.buffer, listed(like.strides)}}));
+    }
     // The tensors that the forward gives: flash attention's last is empty, the memory-efficient one's, which takes a bias, are four.
     const int named = n.args.size() > 3 ? 4 : 5;
-    if (n.op == Aten::attention) operation().names_behind += named - static_cast<int>(operation().outputs.size());
+    if (forward) operation().names_behind += named - static_cast<int>(operation().outputs.size());
   }
 
   /// The kernel writes both of its results into buffers that the graph makes, read or not; two names are those of what it is told.

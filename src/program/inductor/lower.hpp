@@ -1,10 +1,15 @@
-/// Which nodes of a graph become buffers (torch/_inductor/graph.py, GraphLowering.run_node; lowering.py; ir.py, StorageBox of PyTorch 2.15).
+/// Which nodes of a graph become buffers (torch/_inductor/graph.py, GraphLowering.run_node; lowering.py; ir.py, StorageBox of
+/// PyTorch 2.15).
 ///
 /// An element-wise node is an expression over loads; whoever reads it computes it again, until something makes it a buffer: a product or a
-/// call that reads it, in its own strides where it stands if others read it too, a result of the graph, a sum, more than one reader while it
-/// has more than four loads (config.realize_reads_threshold), more than eight loads (_realize_acc_reads_threshold_default), or more than thirty
-/// operations (_realize_opcount_threshold_default), equal ones counted once. Views are other ways to index the same storage. A sum over many
-/// rows is taken in two steps, one of fewer than eight elements is written out.
+/// call that reads it, in its own strides where it stands if others read it too, a result of the graph, a sum, more than one reader while
+/// it has more than four loads (config.realize_reads_threshold), more than eight loads (_realize_acc_reads_threshold_default), or more than
+/// thirty operations (_realize_opcount_threshold_default), equal ones counted once. Views are other ways to index the same storage. A sum
+/// over many rows is taken in two steps, one of fewer than eight elements is written out.
+///
+/// A buffer lies as the graph has its node where a result, a product or a copy for attention wants that, else as most of what it is made
+/// from does (pick_loop_order). Attention takes what is in a buffer as it lies there, and its results lie alike (lowering.py,
+/// sdpa_constraint); what is no buffer yet is copied for each call.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +28,8 @@ struct Load {
   std::vector<std::int64_t> strides;
   std::int64_t offset = 0;
   std::size_t way = 0;
+  std::int64_t places = 0;  ///< of such a way: elements of the loops that tell the place, even those whose first step does not move it
+  bool once = false;        ///< of such a way: every place of the buffer is read, and once
   friend bool operator==(const Load&, const Load&) = default;
 };
 
@@ -34,12 +41,13 @@ struct Region {
 
 /// A buffer that the graph is given or makes.
 struct LoweredBuffer {
-  std::string name = {};   ///< of an input
-  int input = -1;          ///< which placeholder it is; -1: the graph makes it
-  int operation = -1;      ///< that makes it
+  std::string name = {};  ///< of an input
+  int input = -1;         ///< which placeholder it is; -1: the graph makes it
+  int operation = -1;     ///< that makes it
   Dims sizes = {};
   std::vector<std::int64_t> strides = {};  ///< of its sizes
-  int whole = -1;          ///< the concatenation that it is a part of
+  int whole = -1;                          ///< the concatenation that it is a part of
+  bool loose = false;                      ///< its strides are what it is made from would have, and fixed behind all calls (FlexibleLayout)
   DType type = DType::fp32;
 };
 
@@ -52,16 +60,16 @@ struct LoweredOperation {
   std::vector<int> outputs = {};  ///< buffers; of a call all that it gives
   // of loops
   std::vector<std::int64_t> kept = {}, summed = {};  ///< their sizes, those of 1 left out
-  std::vector<std::int64_t> places = {};   ///< strides by which what is kept is written
-  std::vector<Load> loads = {};            ///< in the order in which they are met
-  std::vector<std::int64_t> whole = {};    ///< of the first step of a sum: {kept, summed} elements of the whole sum; else empty
+  std::vector<std::int64_t> places = {};             ///< strides by which what is kept is written
+  std::vector<Load> loads = {};                      ///< in the order in which they are met
+  std::vector<std::int64_t> whole = {};              ///< of the first step of a sum: {kept, summed} elements of the whole sum; else empty
   // of products and calls
-  int node = -1;                           ///< of the graph
-  std::vector<int> results = {};           ///< which of what the node gives each output is; of a single tensor none
+  int node = -1;                  ///< of the graph
+  std::vector<int> results = {};  ///< which of what the node gives each output is; of a single tensor none
   std::vector<Region> arguments = {};
   std::int64_t rows = 0, columns = 0, inner = 0;
   Turned turned = Turned::neither;
-  int names_behind = 0;                    ///< of buffers that Inductor names and that are none here
+  int names_behind = 0;  ///< of buffers that Inductor names and that are none here
 
   bool is_reduction() const { return kind == Kind::reduction; }
   bool is_loops() const { return kind == Kind::pointwise || kind == Kind::reduction; }

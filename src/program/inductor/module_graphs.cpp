@@ -15,6 +15,13 @@ Tensor like(const Tensor& original, Tape& tape) {
   return copy;
 }
 
+/// Part of a graph that was recorded before: no leaf, whose cast autocast would keep.
+Tensor made_before(const Tensor& tensor) {
+  const Tensor made = tensor.tape().view(tensor, tensor.sizes(), tensor.strides());
+  made.set_requires_grad(tensor.requires_grad());
+  return made;
+}
+
 /// The same tree, with tensors of its own on `tape` and without what others put around its modules.
 void copy_into(Module& copy, const Module& original, Tape& tape) {
   copy.type = original.type;
@@ -58,7 +65,8 @@ void add_guards(std::vector<std::int64_t>& guards, const Tensor& tensor) {
 
 std::vector<std::int64_t> guards_of(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments) {
   const Tape& tape = arguments.front().tape();
-  std::vector<std::int64_t> guards{compiled.checkpointed, tape.grad_enabled, tape.autocast.enabled, static_cast<std::int64_t>(tape.autocast.type)};
+  std::vector<std::int64_t> guards{compiled.checkpointed, tape.grad_enabled, tape.autocast.enabled,
+                                   static_cast<std::int64_t>(tape.autocast.type)};
   for (const Tensor& argument : arguments) add_guards(guards, argument);
   for (const Tensor& tensor : tensors_of(module)) add_guards(guards, tensor);
   return guards;
@@ -74,7 +82,8 @@ void set_up(Tape& tape, const Tape& caller) {
 }  // namespace
 
 /// Throws Error (refused) where the trace met a tensor that was made unseen by it.
-std::vector<ModuleGraphs::Input> ModuleGraphs::inputs_of(const std::vector<Tensor>& inputs, const std::vector<Tensor>& arguments, Module& twin) {
+std::vector<ModuleGraphs::Input> ModuleGraphs::inputs_of(const std::vector<Tensor>& inputs, const std::vector<Tensor>& arguments,
+                                                         Module& twin) {
   std::vector<Input> all;
   for (const Tensor& input : inputs) {
     const auto is = [&](const Tensor& tensor) { return tensor && tensor.impl() == input.impl(); };
@@ -88,7 +97,8 @@ std::vector<ModuleGraphs::Input> ModuleGraphs::inputs_of(const std::vector<Tenso
       for (const ModuleBuffer& buffer : module->buffers)
         if (is(buffer.tensor)) found.push_back({.kind = Input::Kind::buffer, .module = path, .name = buffer.name});
     }
-    if (found.empty()) refuse("torch.compile of modules with this operator of '" + std::string(twin.path) + "' is not modelled", "compile", "false");
+    if (found.empty())
+      refuse("torch.compile of modules with this operator of '" + std::string(twin.path) + "' is not modelled", "compile", "false");
     all.push_back(std::move(found.front()));
   }
   return all;
@@ -102,7 +112,7 @@ ModuleGraphs::Entry ModuleGraphs::compile_module(const CompiledForward& compiled
   twin.path = module.path;
   copy_into(twin, module, tape);
   std::vector<Tensor> given;
-  for (const Tensor& argument : arguments) given.push_back(argument ? like(argument, tape) : Tensor());
+  for (const Tensor& argument : arguments) given.push_back(argument ? made_before(like(argument, tape)) : Tensor());
   const CompiledForward::Eager eager = compiled.make(twin, tape);
   Entry entry{.kind = compiled.kind};
   const AutocastScope autocast(tape, caller.autocast.enabled, caller.autocast.type);

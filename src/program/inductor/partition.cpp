@@ -101,7 +101,7 @@ class Flow {
   std::vector<std::size_t> next_;
 };
 
-bool is_view(Aten op) { return op == Aten::view || op == Aten::permute || op == Aten::slice || op == Aten::expand; }
+bool is_view(Aten op) { return rule_of(op).lowering == Lowering::view && op != Aten::getitem; }
 bool is_collective(Aten op) { return op == Aten::all_gather || op == Aten::reduce_scatter || op == Aten::wait; }
 bool is_tuple(Aten op) { return rule_of(op).lowering == Lowering::several; }
 

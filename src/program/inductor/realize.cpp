@@ -33,9 +33,10 @@ void Realizer::check_rows(const Dims& sizes, DType type) {
          "sizes that are multiples of 64");
 }
 
-void Realizer::place(int node, int buffer) {
-  out_.buffers[static_cast<std::size_t>(buffer)].strides = listed(at(node).strides);
+void Realizer::place_as(int node, int buffer, const std::vector<std::int64_t>& strides) {
+  out_.buffers[static_cast<std::size_t>(buffer)].strides = strides;
   place_within(node, buffer, at(node));
+  box(node).view.strides = strides;
 }
 
 void Realizer::alias(int node, int of) { place_within(node, storage(of).buffer, at(node)); }
@@ -52,13 +53,12 @@ const std::vector<std::int64_t>& Realizer::strides_of(const Storage& s) const {
 void Realizer::load_into(Expression& expression, int node, const View& view) {
   const Storage& source = storage(node);
   if (source.buffer >= 0) {
-    add_load(expression, seen_through({source.buffer, strides_of(source), 0}, source.sizes, view));
+    add_load(expression.loads, seen_through({source.buffer, strides_of(source), 0}, source.sizes, view));
     return;
   }
-  const std::size_t hash = hash_of(view);
-  for (const Load& load : source.expression.loads) add_load(expression, seen_through(load, source.expression.sizes, view));
-  const bool as_it_is = source.expression.sizes == view.sizes && view.offset == 0;
-  for (const auto& [value, how] : source.expression.values) expression.values.emplace(value, as_it_is ? how : how * 31 + hash);
+  const Expression& seen = source.expression;
+  for (const Load& load : seen.loads) add_load(expression.loads, seen_through(load, seen.sizes, view));
+  for (const Load& value : seen.values) add_load(expression.values, seen_through(value, seen.sizes, view));
 }
 
 View Realizer::broadcast(int argument, const std::vector<std::int64_t>& sizes) {
@@ -78,13 +78,20 @@ void Realizer::hold(int node, Expression expression) {
 int Realizer::operations_of(const Expression& expression) const {
   int count = static_cast<int>(expression.loads.size());
   std::set<Shared> shared;
-  int last = -1;
-  for (const auto& [node, way] : expression.values) {
+  std::set<int> counted;
+  for (const Load& value : expression.values) {
+    const int node = value.buffer;
     count += operations_of(node);
-    if (at(node).op == Aten::slice_scatter) add_bounds(shared, node, way);
-    if (node == std::exchange(last, node)) continue;
+    add_steps(shared, node, hash_of(value));
+    if (at(node).op == Aten::slice_scatter) add_bounds(shared, value);
+    if (at(node).op == Aten::cat) add_parts(shared, value);
+    if (at(node).op == Aten::getitem) {  // a variance divides by the larger one of 0 and the count less its correction
+      shared.emplace(kConstant, 0, 0, 0);
+      shared.emplace(kConstant, 0, node, 1);
+    }
+    if (!counted.insert(node).second) continue;
     if (at(node).constant) {
-      shared.emplace(kConstant, *at(node).constant, 0);
+      shared.emplace(kConstant, *at(node).constant, 0, 0);
     } else {
       count += rule_of(at(node).op).constants;
     }
@@ -92,12 +99,37 @@ int Realizer::operations_of(const Expression& expression) const {
   return count + static_cast<int>(shared.size());
 }
 
-void Realizer::add_bounds(std::set<Shared>& shared, int node, std::size_t way) const {
+void Realizer::add_steps(std::set<Shared>& shared, int node, std::size_t way) const {
   const FxNode& n = at(node);
-  shared.emplace(kConstant, 0, 0);
-  shared.emplace(kIndex, n.dimension, way);
-  if (n.number != 0) shared.emplace(kBound, static_cast<double>(n.number), 0);
-  if (ends_inside(node)) shared.emplace(kBound, static_cast<double>(n.number + at(n.args.front()).sizes[n.dimension]), 0);
+  const auto converted = [&](int arg, DType type) { shared.emplace(kConverted, static_cast<double>(type), arg, way); };
+  if (n.op == Aten::convert) converted(n.args[0], n.type);
+  if (n.op == Aten::power)
+    for (std::int64_t exponent = 2; exponent <= n.number; ++exponent) shared.emplace(kPower, static_cast<double>(exponent), n.args[0], way);
+  if (n.args.size() != 2 || at(n.args[0]).type == at(n.args[1]).type || n.op == Aten::cat) return;
+  const bool first = size_of(at(n.args[0]).type) < size_of(at(n.args[1]).type);  // the lower one is converted
+  converted(n.args[first ? 0 : 1], at(n.args[first ? 1 : 0]).type);
+}
+
+void Realizer::add_bounds(std::set<Shared>& shared, const Load& value) const {
+  const int node = value.buffer;
+  const FxNode& n = at(node);
+  const auto dimension = static_cast<std::size_t>(n.dimension);
+  const std::int64_t place = in_a_row(listed(n.sizes))[dimension];
+  const bool own = value.way == 0 && value.strides.size() == static_cast<std::size_t>(n.sizes.rank());
+  const Load index{n.dimension, {own ? value.strides[dimension] / place : 0}, own ? value.offset / place : 0, own ? 0 : hash_of(value)};
+  shared.emplace(kConstant, 0, 0, 0);
+  shared.emplace(kIndex, 0, n.dimension, hash_of(index));
+  if (n.number != 0) shared.emplace(kBound, 0, n.number, 0);
+  if (n.step > 1) shared.emplace(kConstant, 0, 1, 0);  // a whole number
+  if (ends_inside(node)) shared.emplace(kBound, 0, n.number + at(n.args.front()).sizes[n.dimension], 0);
+}
+
+void Realizer::add_parts(std::set<Shared>& shared, const Load& value) const {
+  const FxNode& n = at(value.buffer);
+  shared.emplace(kIndex, 1, n.dimension, hash_of(value));
+  shared.emplace(kConstant, 0, 1, 0);
+  std::int64_t end = 0;
+  for (const int part : n.args) shared.emplace(kBound, 0, end += at(part).sizes[n.dimension], 0);
 }
 
 bool Realizer::ends_inside(int node) const {
@@ -107,16 +139,16 @@ bool Realizer::ends_inside(int node) const {
 
 int Realizer::operations_of(int node) const {
   const FxNode& n = at(node);
-  // An index, a bound and two comparisons, a mask and, but for the last, a choice each; the first and the last bound (pointwise_cat).
-  const int parts = static_cast<int>(n.args.size());
-  if (n.op == Aten::power) return static_cast<int>(std::max<std::int64_t>(n.number - 1, 0));  // products of what it is of
-  if (n.op == Aten::slice_scatter) {  // comparisons, and what joins them; of steps the remainder, its zero and their comparison; a mask, a choice
+  if (n.op == Aten::slice_scatter) {  // comparisons, and what joins them; of steps the remainder and its comparison; a mask, a choice
     const int comparisons = (n.number != 0 ? 1 : 0) + (ends_inside(node) ? 1 : 0) + (n.step > 1 ? 1 : 0);
-    return 2 * comparisons - 1 + (n.step > 1 ? 2 : 0) + 2;
+    return 2 * comparisons - 1 + (n.step > 1 ? 1 : 0) + 2;
   }
-  if (n.op == Aten::cat) return 1 + 1 + parts + 2 * parts + (parts - 2) + parts + (parts - 1);
-  const bool mixed = n.args.size() == 2 && at(n.args[0]).type != at(n.args[1]).type;  // the lower one is converted
-  return rule_of(n.op).operations + (mixed ? 1 : 0);
+  if (n.op == Aten::getitem) return 3;
+  if (n.op == Aten::cat) {  // of each part two comparisons and a mask, of those between what joins them, of all but the last a choice
+    const int parts = static_cast<int>(n.args.size());
+    return 2 * parts + parts + (parts - 2) + (parts - 1);
+  }
+  return rule_of(n.op).operations;
 }
 
 int Realizer::realize(int node, bool as_it_lies) {
@@ -124,7 +156,35 @@ int Realizer::realize(int node, bool as_it_lies) {
   if (made.buffer >= 0) return made.buffer;
   const Expression& expression = made.expression;
   const bool whole = listed(at(node).sizes) == expression.sizes && box(node).view.strides == in_a_row(expression.sizes);
-  return put(node, as_it_lies && whole ? listed(at(node).strides) : strides_like(expression.sizes, expression.loads));
+  if (as_it_lies && whole) return put(node, listed(at(node).strides));
+  const int buffer = put(node, chosen_strides(node));
+  out_.buffers[static_cast<std::size_t>(buffer)].loose = true;
+  return buffer;
+}
+
+std::vector<std::int64_t> Realizer::chosen_strides(int node) {
+  const Expression& expression = storage(node).expression;
+  // A view of other sizes takes a buffer that may lie anyhow in a row (ir.py, View.create).
+  const auto is_read_by = [&](Aten op) {
+    return std::any_of(users(node).begin(), users(node).end(), [&](int user) { return at(user).op == op; });
+  };
+  const bool own = box(node).view.sizes == expression.sizes && box(node).view.strides == in_a_row(expression.sizes);
+  if (own && is_read_by(Aten::view)) return in_a_row(expression.sizes);
+  const bool attended = is_read_by(Aten::attention) || is_read_by(Aten::attention_backward);
+  return strides_like(expression.sizes, attended ? with_loose_in_a_row(expression.loads) : expression.loads);
+}
+
+std::vector<Load> Realizer::with_loose_in_a_row(std::vector<Load> loads) const {
+  for (Load& load : loads) {
+    const LoweredBuffer& buffer = out_.buffers[static_cast<std::size_t>(load.buffer)];
+    if (!buffer.loose) continue;
+    const std::vector<std::int64_t> row = in_a_row(listed(buffer.sizes));
+    for (std::int64_t& stride : load.strides) {
+      const auto found = std::find(buffer.strides.begin(), buffer.strides.end(), stride);
+      if (stride != 0 && found != buffer.strides.end()) stride = row[static_cast<std::size_t>(found - buffer.strides.begin())];
+    }
+  }
+  return loads;
 }
 
 int Realizer::put(int node, std::vector<std::int64_t> strides) {
@@ -148,6 +208,37 @@ Region Realizer::region(int node) {
   Expression copy{.sizes = box(node).view.sizes};
   load_into(copy, node, box(node).view);
   return {compute(copy, source.type, listed(at(node).strides)), at(node).sizes, at(node).strides};
+}
+
+Region Realizer::as_it_lies(int node) {
+  Region known = region(node);
+  const Storage& source = storage(node);
+  if (source.buffer != known.buffer) return known;  // a copy
+  const Load load = seen_through({source.buffer, strides_of(source), 0}, source.sizes, box(node).view);
+  if (load.way != 0 || load.strides.empty() || load.strides.back() != 1) return known;
+  for (int i = 0; i < known.sizes.rank(); ++i)
+    if (known.sizes[i] != 1) known.strides[i] = load.strides[static_cast<std::size_t>(i)];
+  return known;
+}
+
+Region Realizer::attended(int node, bool bias) {
+  const FxNode& n = at(node);
+  if (storage(node).buffer >= 0) return as_it_lies(node);
+  View view = box(node).view;
+  Dims sizes = n.sizes, strides = n.strides;
+  bool expanded = false;
+  for (int i = 0; i < n.sizes.rank(); ++i) {
+    if (n.strides[i] != 0 || n.sizes[i] == 1) continue;
+    expanded = true;
+    if (bias) view.sizes[static_cast<std::size_t>(i)] = sizes[i] = 1;
+  }
+  if (expanded) strides = contiguous_strides(sizes);
+  Expression copy{.sizes = view.sizes};
+  load_into(copy, node, view);
+  const int buffer = compute(copy, n.type, listed(strides));
+  for (int i = 0; i < n.sizes.rank(); ++i)
+    if (sizes[i] != n.sizes[i]) strides[i] = 0;
+  return {buffer, n.sizes, strides};
 }
 
 Region Realizer::factor(int node) {
@@ -174,8 +265,17 @@ void Realizer::realize_by_rule(int node) {
       const bool of_several = lowering == Lowering::several && at(user).op != Aten::split && at(user).op != Aten::var_mean;
       return lowering == Lowering::product || lowering == Lowering::call || of_several;
     });
-    if (read_by_call && loads() > 1) realize(node);
     const bool multiplied = std::any_of(users(node).begin(), users(node).end(), [&](int user) { return at(user).op == Aten::product; });
+    if (read_by_call && loads() > 1) {
+      // What a product reads is fixed as it lies, or where it is a view of another size as that lies in a row
+      // (convert_to_reinterpret_view).
+      const std::vector<std::int64_t> sizes = storage(node).expression.sizes;
+      if (multiplied) {
+        put(node, sizes == listed(at(node).sizes) ? listed(at(node).strides) : in_a_row(sizes));
+      } else {
+        realize(node);
+      }
+    }
     if (multiplied && pending()) fix(node);
   }
   if (pending() && users(node).size() > 1 && (count() > kMostOperations || loads() > kMostLoadsOfReused)) realize(node);

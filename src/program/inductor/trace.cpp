@@ -1,15 +1,18 @@
 #include "program/inductor/trace.hpp"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/pointwise.hpp"
 
 namespace plimsoll::program::inductor {
 
@@ -52,6 +55,17 @@ int Trace::input(const Tensor& tensor) {
   return node;
 }
 
+/// Arguments of an operator, before autocast's casts.
+void Trace::take_up(const Ints& arguments) {
+  for (int node : arguments) {
+    while (graph_.at(node).op == Aten::convert) node = graph_.at(node).args.front();
+    const auto first = inputs_.begin() + static_cast<std::ptrdiff_t>(taken_up_), found = std::find(first, inputs_.end(), node);
+    if (found == inputs_.end()) continue;
+    std::rotate(first, found, found + 1);
+    ++taken_up_;
+  }
+}
+
 std::vector<Tensor> Trace::inputs() const {
   std::vector<Tensor> tensors;
   for (const int node : inputs_) tensors.push_back(meta(node));
@@ -71,6 +85,7 @@ Trace::Ints Trace::record(Ints inputs, Ints outputs, Gradients backward) {
 }
 
 /// What autograd's engine makes of a gradient before it hands it on (validate_outputs): summed to the sizes of what it is of, in its type.
+/// Sums are among the operators that autocast takes to fp32 (autocast_mode.h, fp32_set_opt_dtype).
 int Trace::validated(int gradient, int of) {
   if (gradient < 0 || !needs(of)) return -1;
   const Dims &sizes = meta(of).sizes(), &wide = meta(gradient).sizes();
@@ -79,7 +94,7 @@ int Trace::validated(int gradient, int of) {
     Dims dimensions;
     for (int i = 0; i < wide.rank(); ++i)
       if (i < added || (sizes[i - added] == 1 && wide[i] != 1)) dimensions.push_back(i);
-    gradient = sum(gradient, dimensions, true);
+    gradient = sum(gradient, dimensions, true, Aten::sum, tape_.autocast.enabled ? kFp32 : meta(gradient).dtype());
     if (added > 0) gradient = view(gradient, sizes);
   }
   return convert(gradient, meta(of).dtype());
@@ -91,8 +106,8 @@ void Trace::tag(const char* name, std::size_t first) {
   for (std::size_t i = first; i < graph_.nodes.size(); ++i) {
     FxNode& node = graph_.nodes[i];
     if (node.op == Aten::placeholder) continue;
-    const bool kept = checkpointing_.policy && is_saved_by_policies(node.op) &&
-                      checkpointing_.policy->keeps(node.op == Aten::product ? "mm" : name);
+    const bool kept =
+        checkpointing_.policy && is_saved_by_policies(node.op) && checkpointing_.policy->keeps(node.op == Aten::product ? "mm" : name);
     node.recompute = kept ? Recompute::must_save : Recompute::prefer_recompute;
     if (node.op == Aten::getitem && graph_.at(node.args.front()).recompute == Recompute::must_save) node.recompute = Recompute::unsaid;
   }
@@ -124,7 +139,15 @@ int Trace::convert(int x, DType type) { return meta(x).dtype() == type ? x : poi
 
 /// The node lies in memory as a tensor like the other one.
 void Trace::lies_as(int node, int other) {
-  metas_[static_cast<std::size_t>(node)].impl()->strides = graph_.at(node).strides = elementwise_strides(meta(node).sizes(), {&meta(other)});
+  metas_[static_cast<std::size_t>(node)].impl()->strides = graph_.at(node).strides =
+      elementwise_strides(meta(node).sizes(), {&meta(other)});
+}
+
+/// Heads of an attention's result lie within rows: [batch, heads, length, width] as [batch, length, heads, width].
+void Trace::lies_in_rows(int node) {
+  const Dims& sizes = meta(node).sizes();
+  metas_[static_cast<std::size_t>(node)].impl()->strides = graph_.at(node).strides =
+      Dims{sizes[1] * sizes[2] * sizes[3], sizes[3], sizes[1] * sizes[3], 1};
 }
 
 /// x.contiguous().
@@ -132,7 +155,10 @@ int Trace::row_major(int x) {
   return meta(x).is_contiguous() ? x : add({.op = Aten::clone, .args = {x}}, tape_.empty(meta(x).sizes(), meta(x).dtype()));
 }
 
-int Trace::view(int x, const Dims& sizes) { return add({.op = Aten::view, .args = {x}}, program::view(meta(x), sizes)); }
+int Trace::view(int x, const Dims& sizes, Aten op) { return add({.op = op, .args = {x}}, program::view(meta(x), sizes)); }
+
+/// reshape: a view where strides allow it, else of a copy.
+int Trace::reshaped(int x, const Dims& sizes) { return view(can_view(meta(x), sizes) ? x : row_major(x), sizes); }
 
 int Trace::permute(int x, const Dims& order) {
   return add({.op = Aten::permute, .args = {x}, .dims = order}, program::permute(meta(x), order));
@@ -152,7 +178,7 @@ int Trace::cat(const Ints& parts, int dimension) {
   return add({.op = Aten::cat, .args = parts, .dimension = dimension}, tape_.empty(sizes, meta(parts.front()).dtype()));
 }
 
-int Trace::sum(int x, const Dims& dimensions, bool keep, Aten op) {
+int Trace::sum(int x, const Dims& dimensions, bool keep, Aten op, std::optional<DType> type) {
   Dims sizes;
   for (int i = 0; i < meta(x).rank(); ++i) {
     bool summed = false;
@@ -160,14 +186,15 @@ int Trace::sum(int x, const Dims& dimensions, bool keep, Aten op) {
     if (!summed) sizes.push_back(meta(x).size(i));
     if (summed && keep) sizes.push_back(1);
   }
-  return add({.op = op, .args = {x}, .dims = dimensions}, tape_.empty(sizes, meta(x).dtype()));
+  return add({.op = op, .args = {x}, .dims = dimensions}, tape_.empty(sizes, type.value_or(meta(x).dtype())));
 }
 
 int Trace::product(int a, int b) {
   return add({.op = Aten::product, .args = {a, b}}, tape_.empty({meta(a).size(0), meta(b).size(1)}, meta(a).dtype()));
 }
 
-Trace::Ints Trace::several(Aten op, const Ints& args, const std::vector<std::pair<Dims, DType>>& results, std::int64_t number, double rate) {
+Trace::Ints Trace::several(Aten op, const Ints& args, const std::vector<std::pair<Dims, DType>>& results, std::int64_t number,
+                           double rate) {
   // The tuple has no tensor: its sizes are those of the first result.
   const int all = add({.op = op, .args = args, .number = number, .rate = rate}, tape_.empty(results.front().first, results.front().second));
   Ints items;
@@ -249,7 +276,8 @@ std::vector<bool> aliases_of_results(const FxGraph& graph) {
   std::vector<int> owner(graph.nodes.size());
   for (int node = 0; node < graph.size(); ++node) {
     const FxNode& n = graph.at(node);
-    const bool of_several = !n.args.empty() && rule_of(graph.at(n.args.front()).op).lowering == Lowering::several && graph.at(n.args.front()).op != Aten::split;
+    const bool of_several =
+        !n.args.empty() && rule_of(graph.at(n.args.front()).op).lowering == Lowering::several && graph.at(n.args.front()).op != Aten::split;
     const bool is_view = rule_of(n.op).lowering == Lowering::view && !of_several;
     owner[static_cast<std::size_t>(node)] = is_view ? owner[static_cast<std::size_t>(n.args.front())] : node;
   }
@@ -261,8 +289,8 @@ std::vector<bool> aliases_of_results(const FxGraph& graph) {
   return aliases;
 }
 
-/// fx_graph_cse: a node that computes what an earlier one does is that one, unless only one of them is needed backward. Results of the graph
-/// stay apart, as they are in eager mode.
+/// fx_graph_cse: a node that computes what an earlier one does is that one, unless only one of them is needed backward. Results of the
+/// graph stay apart, as they are in eager mode.
 void merge_equal(FxGraph& graph) {
   const std::vector<bool> needed = needed_backward(graph), aliases = aliases_of_results(graph);
   using Sizes = std::vector<std::int64_t>;
@@ -274,25 +302,38 @@ void merge_equal(FxGraph& graph) {
     for (int& arg : n.args) arg = same[static_cast<std::size_t>(arg)];
     same[static_cast<std::size_t>(node)] = node;
     if (n.op == Aten::placeholder || aliases[static_cast<std::size_t>(node)]) continue;
-    const Key key{n.op, n.args, listed(n.dims), listed(n.sizes), n.type, n.dimension, n.number, n.step, n.constant, needed[static_cast<std::size_t>(node)]};
+    const Key key{n.op,        n.args,   listed(n.dims), listed(n.sizes), n.type,
+                  n.dimension, n.number, n.step,         n.constant,      needed[static_cast<std::size_t>(node)]};
     same[static_cast<std::size_t>(node)] = known.emplace(key, node).first->second;
   }
   for (int& output : graph.outputs)
     if (output >= 0) output = same[static_cast<std::size_t>(output)];
 }
 
+/// How many tensors the operator gives, of which the graph may have fewer, and which of them a node of it is: flash attention's are nine.
+struct Results {
+  int all;
+  std::array<int, 4> place;
+};
+std::optional<Results> results_of(const FxNode& node) {
+  if (node.op == Aten::attention) return node.args.size() > 3 ? Results{4, {0, 1, 2, 3}} : Results{9, {0, 1, 6, 7}};
+  if (node.op == Aten::attention_backward) return Results{node.args.size() > 8 ? 4 : 3, {0, 1, 2, 3}};
+  return std::nullopt;
+}
+
 /// fx's names: the operator's, numbered from its second node on; inputs are numbered from 1.
-void name_nodes(FxGraph& graph, int tangent) {
+void name_nodes(FxGraph& graph, const std::vector<int>& inputs, int tangent) {
   std::map<std::string, int> used;
-  int inputs = 0;
+  int first = 0;  // name of the results of an operator of several
+  for (std::size_t i = 0; i < inputs.size(); ++i) graph.at(inputs[i]).name = "primals_" + std::to_string(i + 1);
+  graph.at(tangent).name = "tangents_1";
   for (int node = 0; node < graph.size(); ++node) {
     FxNode& n = graph.at(node);
-    if (n.op == Aten::placeholder) {
-      n.name = node == tangent ? "tangents_1" : "primals_" + std::to_string(++inputs);
-      continue;
-    }
+    if (n.op == Aten::placeholder) continue;
     const std::string base = rule_of(n.op).name;
-    const int number = used[base]++;
+    const std::optional<Results> results = n.op == Aten::getitem ? results_of(graph.at(n.args.front())) : std::nullopt;
+    if (results && n.number == 0) first = std::exchange(used[base], used[base] + results->all);
+    const int number = results ? first + results->place[static_cast<std::size_t>(n.number)] : used[base]++;
     n.name = number == 0 ? base : base + "_" + std::to_string(number);
   }
 }
@@ -328,7 +369,7 @@ JointGraph Trace::joint(const Tensor& result) {
   }
   graph_.outputs = {output};
   for (const int node : inputs_) graph_.outputs.push_back(gradient[static_cast<std::size_t>(node)]);
-  name_nodes(graph_, joint.tangent);
+  name_nodes(graph_, inputs_, joint.tangent);
   skip_wider_types(graph_);
   merge_equal(graph_);
   std::vector<int> kept;

@@ -23,7 +23,7 @@ namespace plimsoll::program::inductor {
 
 /// What of the traced operators is computed again.
 struct Checkpointing {
-  bool on = false;                                  ///< the whole graph is a checkpointed region
+  bool on = false;                                    ///< the whole graph is a checkpointed region
   std::unique_ptr<SelectivePolicy> policy = nullptr;  ///< whose outputs are kept; null: nobody's
 };
 
@@ -39,7 +39,8 @@ class Trace final : public OperatorTrace {
   void ran(const char* name, const List<const Tensor*>& inputs, const ToldNumbers& told, const std::vector<Tensor>& outputs) override;
   /// Both directions of what was traced since the trace was made, whose result is `result`. Ends the trace.
   JointGraph joint(const Tensor& result);
-  /// The traced module's tensors that are inputs, in the order of JointGraph::inputs.
+  /// The traced module's tensors that are inputs, in the order of JointGraph::inputs: that in which the module's code takes them up,
+  /// whatever order they are cast in.
   std::vector<Tensor> inputs() const;
 
  private:
@@ -65,6 +66,7 @@ class Trace final : public OperatorTrace {
 
   int add(FxNode node, Tensor meta);
   int input(const Tensor& tensor);
+  void take_up(const Ints& arguments);
   const Tensor& meta(int node) const { return metas_[static_cast<std::size_t>(node)]; }
   bool needs(int node) const { return needs_[static_cast<std::size_t>(node)]; }
   Ints record(Ints inputs, Ints outputs, Gradients backward);
@@ -72,17 +74,19 @@ class Trace final : public OperatorTrace {
   void bind(const Tensor& tensor, int node);
   void tag(const char* name, std::size_t first);
   void lies_as(int node, int other);
+  void lies_in_rows(int node);
 
   // operators of ATen
   int pointwise(Aten op, const Ints& args, std::optional<DType> type = std::nullopt, std::int64_t number = 0);
   int with_number(Aten op, int x, double number, std::optional<DType> type = std::nullopt);
   int convert(int x, DType type);
   int row_major(int x);
-  int view(int x, const Dims& sizes);
+  int view(int x, const Dims& sizes, Aten op = Aten::view);
+  int reshaped(int x, const Dims& sizes);
   int permute(int x, const Dims& order);
   int slice(int x, int dimension, std::int64_t start, std::int64_t size, std::int64_t step = 1);
   int cat(const Ints& parts, int dimension);
-  int sum(int x, const Dims& dimensions, bool keep, Aten op = Aten::sum);
+  int sum(int x, const Dims& dimensions, bool keep, Aten op = Aten::sum, std::optional<DType> type = std::nullopt);
   int product(int a, int b);
   Ints several(Aten op, const Ints& args, const std::vector<std::pair<Dims, DType>>& results, std::int64_t number = 0, double rate = 0);
   int call(Aten op, const Ints& args, const Dims& sizes, DType type, std::int64_t number = 0);
@@ -111,6 +115,8 @@ class Trace final : public OperatorTrace {
   Ints negate(const Ran& ran);
   Ints converted(const Ran& ran);
   Ints viewed(const Ran& ran);
+  Ints squeezed(const Ran& ran);
+  Ints unsqueezed(const Ran& ran);
   Ints packed(const Ran& ran);
   Ints copied(const Ran& ran);
   Ints sliced(const Ran& ran);
@@ -141,7 +147,8 @@ class Trace final : public OperatorTrace {
   std::vector<bool> needs_;
   std::unordered_map<TensorImpl*, int> known_;
   std::vector<Tensor> alive_;  ///< so that no tensor takes another's place in `known_`
-  Ints inputs_;
+  Ints inputs_;                ///< placeholders in the order in which operators take them up, then the others
+  std::size_t taken_up_ = 0;   ///< of them
   std::vector<Recorded> recorded_;
   int seeds_ = -1;  ///< of all dropouts
   bool backward_ = false;

@@ -10,8 +10,8 @@
 #include "plimsoll/units.hpp"
 #include "program/inductor/trace.hpp"
 #include "program/op.hpp"
-#include "program/ops/pointwise.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/pointwise.hpp"
 
 namespace plimsoll::program::inductor {
 
@@ -236,7 +236,8 @@ Trace::Ints Trace::power(const Ran& ran) {
   const int x = ran.in[0];
   const std::int64_t exponent = ran.told.number;
   return record(ran.in, {pointwise(Aten::power, {x}, std::nullopt, exponent)}, [=, this](const Ints& g) {
-    const int scaled = with_number(Aten::multiply_number, pointwise(Aten::power, {x}, std::nullopt, exponent - 1), static_cast<double>(exponent));
+    const int scaled =
+        with_number(Aten::multiply_number, pointwise(Aten::power, {x}, std::nullopt, exponent - 1), static_cast<double>(exponent));
     return Ints{pointwise(Aten::multiply, {g[0], scaled})};
   });
 }
@@ -245,15 +246,16 @@ Trace::Ints Trace::power(const Ran& ran) {
 Trace::Ints Trace::rsqrt(const Ran& ran) {
   const int y = pointwise(Aten::rsqrt, {ran.in[0]});
   return record(ran.in, {y}, [=, this](const Ints& g) {
-    const int half = with_number(Aten::multiply_number, g[0], -0.5);
-    return Ints{pointwise(Aten::multiply, {half, pointwise(Aten::power, {y}, std::nullopt, 3)})};
+    const int cube = pointwise(Aten::power, {y}, std::nullopt, 3);
+    return Ints{pointwise(Aten::multiply, {with_number(Aten::multiply_number, g[0], -0.5), cube})};
   });
 }
 
 /// mean of the last dimension: its gradient is expanded, then divided.
 Trace::Ints Trace::mean(const Ran& ran) {
   const int x = ran.in[0];
-  if (ran.out.front().rank() != meta(x).rank() || ran.sizes()[-1] != 1) refuse("this mean is not modelled under torch.compile", "compile", "false");
+  if (ran.out.front().rank() != meta(x).rank() || ran.sizes()[-1] != 1)
+    refuse("this mean is not modelled under torch.compile", "compile", "false");
   const int y = sum(x, {meta(x).rank() - 1}, true, Aten::mean);
   return record(ran.in, {y}, [=, this](const Ints& g) {
     const int wide = add({.op = Aten::expand, .args = {g[0]}}, expand(meta(g[0]), meta(x).sizes()));
@@ -301,8 +303,20 @@ Trace::Ints Trace::converted(const Ran& ran) {
 
 Trace::Ints Trace::viewed(const Ran& ran) {
   const int x = ran.in[0];
-  const int seen = view(can_view(meta(x), ran.sizes()) ? x : row_major(x), ran.sizes());
-  return record(ran.in, {seen}, [=, this](const Ints& g) { return Ints{view(row_major(g[0]), meta(x).sizes())}; });
+  const int seen = reshaped(x, ran.sizes());
+  return record(ran.in, {seen}, [=, this](const Ints& g) { return Ints{reshaped(g[0], meta(x).sizes())}; });
+}
+
+Trace::Ints Trace::squeezed(const Ran& ran) {
+  const int x = ran.in[0];
+  return record(ran.in, {view(x, ran.sizes(), Aten::squeeze)},
+                [=, this](const Ints& g) { return Ints{view(g[0], meta(x).sizes(), Aten::unsqueeze)}; });
+}
+
+Trace::Ints Trace::unsqueezed(const Ran& ran) {
+  const int x = ran.in[0];
+  return record(ran.in, {view(x, ran.sizes(), Aten::unsqueeze)},
+                [=, this](const Ints& g) { return Ints{view(g[0], meta(x).sizes(), Aten::squeeze)}; });
 }
 
 /// contiguous, which in the traced graph may lie in a row already.
@@ -369,7 +383,8 @@ Trace::Ints Trace::split(const Ran& ran) {
     start += part.size(dimension);
   }
   return record({x}, items, [=, this](const Ints& g) {
-    if (std::find(g.begin(), g.end(), -1) != g.end()) refuse("a part of a split that takes no gradient is not modelled under torch.compile");
+    if (std::find(g.begin(), g.end(), -1) != g.end())
+      refuse("a part of a split that takes no gradient is not modelled under torch.compile");
     return Ints{cat(g, dimension)};
   });
 }
@@ -400,6 +415,8 @@ Trace::Ints Trace::dropout(const Ran& ran) {
 /// convert_boolean_attn_mask: where(mask, 0, -inf).
 Trace::Ints Trace::score_bias(const Ran& ran) { return {pointwise(Aten::choose_number, ran.in, ran.type())}; }
 
+/// Flash attention's results lie as their queries, keys and values do, the memory-efficient kernels' with heads within rows
+/// (meta_registrations.py).
 Trace::Ints Trace::attention(const Ran& ran) {
   const Ints heads(ran.in.begin(), ran.in.begin() + 3);
   Ints arguments = heads;
@@ -416,14 +433,15 @@ Trace::Ints Trace::attention(const Ran& ran) {
   const Ints items = several(Aten::attention, arguments,
                              {{sizes, type}, {{sizes[0], sizes[1], rows}, kFp32}, {{biased ? 1 : 2}, DType::int64}, {{1}, DType::int64}},
                              told.number, told.rate);
-  lies_as(items[0], heads[0]);  // heads within rows
+  const auto lies = [=, this](int node, int as) { return biased ? lies_in_rows(node) : lies_as(node, as); };
+  lies(items[0], heads[0]);
   return record(heads, {items[0]}, [=, this](const Ints& g) {
     Ints args{g[0]};
     args.insert(args.end(), arguments.begin(), arguments.end());
     args.insert(args.end(), items.begin(), items.end());
     const Ints gradients =
         several(Aten::attention_backward, args, {{sizes, type}, {key_sizes, type}, {value_sizes, type}}, told.number, told.rate);
-    for (std::size_t i = 0; i < gradients.size(); ++i) lies_as(gradients[i], heads[i]);
+    for (std::size_t i = 0; i < gradients.size(); ++i) lies(gradients[i], heads[i]);
     return gradients;
   });
 }
@@ -516,8 +534,8 @@ Trace::Operator Trace::operator_of(std::string_view name) {
       {"to", &Trace::converted},
       {"view", &Trace::viewed},
       {"unsafe_view", &Trace::viewed},
-      {"squeeze", &Trace::viewed},
-      {"unsqueeze", &Trace::viewed},
+      {"squeeze", &Trace::squeezed},
+      {"unsqueeze", &Trace::unsqueezed},
       {"reshape", &Trace::packed},
       {"contiguous", &Trace::packed},
       {"clone", &Trace::copied},
@@ -555,6 +573,11 @@ void Trace::ran(const char* name, const List<const Tensor*>& arguments, const To
   for (const Tensor* argument : arguments)
     if (argument->defined()) in.push_back(input(*argument));
   const Operator run = operator_of(name);
+  Ints taken = in;
+  // F.linear(x, weight, bias); a layer's argument that nobody has looked at is taken up when layer_norm is called, a checkpoint's at once.
+  const bool rotated = (run == &Trace::linear && in.size() > 2) || (run == &Trace::layer_norm && !checkpointing_.on);
+  if (rotated) std::rotate(taken.begin(), taken.begin() + 1, taken.end());
+  if (run != &Trace::converted) take_up(taken);
   const Ints results = (this->*run)({std::move(in), arguments, told, outputs});
   tag(name, first);
   tape_.trace = trace;

@@ -3,6 +3,7 @@
 #include "program/modules/bare.hpp"
 #include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/compiled/model.hpp"
+#include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
@@ -43,13 +44,21 @@ class Gpt2Block {
         output_dropout_(attention_, "resid_dropout", tape, block.hidden_dropout),
         act_(mlp_, "act", tape, block.mlp->activation),
         mlp_dropout_(mlp_, "dropout", tape, block.hidden_dropout) {
-    if (options.compiled_blocks || options.compiled_model) check_compiled_gpt2(block);
+    if (options.compiled_model) check_compiled_gpt2(block);
   }
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, positions);
-      return compiled_gpt2_block(module_, block_, x, options_.checkpoints_in_graph());
+      if (tape_.ddp_buckets && !options_.checkpoints_in_graph()) {  // which may cut its graph
+        check_compiled_gpt2(block_);
+        return compiled_gpt2_block(module_, block_, x);
+      }
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+        const auto layer = std::make_shared<Gpt2Block>(twin, tape, eager, block_);
+        return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1], given[2]); };
+      };
+      return run_compiled_layer(module_, options_, &block_, {x, mask, positions}, make);
     });
   }
 

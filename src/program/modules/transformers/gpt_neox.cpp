@@ -1,6 +1,6 @@
 // GPTNeoXForCausalLM.
 #include "program/modules/bare.hpp"
-#include "program/modules/transformers/compiled/families.hpp"
+#include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/modules/transformers/plain_mlp.hpp"
@@ -24,14 +24,16 @@ class NeoxLayer {
         output_(attention_.child("dense"), tape),
         mlp_(module.child("mlp"), tape, block.mlp->activation, "dense_h_to_4h", "dense_4h_to_h"),
         attention_dropout_(module, "post_attention_dropout", tape, block.hidden_dropout),
-        mlp_dropout_(module, "post_mlp_dropout", tape, block.hidden_dropout) {
-    if (options.compiled_blocks) check_compiled_gpt_neox(block);
-  }
+        mlp_dropout_(module, "post_mlp_dropout", tape, block.hidden_dropout) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, tables, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, tables, positions);
-      return compiled_gpt_neox_layer(module_, block_, x, tables, options_.checkpoints_in_graph());
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+        const auto layer = std::make_shared<NeoxLayer>(twin, tape, eager, block_);
+        return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1], {given[2], given[3]}, given[4]); };
+      };
+      return run_compiled_layer(module_, options_, &block_, {x, mask, tables.cosine, tables.sine, positions}, make);
     });
   }
 

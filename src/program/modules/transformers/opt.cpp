@@ -26,15 +26,14 @@ class OptLayer {
         output_(attention_.child("out_proj"), tape),
         up_(module.child("fc1"), tape),
         down_(module.child("fc2"), tape),
-        activation_fn_(module, "activation_fn", tape, block.mlp->activation) {
-  }
+        activation_fn_(module, "activation_fn", tape, block.mlp->activation) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, positions);
-      if (tape_.ddp_buckets) {  // which may cut its graph
+      if (tape_.ddp_buckets && !options_.checkpoints_in_graph()) {  // which may cut its graph
         check_compiled_opt(block_);
-        return compiled_opt_layer(module_, block_, x, options_.checkpoints_in_graph());
+        return compiled_opt_layer(module_, block_, x);
       }
       const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
         const auto layer = std::make_shared<OptLayer>(twin, tape, eager, block_);

@@ -42,8 +42,7 @@ class Layer {
     if (block.moe && style.model_type == "llama4_text")
       dense_mixture_.emplace(module.child(style.mixture), tape, *block.moe);
     else if (block.moe)
-      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release,
-                       style.liger.has_value());
+      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release, style.liger.has_value());
     if (block.mlp && style.liger && (style.model_type == "qwen3_moe" || style.model_type == "mixtral"))
       fail("Liger patches the experts of every layer, and " + module.path + " has none", "liger_kernel");
     if (block.mlp && block.mlp->gated)
@@ -66,9 +65,7 @@ class Layer {
     (block_.attention->sliding_window ? inputs->full_mask : inputs->sliding_mask).reset();
     if (block_.attention->sliding_window && inputs->sliding_tables.cosine) inputs->tables = inputs->sliding_tables;
     inputs->sliding_tables = {};
-    const auto body = [this, inputs](const Tensor& x) {
-      return options_.compiled_blocks ? compiled(x, *inputs) : forward(x, *inputs);
-    };
+    const auto body = [this, inputs](const Tensor& x) { return options_.compiled_blocks ? compiled(x, *inputs) : forward(x, *inputs); };
     return run_layer(module_, tape_, options_, input, body,
                      {&inputs->full_mask, &inputs->sliding_mask, &inputs->tables.cosine, &inputs->tables.sine});
   }
@@ -84,23 +81,24 @@ class Layer {
     return {style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation, style_.fp32_tables};
   }
 
-  /// Whether the layer's graphs are the compiler's own (inductor/); else they are told by hand: within DDP, whose buckets may cut them, with a
-  /// mask, where a part of each head is turned, and where norms are not before both branches.
-  bool is_traced(const LayerInputs& inputs) const {
+  /// Whether the layer's graphs are the compiler's own (inductor/). Else they are told by hand: within DDP, whose buckets cut them, where
+  /// norms are before both branches and heads are turned whole; a checkpoint is never cut.
+  bool is_traced() const {
     const bool partial = style_.rotation == Rotation::join_last || style_.rotation == Rotation::neighbours_join_last;
-    return !tape_.ddp_buckets && !inputs.full_mask && !inputs.sliding_mask && !partial && block_.placement == NormPlacement::pre;
+    return !tape_.ddp_buckets || options_.checkpoints_in_graph() || partial || block_.placement != NormPlacement::pre;
   }
 
   Tensor compiled(const Tensor& x, const LayerInputs& inputs) const {
-    if (!is_traced(inputs)) {
+    if (!is_traced()) {
       const Tensor& mask = inputs.sliding_mask ? inputs.sliding_mask : inputs.full_mask;
-      return compiled_rotary_layer(module_, block_, compiled_names(), x, inputs.tables, mask, options_.checkpoints_in_graph());
+      return compiled_rotary_layer(module_, block_, compiled_names(), x, inputs.tables, mask);
     }
     RouterRecord none;
     const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
       const auto layer = std::make_shared<Layer>(twin, tape, eager, block_, style_, none);
       return [layer](const std::vector<Tensor>& given) {
-        return layer->forward(given[0], {.full_mask = given[1], .sliding_mask = given[2], .tables = {given[3], given[4]}, .positions = given[5]});
+        return layer->forward(given[0],
+                              {.full_mask = given[1], .sliding_mask = given[2], .tables = {given[3], given[4]}, .positions = given[5]});
       };
     };
     return run_compiled_layer(module_, options_, &block_,
@@ -274,14 +272,14 @@ class RotaryDecoder final : public Network {
     }
     if (options_.loss == RunOptions::Loss::cut_cross_entropy) {
       if (balanced_) refuse("cut cross entropy beside the routers' auxiliary loss is not modelled", "output_router_logits");
-      if (style_.scaled_everywhere || style_.scaled_logits)
-        refuse("cut cross entropy of scaled logits is not modelled", "loss", "ce");
+      if (style_.scaled_everywhere || style_.scaled_logits) refuse("cut cross entropy of scaled logits is not modelled", "loss", "ce");
       tape_.phase(Phase::loss);
       Tensor loss = cut_causal_lm_loss(hidden, root_.child("lm_head"), labels, softcap_);
       call.done({&loss});
       return loss;
     }
-    if (balanced_ && answers_no_loss(options_)) refuse("the routers' auxiliary loss beside a trainer's own is not modelled", "output_router_logits");
+    if (balanced_ && answers_no_loss(options_))
+      refuse("the routers' auxiliary loss beside a trainer's own is not modelled", "output_router_logits");
     if (options_.loss == RunOptions::Loss::sequence_scores) return call.done(sequence_scores(hidden, head_, ids));
     if (options_.loss == RunOptions::Loss::token_scores) {
       tape_.phase(Phase::loss);

@@ -32,9 +32,9 @@ class VitLayer {
   Tensor operator()(const Tensor& input) const {
     return run_layer(module_, tape_, options_, input, [this](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x);
-      if (tape_.ddp_buckets) {  // which may cut its graph
+      if (tape_.ddp_buckets && !options_.checkpoints_in_graph()) {  // which may cut its graph
         check_compiled_vit(module_, block_);
-        return compiled_vit_layer(module_, block_, x, options_.checkpoints_in_graph());
+        return compiled_vit_layer(module_, block_, x);
       }
       const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
         const auto layer = std::make_shared<VitLayer>(twin, tape, eager, block_);

@@ -21,24 +21,21 @@ struct CompiledNames {
 /// llama's relatives. `mask`, where there is one, says which keys each query sees.
 void check_compiled_rotary(const Block& block, Rotation rotation);
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,
-                             const RotaryTables& tables, const Tensor& mask, bool checkpointed);
+                             const RotaryTables& tables, const Tensor& mask);
 
 /// The same layers within the graph of a whole model, whose embeddings have sizes `hidden`: adds their weights to `decoder`.
 void add_compiled_rotary_layer(CompiledDecoder& decoder, Module& layer, const Block& block, const CompiledNames& names, const Dims& hidden,
                                bool checkpointed);
 
 void check_compiled_gpt2(const Block& block);
-Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden, bool checkpointed);
+Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden);
 void add_compiled_gpt2_block(CompiledDecoder& decoder, Module& module, const Block& block, const Dims& hidden);
 
-void check_compiled_gpt_neox(const Block& block);
-Tensor compiled_gpt_neox_layer(Module& layer, const Block& block, const Tensor& hidden, const RotaryTables& tables, bool checkpointed);
-
 void check_compiled_opt(const Block& block);
-Tensor compiled_opt_layer(Module& module, const Block& block, const Tensor& hidden, bool checkpointed);
+Tensor compiled_opt_layer(Module& module, const Block& block, const Tensor& hidden);
 
 /// ViT and DeiT.
 void check_compiled_vit(Module& layer, const Block& block);
-Tensor compiled_vit_layer(Module& layer, const Block& block, const Tensor& hidden, bool checkpointed);
+Tensor compiled_vit_layer(Module& layer, const Block& block, const Tensor& hidden);
 
 }  // namespace plimsoll::program

@@ -17,12 +17,6 @@ Tensor as_heads(const Tensor& x, const CompiledShape& s, std::int64_t heads) {
   return x.tape().view(x, {s.batch, heads, s.length, s.head_dim}, {s.length * heads * s.head_dim, s.head_dim, heads * s.head_dim, 1});
 }
 
-/// [batch, length, heads, head_dim] over [batch, heads, length, head_dim].
-Tensor heads_before_positions(const Tensor& x, const CompiledShape& s) {
-  const std::int64_t width = s.length * s.head_dim;
-  return x.tape().view(x, {s.batch, s.length, s.heads, s.head_dim}, {s.heads * width, s.head_dim, width, 1});
-}
-
 /// Queries, keys and values from the first of `reads`: three of them, of which the last may hold the others too, or one that holds all side
 /// by side.
 CompiledHeads heads_of(const std::vector<Tensor>& reads, const CompiledShape& s) {
@@ -74,15 +68,12 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
     g_.fuse({v_[kQuery], again});
     v_[kQuery] = again;
   }
-  if (s_.partial_rotary && s_.checkpointed && s_.casts()) cast_rotations_again();
   Values reads = attention_inputs();
   const std::size_t position = reads.size();
   for (const Value value : {gradient, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
   return g_.call(reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}},
                  [shape, position](const std::vector<Tensor>& tensors) {
                    const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
-                   // The backward operator reads attention's result with heads behind positions, as its gradient lies.
-                   const Tensor result = shape.heads_first() ? contiguous(heads_before_positions(tensors[position + 1], shape)) : Tensor();
                    const Tensor of_result = tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes));
                    FlashGradients all = compiled_attention_backward(heads_of(tensors, shape), of_result, arguments_of(shape));
                    return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};

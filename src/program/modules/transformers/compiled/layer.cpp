@@ -49,7 +49,7 @@ void CompiledLayer::norm_statistics(const Norm& norm, const Values& reads) {
 }
 
 void CompiledLayer::apply_norm(const Norm& norm, const Values& reads) {
-  if (v_[norm.normed].defined()) return;  // for the other branch of a parallel layer
+  if (v_[norm.normed].defined()) return;  // for a product before this one
   Values all = reads;
   for (const Value value : {v_[norm.mean], v_[norm.scale]}) all.push_back(value);
   if (v_[norm.out].defined()) {
@@ -74,7 +74,7 @@ Value CompiledLayer::linear(CompiledSlot weight, Value input, std::int64_t in, s
 
 /// The scale of an RMS norm over each head; of all together where `heads` is 1.
 void CompiledLayer::head_statistics(CompiledSlot raw, CompiledSlot scale, std::int64_t heads) {
-  if (!s_.head_norms && !s_.row_norms) return;
+  if (!s_.head_norms) return;
   const Dims sizes{s_.batch, s_.length, heads, 1};
   const Value sum = g_.reduction(sizes, kFp32, {v_[raw]});
   v_[scale] = s_.checkpointed ? sum : g_.pointwise(sizes, kFp32, {sum});
@@ -150,11 +150,6 @@ void CompiledLayer::attend() {
     flash(attention_inputs());
     return;
   }
-  if (s_.partial_rotary && s_.casts()) {
-    join_rotations();
-    flash(attention_inputs());
-    return;
-  }
   const auto norm_query = [this] { return norm_heads(kRawQuery, kQueryScale, kQNorm, s_.heads); };
   const auto norm_key = [this] { return norm_heads(kRawKey, kKeyScale, kKNorm, s_.kv_heads); };
   const auto rotate_query = [this](Value normed) { rotate(kRawQuery, kQueryScale, kQNorm, normed, kQuery, s_.heads); };
@@ -176,10 +171,10 @@ void CompiledLayer::attend() {
 }
 
 /// Under autocast, as many queries as keys have the same loops and read the same fp32 tables: one kernel rotates both. So it does where
-/// tables are always fp32, where a part of each head is turned, and beside a mask.
+/// tables are always fp32, and beside a mask.
 void CompiledLayer::fuse_rotations(Value query, Value key) {
-  const bool one = s_.casts() || s_.fp32_tables || s_.partial_rotary || s_.masked;
-  if (one && s_.rotary && s_.heads == s_.kv_heads && (!s_.fused_qkv || s_.parallel) && !s_.head_norms) g_.fuse({query, key});
+  const bool one = s_.casts() || s_.fp32_tables || s_.masked;
+  if (one && s_.rotary && s_.heads == s_.kv_heads && !s_.fused_qkv && !s_.head_norms) g_.fuse({query, key});
 }
 
 /// Seeds of both dropouts, and the attention's: its mask is kept, or what it drew until it is used again.
@@ -212,12 +207,8 @@ void CompiledLayer::compute() {
   project(kInput, {v_[kHidden]});
   attend();
   enter(kOutput);
-  low_copy_and(
-      [this] {
-        if (s_.partial_rotary) merge_heads();
-      },
-      kOutput, s_.q_width(), s_.hidden);
-  v_[kProjected] = linear(kOutput, merged(), s_.q_width(), s_.hidden);
+  low_copy(kOutput, s_.q_width(), s_.hidden);
+  v_[kProjected] = linear(kOutput, v_[kAttended], s_.q_width(), s_.hidden);
 
   if (s_.dropout) drop_attention();
   if (s_.keeps_middle) keep_middle();
@@ -233,14 +224,6 @@ void CompiledLayer::compute() {
     low_copy_and_norm(kUp, kMlp, stream, s_.hidden, s_.inner);
   }
   v_[kRaised] = linear(kUp, input_of(kUp, kMlp), s_.hidden, up);
-}
-
-void CompiledLayer::merge_heads() {
-  // Queries that a graph computes again, and neighbours turned in a checkpointed layer, lie as their product does, and so attention's
-  // result.
-  const bool in_place = s_.checkpointed && !s_.norms_behind && !s_.casts() && (s_.neighbours || !forward_only_);
-  v_[kMerged] =
-      g_.pointwise({s_.batch, s_.length, s_.heads, s_.head_dim}, s_.low, {v_[kAttended]}, in_place ? Values{v_[kAttended]} : Values{});
 }
 
 void CompiledLayer::activate() {
@@ -263,7 +246,6 @@ void CompiledLayer::activate_for_down() {
 
 Value CompiledLayer::forward() {
   forward_only_ = s_.checkpointed;
-  if (s_.norms_behind) return forward_behind();
   compute();
   enter(kDown);
   low_copy_and([this] { activate_for_down(); }, kDown, s_.inner, s_.hidden);

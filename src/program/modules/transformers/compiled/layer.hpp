@@ -66,12 +66,10 @@ enum CompiledSlot : std::size_t {
   kRaised,
   kActivated,
   kMlpMask,
-  kMerged,        ///< what attention gave, [batch, length, heads, head_dim] in memory, where a copy is needed for that
   kScoreBias,     ///< kVisible as what is added to the scores
   kBranch,        ///< the MLP's result
-  kStandardized,  ///< of layers whose norms are behind their branches and of a whole model's LayerNorms: the first norm's input,
-                  ///< standardized
-  kSummed,        ///< the second norm's input; under autocast and in a whole model's graph standardized
+  kStandardized,  ///< of a whole model's LayerNorms: the first norm's input, standardized
+  kSummed,        ///< the second norm's
   kMiddle,        ///< the sum behind attention, where it is kept instead of what attention's projection gave
   kSeeds,         ///< of all dropouts of a whole model's graph
   // Of a graph that is cut (CutGraphs):
@@ -105,17 +103,13 @@ struct CompiledShape {
   bool checkpointed = false;  ///< torch.utils.checkpoint within the graph: the backward graph computes the activations again
   bool layer_norm = false;    ///< nn.LayerNorm instead of an RMS norm
   bool norm_weights = true;   ///< olmo's LayerNorms have none
-  bool norms_behind = false;  ///< RMS norms of the branches' results instead of their inputs (olmo2)
   bool head_norms = false;    ///< RMS norms of queries and keys, per head
-  bool row_norms = false;     ///< RMS norms of queries and keys, over all heads
   bool gated = true;          ///< a gated MLP; else one product up
   bool fused_qkv = false;     ///< queries, keys and values of one product
   bool rotary = true;
   bool causal = true;
   bool masked = false;           ///< attention with a mask
   bool fp32_tables = false;      ///< olmo: rotation in fp32, its results rounded
-  bool partial_rotary = false;   ///< stablelm, glm, phi, gpt_neox: a part of each head is turned and joined with the rest
-  bool neighbours = false;       ///< glm: pairs of neighbours are turned
   bool scaled_queries = false;   ///< opt: a kernel scales the queries before attention
   bool relu = false;             ///< of the MLP: its result is what its backward needs
   bool relu_squared = false;     ///< of the MLP: its backward reads what it squared before the gradient
@@ -125,19 +119,14 @@ struct CompiledShape {
   bool dropout = false;          ///< of both branches
   bool scaled_branches = false;  ///< granite: the branches' results times a constant
   double attention_dropout = 0;
-  bool parallel = false;                  ///< the MLP reads the layer's input, not the attention's result (parallel.hpp)
-  bool shared_norm = false;               ///< of such a layer: one norm is before both branches
   bool mlp_first = false;                 ///< the output is the MLP's branch + what comes before it; else the other way round
   bool widened_weights = false;           ///< gemma: the norms' weights are widened themselves, their gradients narrowed behind the sums
   std::array<bool, kArguments> biased{};  ///< by weight: its linear has a bias
   bool adds_input_again = false;          ///< of a graph that is cut: kBefore and kBeforeBranch are kept
   bool input_at_hand = false, middle_at_hand = false;  ///< of a graph that is cut: what the norms read crosses, or is a sum of what does
   std::array<int, kArguments> part{};  ///< by weight: the part of a graph that is cut; of what the layer is given, the one that makes it
-  std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, rotary_dim = 0, inner = 0;
+  std::int64_t batch = 0, length = 0, hidden = 0, heads = 0, kv_heads = 0, head_dim = 0, inner = 0;
 
-  /// Whether what the backward graph knows as attention's result lies with heads before positions, as its queries do: joined of parts, or
-  /// normed over all heads and computed again.
-  bool heads_first() const { return norms_behind ? checkpointed : partial_rotary && (casts() || !checkpointed); }
   bool casts() const { return low != wide; }  ///< weights are cast within the graph, their gradients cast back
   std::int64_t rows() const { return batch * length; }
   std::int64_t q_width() const { return heads * head_dim; }
@@ -232,29 +221,11 @@ class CompiledLayer {
   virtual void compute();
   void activate();
   void activate_for_down();
-  void merge_heads();
-  /// What the output projection reads.
-  inductor::Value merged() const { return v_[kMerged].defined() ? v_[kMerged] : v_[kAttended]; }
-
   bool repeats() const { return s_.heads != s_.kv_heads; }
   void prepare_masked();
   void attend_masked();
   std::vector<inductor::Value> masked_flash_backward(inductor::Value gradient);
   Values masked_projections_backward(const Values& gradients);
-
-  void join_rotations();
-  void cast_rotations_again();
-  inductor::Value unturn_part(inductor::Value turned, std::int64_t heads);
-  inductor::Value unturn(inductor::Value turned, inductor::Value part, std::int64_t heads);
-  Values partial_rotary_backward(const Values& flash);
-
-  void normed_rotations();
-  void compute_behind();
-  inductor::Value forward_behind();
-  RowSum norm_behind_backward(const Norm& norm, const Values& gradients, inductor::Value branch, Values& kernel);
-  inductor::Value row_norm_backward(CompiledSlot raw, CompiledSlot scale, CompiledSlot weight, inductor::Value turned, std::int64_t width,
-                                    inductor::Value& unturned);
-  std::array<inductor::Value, kArguments> backward_behind(inductor::Value incoming);
 
   void to_weight(CompiledSlot weight, inductor::Value gradient, inductor::Value input, std::int64_t in, std::int64_t out);
   void widen(CompiledSlot weight, std::int64_t in, std::int64_t out);
@@ -299,9 +270,8 @@ class CompiledLayer {
   bool forward_only_ = false;
   bool recomputed_ = false;
   Values statistics_, query_statistics_, key_statistics_;
-  inductor::Value raw_value_;                  ///< before it is repeated
-  inductor::Value turned_query_, turned_key_;  ///< before their casts
-  inductor::Value bias_parts_;                 ///< of the last linear's bias
+  inductor::Value raw_value_;   ///< before it is repeated
+  inductor::Value bias_parts_;  ///< of the last linear's bias
   RowSum down_bias_;
   inductor::Value down_gradient_;   ///< of the last product's result
   inductor::Value seeds_, random_;  ///< of the dropouts; what the attention's drew

@@ -301,13 +301,12 @@ CompiledLayer::Values CompiledLayer::projections_backward(Value value, const std
 
 /// From the residual stream's gradient to the gradients that the three projections give to the norm's output.
 CompiledLayer::Values CompiledLayer::attention_backward(Value narrow) {
-  const Value attended = linear_backward(kOutput, narrow, merged(), s_.q_width(), s_.hidden);
+  const Value attended = linear_backward(kOutput, narrow, v_[kAttended], s_.q_width(), s_.hidden);
   enter(kV);
   const std::vector<Value> flash = flash_backward(attended);
   if (s_.fused_qkv) {
     return {linear_backward(kQkv, join_projections(flash), input_of(kQkv, kInput), s_.hidden, qkv_width())};
   }
-  if (s_.partial_rotary) return partial_rotary_backward(flash);
   if (s_.masked) return masked_projections_backward(flash);
   const auto unturn_key = [&] { return heads_backward(kRawKey, kKeyScale, kKNorm, flash[1], s_.kv_heads); };
   const auto unturn_query = [&] { return heads_backward(kRawQuery, kQueryScale, kQNorm, flash[0], s_.heads); };
@@ -354,7 +353,7 @@ void CompiledLayer::fuse_norms(const NormGradient& mlp, const NormGradient& inpu
     g_.fuse(input.kernel);
     return;
   }
-  const auto of_norms = [&](Value RowSum::*part) {
+  const auto of_norms = [&](Value RowSum::* part) {
     Values values;
     for (const NormGradient* norm : {&mlp, &input}) {
       values.push_back(norm->weight.*part);
@@ -419,7 +418,6 @@ Value CompiledLayer::enter_branch(Value incoming) {
 }
 
 std::array<Value, kArguments> CompiledLayer::backward(Value incoming) {
-  if (s_.norms_behind) return backward_behind(incoming);
   enter(kDown);
   const Values from_mlp = mlp_backward(enter_branch(incoming));
   enter(kDown);

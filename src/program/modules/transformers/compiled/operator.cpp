@@ -6,7 +6,6 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
-#include "program/modules/transformers/compiled/parallel.hpp"
 #include "program/modules/transformers/compiled/pre_norm.hpp"
 #include "program/op.hpp"
 #include "program/python_function.hpp"
@@ -65,17 +64,15 @@ bool is_saved(const CompiledShape& s, std::size_t slot) {
   if (slot == kSeeds) return false;
   if (slot == kProjected) return !s.keeps_middle && !keeps_standard(s, kMlpNorm);
   if (slot == kHidden && keeps_standard(s, kInputNorm)) return false;
-  if (slot == kVisible) return false;                                           // the bias made of it is
-  if (slot == kHidden) return !(s.norms_behind && s.casts());  // products read its copy, and nothing else does
+  if (slot == kVisible) return false;  // the bias made of it is
   if (slot < kArguments) return !is_bias(slot);
-  if (slot == kRawQuery || slot == kRawKey) return s.head_norms || s.row_norms;
+  if (slot == kRawQuery || slot == kRawKey) return s.head_norms;
   if (slot == kRaised) return !s.relu;
   return true;
 }
 
 std::unique_ptr<CompiledLayer> make_compiled_layer(Graph& graph, const CompiledShape& s, CompiledValues& values, const Tape& tape) {
   if (s.in_model && s.layer_norm) return std::make_unique<CompiledPreNormLayer>(graph, s, values, tape);
-  if (s.parallel) return std::make_unique<CompiledParallelLayer>(graph, s, values, tape);
   return std::make_unique<CompiledLayer>(graph, s, values, tape);
 }
 
@@ -96,9 +93,8 @@ void require_compiled(bool known, const char* layers, const char* what) {
 
 bool takes_heads(const AttentionSpec& attention) { return attention.head_dim % 8 == 0 && attention.head_dim <= 256; }
 
-CompiledShape plain_shape(const Block& block, bool checkpointed) {
+CompiledShape plain_shape(const Block& block) {
   CompiledShape shape;
-  shape.checkpointed = checkpointed;
   shape.layer_norm = true;
   shape.gated = false;
   shape.rotary = false;
@@ -136,9 +132,7 @@ CompiledShape with_arguments(CompiledShape s, const CompiledArguments& arguments
 
 /// Layers whose graphs are followed where DDP's buckets cut them; a checkpoint is one operation of the traced graph. Others are taken to be
 /// one graph.
-static bool is_cut(const CompiledShape& s) {
-  return !s.checkpointed && !s.parallel && !s.norms_behind && !s.partial_rotary && !s.dropout;
-}
+static bool is_cut(const CompiledShape& s) { return !s.checkpointed && !s.dropout; }
 
 /// The layer's forward in the parts of its graph.
 static Tensor cut_layer(const CompiledArguments& arguments, const CompiledShape& s, int parts) {

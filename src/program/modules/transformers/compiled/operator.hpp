@@ -27,7 +27,7 @@ void require_compiled(bool known, const char* layers, const char* what);
 bool takes_heads(const AttentionSpec& attention);
 
 /// Of a layer with LayerNorms, a plain MLP and positions that were added to its input.
-CompiledShape plain_shape(const Block& block, bool checkpointed);
+CompiledShape plain_shape(const Block& block);
 
 /// Completes `shape` with what the arguments tell: types, sizes, biases and autocast. Throws Error (refused): products in fp32, and types
 /// that autocast does not explain.

@@ -10,7 +10,7 @@ void check_compiled_opt(const Block& block) {
   require(takes_heads(*block.attention), "this head dimension");
 }
 
-Tensor compiled_opt_layer(Module& module, const Block& block, const Tensor& hidden, bool checkpointed) {
+Tensor compiled_opt_layer(Module& module, const Block& block, const Tensor& hidden) {
   const CompiledArguments arguments = arguments_at(module, hidden,
                                                    {{kInputNorm, "self_attn_layer_norm"},
                                                     {kQ, "self_attn.q_proj"},
@@ -20,7 +20,7 @@ Tensor compiled_opt_layer(Module& module, const Block& block, const Tensor& hidd
                                                     {kMlpNorm, "final_layer_norm"},
                                                     {kUp, "fc1"},
                                                     {kDown, "fc2"}});
-  CompiledShape shape = plain_shape(block, checkpointed);
+  CompiledShape shape = plain_shape(block);
   shape.scaled_queries = true;
   shape.relu = block.mlp->activation == "relu";
   return compiled_layer(arguments, with_arguments(shape, arguments));

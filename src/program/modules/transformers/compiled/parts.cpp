@@ -131,7 +131,7 @@ Value CompiledLayer::input_of(CompiledSlot weight, const Norm& norm) const {
 /// The slot of what the weight's product reads.
 CompiledSlot CompiledLayer::source_of(CompiledSlot weight) const {
   if (weight == kDown) return v_[kActivatedOut].defined() ? kActivatedOut : kActivated;
-  if (weight == kOutput) return v_[kMerged].defined() ? kMerged : kAttended;
+  if (weight == kOutput) return kAttended;
   const bool of_mlp = weight == kGate || weight == kUp;
   return of_mlp ? kMlpNormedOut : kNormedOut;
 }

@@ -25,8 +25,7 @@ CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const 
     weight(slot, parent, name);
     if (all[slot]) all[slot + 1] = parent.child(name).tensor("bias");
   };
-  const bool behind = layer.find_child("post_feedforward_layernorm");  // olmo2: norms of the branches' results
-  with_bias(kInputNorm, layer, behind ? "post_attention_layernorm" : "input_layernorm");
+  with_bias(kInputNorm, layer, "input_layernorm");
   with_bias(kQkv, attention, "qkv_proj");
   with_bias(kQ, attention, "q_proj");
   weight(kQNorm, attention, names.q_norm);
@@ -34,7 +33,7 @@ CompiledArguments arguments_of(Module& layer, const CompiledNames& names, const 
   weight(kKNorm, attention, names.k_norm);
   with_bias(kV, attention, "v_proj");
   with_bias(kOutput, attention, names.output);
-  with_bias(kMlpNorm, layer, behind ? "post_feedforward_layernorm" : "post_attention_layernorm");
+  with_bias(kMlpNorm, layer, "post_attention_layernorm");
   with_bias(kGate, mlp, "gate_proj");
   with_bias(kUp, mlp, mlp.find_child("gate_up_proj") ? "gate_up_proj" : names.up);
   with_bias(kDown, mlp, names.down);
@@ -48,20 +47,14 @@ CompiledShape shape_of(const Block& block, const CompiledNames& names, bool chec
   s.layer_norm = block.norm.kind != NormSpec::Kind::rms_norm;
   s.norm_weights = block.norm.weight;
   s.widened_weights = block.norm.unit_offset;
-  s.norms_behind = block.placement == NormPlacement::post_branch;
   s.head_norms = spec.qk_norm == AttentionSpec::QkNorm::per_head;
-  s.row_norms = spec.qk_norm == AttentionSpec::QkNorm::full_width;
   s.gated = block.mlp->gated;
   s.scaled_branches = std::any_of(block.operators.begin(), block.operators.end(),
                                   [](const Operator& one) { return one.name.ends_with("residual_multiplier"); });
   s.relu_squared = block.mlp->activation == "relu2";
   s.fused_qkv = spec.fused_qkv;
   s.rotary = spec.positions == Positions::rope;
-  s.neighbours = names.rotation == Rotation::neighbours_join_last;
-  s.partial_rotary = s.neighbours || names.rotation == Rotation::join_last;
   s.fp32_tables = names.fp32_tables;
-  s.rotary_dim = spec.rotary_dim;
-  s.parallel = s.shared_norm = block.placement == NormPlacement::parallel;
   s.fused_gate_up = block.mlp->fused_gate_up;
   s.attention_dropout = spec.dropout;
   s.heads = spec.heads;
@@ -71,10 +64,10 @@ CompiledShape shape_of(const Block& block, const CompiledNames& names, bool chec
   return s;
 }
 
-/// Of layers with a mask those are known whose queries, keys and values are three products and are turned whole.
+/// Of layers with a mask those are known whose queries, keys and values are three products.
 void check_masked(const CompiledShape& s, std::int64_t length) {
   constexpr std::int64_t kWhole = 64;
-  if (!s.rotary || s.parallel || s.partial_rotary || s.fused_qkv || s.norms_behind || s.fp32_tables || s.attention_dropout > 0)
+  if (!s.rotary || s.fused_qkv || s.fp32_tables || s.attention_dropout > 0)
     refuse("compiled layers of this kind whose attention has a mask are not modelled", "compile");
   if (length % kWhole != 0)
     refuse("compiled blocks with a mask whose rows Inductor pads are not modelled", "compile",
@@ -109,8 +102,8 @@ void check_compiled_rotary(const Block& block, Rotation rotation) {
 }
 
 Tensor compiled_rotary_layer(Module& layer, const Block& block, const CompiledNames& names, const Tensor& hidden,
-                             const RotaryTables& tables, const Tensor& mask, bool checkpointed) {
-  CompiledShape shape = shape_of(block, names, checkpointed);
+                             const RotaryTables& tables, const Tensor& mask) {
+  CompiledShape shape = shape_of(block, names, false);
   CompiledArguments arguments = arguments_of(layer, names, hidden, tables, shape.rotary);
   if (mask) {
     check_masked(shape, hidden.size(1));

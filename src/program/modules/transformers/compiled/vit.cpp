@@ -12,7 +12,7 @@ void check_compiled_vit(Module& layer, const Block& block) {
   require(takes_heads(*block.attention), "this head dimension");
 }
 
-Tensor compiled_vit_layer(Module& layer, const Block& block, const Tensor& hidden, bool checkpointed) {
+Tensor compiled_vit_layer(Module& layer, const Block& block, const Tensor& hidden) {
   const CompiledArguments arguments = arguments_at(layer, hidden,
                                                    {{kInputNorm, "layernorm_before"},
                                                     {kQ, "attention.q_proj"},
@@ -22,7 +22,7 @@ Tensor compiled_vit_layer(Module& layer, const Block& block, const Tensor& hidde
                                                     {kMlpNorm, "layernorm_after"},
                                                     {kUp, "mlp.fc1"},
                                                     {kDown, "mlp.fc2"}});
-  CompiledShape shape = plain_shape(block, checkpointed);
+  CompiledShape shape = plain_shape(block);
   shape.causal = false;
   shape.mlp_first = true;
   return compiled_layer(arguments, with_arguments(shape, arguments));
