@@ -14,7 +14,7 @@ namespace plimsoll::rehearse {
 namespace {
 
 constexpr std::size_t kMostStreams = 4096;
-const char* const kSetUp = "set-up";                  // until the first pass
+const char* const kSetUp = "set-up";                     // until the first pass
 constexpr std::uint32_t kOfTheHost = ~std::uint32_t{0};  // a stream that does no work, on which the host waits for events
 
 }  // namespace
@@ -148,7 +148,9 @@ StreamId ProgramBuilder::stream(std::uint32_t recorded, std::uint8_t device) {
   if (is_new) {
     if (streams_.size() > kMostStreams) refuse(fmt::format("a program on more than {} streams", kMostStreams), file_.path());
     recording_.program.streams.resize(streams_.size());
-    const std::string name = recorded == 0 ? "default" : recorded == kOfTheHost ? "what the host waits for" : fmt::format("stream {}", recorded);
+    const std::string name = recorded == 0            ? "default"
+                             : recorded == kOfTheHost ? "what the host waits for"
+                                                      : fmt::format("stream {}", recorded);
     recording_.program.streams[found->second] =
         recording_.device && *recording_.device != device ? fmt::format("device {}: {}", device, name) : name;
   }
@@ -256,7 +258,8 @@ void ProgramBuilder::communicator(const record::Communicator& event) {
   const auto same = std::find_if(recording_.groups.begin(), recording_.groups.end(), [&](const RecordedGroup& known) {
     return known.size == group.size && known.rank == group.rank && known.ranks == group.ranks;
   });
-  communicators_[event.id] = {static_cast<std::uint32_t>(same - recording_.groups.begin()), {key_of(event, group.ranks), group.size, group.rank, -1}};
+  communicators_[event.id] = {static_cast<std::uint32_t>(same - recording_.groups.begin()),
+                              {key_of(event, group.ranks), group.size, group.rank, -1}};
   if (same == recording_.groups.end()) recording_.groups.push_back(std::move(group));
 }
 
@@ -373,6 +376,7 @@ void ProgramBuilder::text_mark(const std::string& text, std::int64_t value) {
     part().stepped = true;
     part().optimized = part().instructions.size();
   }
+  if (text == "host count") host_count_begins();
   constexpr std::string_view kHostWork = "host work ";
   if (text.compare(0, kHostWork.size(), kHostWork) == 0) host_work_told(text.substr(kHostWork.size()), value);
   constexpr std::string_view kHostStep = "host step ";

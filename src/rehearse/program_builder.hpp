@@ -1,6 +1,7 @@
 // From the events of a record to a StepProgram: parts by the step marks, tensors by the allocator's blocks, work by launches.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -68,6 +69,8 @@ class ProgramBuilder {
   void mark(const record::Mark& event);
   void text_mark(const std::string& text, std::int64_t value);
   void phase_begins(const std::string& name);
+  void host_count_begins();
+  void host_count_ends();
   void host_work_told(const std::string& what, std::int64_t pieces);
   void host_step(const std::string& what, std::int64_t bytes);
   void host_moves(std::int64_t bytes);
@@ -108,6 +111,8 @@ class ProgramBuilder {
   int per_thread_;
   std::vector<Part> parts_;
   std::map<std::pair<std::size_t, std::size_t>, std::int64_t> host_work_;  ///< pieces of the step that was counted, by Phase and HostWork
+  std::optional<std::pair<std::size_t, std::size_t>> counted_from_;        ///< part and instruction where the count began, until it is told
+  std::array<std::int64_t, kPhases> counted_launches_{};  ///< that the host's work was counted of, by phase; zeros where nobody said
   std::vector<Tensor> tensors_;
   std::map<std::uint64_t, LiveBlock> blocks_;  ///< by address
   std::map<std::uint64_t, StreamId> streams_;  ///< by device and number

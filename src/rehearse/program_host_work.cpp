@@ -12,17 +12,18 @@ namespace plimsoll::rehearse {
 namespace {
 
 bool is_launch(const Instruction& instruction) {
-  return instruction.kind == InstructionKind::kernel || instruction.kind == InstructionKind::copy || instruction.kind == InstructionKind::collective;
+  return instruction.kind == InstructionKind::kernel || instruction.kind == InstructionKind::copy ||
+         instruction.kind == InstructionKind::collective;
 }
 
-std::array<std::int64_t, kPhases> launches_by_phase(const std::vector<Instruction>& step) {
-  std::array<std::int64_t, kPhases> launches{};
-  std::size_t phase = static_cast<std::size_t>(Phase::forward);
-  for (const Instruction& each : step) {
-    if (each.kind == InstructionKind::phase) phase = each.id;
-    if (is_launch(each)) ++launches[phase];
+/// Adds those from `begin` on, the first of which are in `phase`; gives the phase after them.
+std::size_t add_launches(const std::vector<Instruction>& step, std::size_t begin, std::size_t phase,
+                         std::array<std::int64_t, kPhases>& launches) {
+  for (std::size_t i = begin; i < step.size(); ++i) {
+    if (step[i].kind == InstructionKind::phase) phase = step[i].id;
+    if (is_launch(step[i])) ++launches[phase];
   }
-  return launches;
+  return phase;
 }
 
 template <class Enum>
@@ -54,8 +55,20 @@ void ProgramBuilder::host_moves(std::int64_t bytes) {
   issue(instruction, false);
 }
 
+void ProgramBuilder::host_count_begins() { counted_from_ = {parts_.size() - 1, part().instructions.size()}; }
+
+/// Where the count began is known: between there and here are the launches that the work is of.
+void ProgramBuilder::host_count_ends() {
+  if (!counted_from_) return;
+  auto [at, begin] = *counted_from_;
+  std::size_t phase = static_cast<std::size_t>(Phase::forward);
+  for (; at < parts_.size(); ++at, begin = 0) phase = add_launches(parts_[at].instructions, begin, phase, counted_launches_);
+  counted_from_.reset();
+}
+
 /// "forward operation": the phase and the work.
 void ProgramBuilder::host_work_told(const std::string& what, std::int64_t pieces) {
+  host_count_ends();
   const std::size_t space = what.find(' ');
   for (std::size_t phase = 0; phase < kPhases; ++phase)
     for (std::size_t work = 0; work < kHostWorks; ++work)
@@ -63,10 +76,12 @@ void ProgramBuilder::host_work_told(const std::string& what, std::int64_t pieces
         host_work_[{phase, work}] = pieces;
 }
 
-/// Before each launch its even share of its phase's work; each collective is itself a piece of work.
+/// Before each launch its even share of its phase's work, of those that were counted: a step with validation or generation in it has more
+/// of them than the one that is played. Each collective is itself a piece of work.
 void ProgramBuilder::spread_host_work(std::vector<Instruction>& step) const {
   if (host_work_.empty()) return;
-  const std::array<std::int64_t, kPhases> launches = launches_by_phase(step);
+  std::array<std::int64_t, kPhases> launches{};
+  add_launches(step, 0, static_cast<std::size_t>(Phase::forward), launches);
   std::array<std::int64_t, kPhases> done{};
   std::size_t phase = static_cast<std::size_t>(Phase::forward);
   std::vector<Instruction> all;
@@ -77,7 +92,7 @@ void ProgramBuilder::spread_host_work(std::vector<Instruction>& step) const {
   for (const Instruction& each : step) {
     if (each.kind == InstructionKind::phase) phase = each.id;
     if (is_launch(each)) {
-      const std::int64_t before = done[phase]++, of = launches[phase];
+      const std::int64_t before = done[phase]++, of = counted_launches_[phase] > 0 ? counted_launches_[phase] : launches[phase];
       for (const auto& [key, pieces] : host_work_)
         if (key.first == phase) host(key.second, (before + 1) * pieces / of - before * pieces / of);
       if (each.kind == InstructionKind::collective) host(static_cast<std::size_t>(HostWork::collective), 1);

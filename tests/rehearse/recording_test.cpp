@@ -85,6 +85,22 @@ TEST(Recording, WorkOfTheHostLiesAmongThePhasesLaunches) {
   EXPECT_EQ(work, expected);
 }
 
+/// Twelve operators were counted in a step of four products, validation in it; of the two that the played step has, six.
+TEST(Recording, WorkOfTheHostIsThatOfTheLaunchesItWasCountedOf) {
+  RecordWriter writer;
+  for (const int products : {2, 4, 2}) {
+    if (products == 4) writer.mark(record::MarkKind::text, "host count");
+    writer.phase("forward");
+    for (int i = 0; i < products; ++i) writer.gemm(64, 32, 16);
+    writer.step_end();
+    if (products == 4) writer.mark(record::MarkKind::text, "host work forward operation", 12);
+  }
+  std::int64_t operations = 0;
+  for (const Instruction& each : read(writer).program.step)
+    if (each.kind == InstructionKind::host) operations += each.bytes;
+  EXPECT_EQ(operations, 6);
+}
+
 /// The program leaves what it found: played over and over it reaches what was recorded, although the gradient outlives its step.
 TEST(Recording, ItsProgramPlaysAgain) {
   const Recording recording = read(training(4));

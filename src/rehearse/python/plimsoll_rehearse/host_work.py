@@ -119,6 +119,7 @@ def _begin(torch):
             dynamo.skip_code(function.__code__)
     _profile = torch.autograd.profiler.profile(use_cpu=True, use_kineto=True)
     _profile.__enter__()
+    device.mark(device.TEXT, 0, "host count")
     sys.setprofile(_called)
 
 
