@@ -50,9 +50,9 @@ class Gpt2Block {
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, positions);
-      if (tape_.ddp_buckets && !options_.checkpoints_in_graph()) {  // which may cut its graph
+      if (tape_.ddp_buckets) {  // which may cut its graph
         check_compiled_gpt2(block_);
-        return compiled_gpt2_block(module_, block_, x);
+        return compiled_gpt2_block(module_, block_, x, options_.checkpoints_in_graph());
       }
       const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
         const auto layer = std::make_shared<Gpt2Block>(twin, tape, eager, block_);

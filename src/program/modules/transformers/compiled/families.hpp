@@ -28,7 +28,7 @@ void add_compiled_rotary_layer(CompiledDecoder& decoder, Module& layer, const Bl
                                bool checkpointed);
 
 void check_compiled_gpt2(const Block& block);
-Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden);
+Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden, bool checkpointed);
 void add_compiled_gpt2_block(CompiledDecoder& decoder, Module& module, const Block& block, const Dims& hidden);
 
 void check_compiled_opt(const Block& block);

@@ -24,8 +24,9 @@ CompiledArguments arguments_of(Module& module, const Tensor& hidden) {
                        {kDown, "mlp.c_proj"}});
 }
 
-CompiledShape shape_of(const Block& block) {
+CompiledShape shape_of(const Block& block, bool checkpointed) {
   CompiledShape shape = plain_shape(block);
+  shape.checkpointed = checkpointed;
   shape.fused_qkv = shape.conv1d = true;
   shape.wide_activation = block.mlp->activation == "gelu_new";
   return shape;
@@ -33,14 +34,14 @@ CompiledShape shape_of(const Block& block) {
 
 }  // namespace
 
-Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden) {
+Tensor compiled_gpt2_block(Module& module, const Block& block, const Tensor& hidden, bool checkpointed) {
   const CompiledArguments arguments = arguments_of(module, hidden);
-  return compiled_layer(arguments, with_arguments(shape_of(block), arguments));
+  return compiled_layer(arguments, with_arguments(shape_of(block, checkpointed), arguments));
 }
 
 void add_compiled_gpt2_block(CompiledDecoder& decoder, Module& module, const Block& block, const Dims& hidden) {
   CompiledArguments arguments = arguments_of(module, {});
-  decoder.shape = with_arguments(shape_of(block), arguments, hidden);
+  decoder.shape = with_arguments(shape_of(block, false), arguments, hidden);
   decoder.shape.masked = true;
   decoder.layers.push_back(std::move(arguments));
 }
