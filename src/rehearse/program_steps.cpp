@@ -31,13 +31,17 @@ void ProgramBuilder::finish() {
   put_compute_first();
 }
 
-/// The last step, but where it has passes without gradients in it that an earlier one, not the first, had not: those are no part of
-/// training.
+/// The last step, but where it has passes without gradients in it that most steps behind the first have not: those are no part of training, as
+/// they are where half of the steps generate what they train on.
 std::size_t ProgramBuilder::last_of_training() const {
-  const std::size_t last = parts_.size() < 3 ? 0 : parts_.size() - 2;
-  for (std::size_t i = last; i > 1; --i)
-    if (!parts_[i].validates) return i;
-  return last;
+  if (parts_.size() < 3) return 0;
+  const std::size_t last = parts_.size() - 2;
+  std::size_t validating = 0, training = last;
+  for (std::size_t i = 2; i <= last; ++i) {
+    validating += parts_[i].validates;
+    if (!parts_[i].validates) training = i;
+  }
+  return 2 * validating < last - 1 ? training : last;
 }
 
 void ProgramBuilder::merge_parts() {

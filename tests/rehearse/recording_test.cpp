@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
@@ -183,19 +184,24 @@ TEST(Recording, WhatIsDoneBesideTrainingHasItsPeaks) {
   EXPECT_EQ(recording.steps[1].peak_allocated, Bytes(11 * kMiB));
 }
 
-/// Four steps of one product each, the last with a validation of three before it, whose 9 MiB are the highest peak all the same.
-TEST(Recording, TheStepThatIsPlayedHasNoValidation) {
+/// Four steps of one product each, before that of some a pass without gradients of three products.
+Recording with_passes_before(std::set<int> steps) {
   RecordWriter writer;
   writer.allocate(0x1000, 4 * kMiB);
   for (int step = 1; step <= 4; ++step) {
     writer.phase("forward");
-    if (step == 4) {
+    if (steps.count(step) != 0) {
       writer.mark(record::MarkKind::text, "activity passes without gradients").allocate(0x3000, 9 * kMiB);
       writer.gemm(1, 1, 1).gemm(1, 1, 1).gemm(1, 1, 1).free(0x3000, 9 * kMiB).mark(record::MarkKind::text, "activity ");
     }
     writer.allocate(0x2000, 7 * kMiB).gemm(1, 1, 1).free(0x2000, 7 * kMiB).step_end();
   }
-  const Recording recording = read(writer);
+  return read(writer);
+}
+
+/// The last step's validation, whose 9 MiB are the highest peak all the same.
+TEST(Recording, TheStepThatIsPlayedHasNoValidation) {
+  const Recording recording = with_passes_before({4});
   ASSERT_EQ(recording.steps.size(), 4u);
   EXPECT_EQ(recording.steps.back().work.gemms, 1);
   const auto products = [](const std::vector<Instruction>& step) {
@@ -206,6 +212,13 @@ TEST(Recording, TheStepThatIsPlayedHasNoValidation) {
   EXPECT_EQ(recording.peak_allocated(), Bytes(13 * kMiB));
   ASSERT_EQ(recording.notes.size(), 1u);
   EXPECT_EQ(recording.notes[0].what, "step 3 is the one that is played: those after it have passes without gradients in them");
+}
+
+/// Of the three steps behind the first two generate what they train on: the last of all is played.
+TEST(Recording, TheStepThatIsPlayedGeneratesWhereMostDo) {
+  const Recording recording = with_passes_before({1, 2, 4});
+  EXPECT_EQ(recording.steps.back().work.gemms, 4);
+  EXPECT_TRUE(recording.notes.empty());
 }
 
 TEST(Recording, WithoutAWholeStepHasNone) {
