@@ -11,13 +11,7 @@
 namespace plimsoll {
 namespace {
 
-constexpr double kHour = 3600, kTokens = 1e9, kImages = 1e6;
 constexpr std::size_t kMostMachines = 100;
-
-double per_device(const Report& report) {
-  const TimeReport& time = report.time;
-  return time.images_per_second_per_gpu > 0 ? time.images_per_second_per_gpu : time.tokens_per_second_per_gpu;
-}
 
 /// The "16" of "16,384xh100", which is one machine.
 bool is_count(const std::string& piece) { return !piece.empty() && piece.find_first_not_of("0123456789 ") == std::string::npos; }
@@ -25,16 +19,6 @@ bool is_count(const std::string& piece) { return !piece.empty() && piece.find_fi
 }  // namespace
 
 std::optional<GpuPrice> reckoned_price(const std::string& device) { return reckoned_price(shipped_prices(), device); }
-
-double MachineOffer::rate() const { return report ? per_device(*report) * static_cast<double>(report->gpus) : 0; }
-
-std::optional<Band> MachineOffer::dollars() const {
-  if (!price || !report || per_device(*report) <= 0) return std::nullopt;
-  const Band& step = report->time.step_seconds;
-  const double counted = report->time.images_per_second_per_gpu > 0 ? kImages : kTokens;
-  const double expected = counted / per_device(*report) / kHour * price->dollars_per_gpu_hour;
-  return Band{expected * step.low / step.expected, expected, expected * step.high / step.expected};
-}
 
 MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report report) {
   return {on, std::move(report), {}, reckoned_price(std::string(board_of(cluster.accelerator.name))), {}};

@@ -16,6 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+constexpr double kHour = 3600, kTokens = 1e9, kImages = 1e6;
+
+double per_device(const Report& report) {
+  const TimeReport& time = report.time;
+  return time.images_per_second_per_gpu > 0 ? time.images_per_second_per_gpu : time.tokens_per_second_per_gpu;
+}
+
 std::string number_of(double dollars) { return dollars < 100 ? fmt::format("{:.2f}", dollars) : fmt::format("{:.0f}", dollars); }
 std::string dollars_of(double dollars) { return number_of(dollars) + " $"; }
 
@@ -81,6 +88,16 @@ std::string price_line(const MachineOffer& each) {
 }
 
 }  // namespace
+
+double MachineOffer::rate() const { return report ? per_device(*report) * static_cast<double>(report->gpus) : 0; }
+
+std::optional<Band> MachineOffer::dollars() const {
+  if (!price || !report || per_device(*report) <= 0) return std::nullopt;
+  const Band& step = report->time.step_seconds;
+  const double counted = report->time.images_per_second_per_gpu > 0 ? kImages : kTokens;
+  const double expected = counted / per_device(*report) / kHour * price->dollars_per_gpu_hour;
+  return Band{expected * step.low / step.expected, expected, expected * step.high / step.expected};
+}
 
 std::string to_text(const std::vector<MachineOffer>& offers, const TextStyle& style) {
   std::string text = wrapped("", answer_of(offers), style.width);
