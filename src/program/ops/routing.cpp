@@ -1,8 +1,11 @@
 /// What a mixture of experts routes with: top-k, sort, indexing of rows, counting, and the product of groups of rows with a weight each.
 #include "program/ops/routing.hpp"
 
+#include <fmt/core.h>
+
 #include <limits>
 
+#include "plimsoll/error.hpp"
 #include "program/cub.hpp"
 #include "program/ops/ops.hpp"
 #include "program/reduction.hpp"
@@ -38,8 +41,12 @@ bool has_grouped_kernel(const TargetDevice& device, DType type) {
 }
 
 /// _grouped_mm_fallback (GroupedMMUtils.h): the host reads the offsets and calls mm for each group's rows. They are taken as equal:
-/// balanced routing.
+/// balanced routing. Throws Error (bad_input) of groups so many that nobody waits for them: of no other plan of the model is this to be expected.
 void launch_one_by_one(Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, std::int64_t groups) {
+  constexpr std::int64_t kMostGroups = 1 << 14;
+  if (groups > kMostGroups)
+    fail(fmt::format("a mixture of {} experts that torch._grouped_mm multiplies one by one on this device is not played", groups), "config",
+         "H100, H200, B200 and B300 have a kernel for all of them in bf16");
   const bool by_rows = out.batch == 1;  // of the inputs and the results; else what products sum over is cut
   Matrix left = a, right = b, result = out;
   left.batch = right.batch = result.batch = 1;
