@@ -89,11 +89,15 @@ int last_day_named(std::string_view date) {
   return last < 1 || last > 12 ? 0 : static_cast<int>(year) * kYear + static_cast<int>(last) * kMonth + kLastDay;
 }
 
+/// When a row's source was published, in its words; empty: it says nothing.
+std::string source_date(const JsonValue& json) {
+  return json.has("source") && json["source"].has("version_or_date") ? json["source"]["version_or_date"].text() : std::string();
+}
+
 /// Adapters of a row that names no release, from a source that names its month, are those of the PEFT that was out then.
 void date_adapters_by_source(const JsonValue& json, MeasuredRow& row) {
   if (!row.strategy.lora || !row.strategy.releases.all().empty()) return;
-  if (!json.has("source") || !json["source"].has("version_or_date")) return;
-  const std::string date = json["source"]["version_or_date"].text();
+  const std::string date = source_date(json);
   const int day = last_day_named(date);
   if (day == 0) return;
   const Release peft = release_out_on(Package::peft, day);
@@ -105,8 +109,7 @@ void date_adapters_by_source(const JsonValue& json, MeasuredRow& row) {
 /// release before it. Later sources say nothing that a prediction depends on.
 void date_by_source(const JsonValue& json, MeasuredRow& row) {
   if (!row.strategy.releases.all().empty()) return;
-  if (!json.has("source") || !json["source"].has("version_or_date")) return;
-  const std::string date = json["source"]["version_or_date"].text();
+  const std::string date = source_date(json);
   const std::int64_t year = number_at(date);
   if (year < 2017 || year > 2022) return;
   row.strategy.releases.put(Package::torch, Release(1, 13), Releases::Origin::assumed, "the source is of " + date);

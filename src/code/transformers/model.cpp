@@ -396,14 +396,18 @@ void name_within(plimsoll::Operator& op, const std::string& part) {
   for (ParameterTensor& parameter : op.parameters) cut(parameter.name);
 }
 
+constexpr std::string_view kLanguage = "model.language_model.";  // where classes of images and text have it
+
+bool is_of_language(const plimsoll::Operator& op) { return op.name.rfind(kLanguage, 0) == 0; }
+
 /// Takes what lies beside the language model out of a class of images and text, of which a batch of text needs nothing: a block of the second
 /// stream a part ("model.visual"), as of the families.
 void part_towers(Model& model) {
-  constexpr std::string_view kLanguage = "model.language_model.", kHead = "lm_head";
+  constexpr std::string_view kHead = "lm_head";
   std::vector<plimsoll::Operator> all = std::move(model.blocks.front().operators), language;
   std::vector<Block> towers;
   for (plimsoll::Operator& op : all) {
-    if (op.name.rfind(kLanguage, 0) == 0 || op.name == kHead) {
+    if (is_of_language(op) || op.name == kHead) {
       language.push_back(std::move(op));
       continue;
     }
@@ -423,7 +427,7 @@ void part_towers(Model& model) {
 /// Whether a class has its language model at one place beside others.
 bool has_parts(const Model& model) {
   const auto& operators = model.blocks.front().operators;
-  return std::any_of(operators.begin(), operators.end(), [](const plimsoll::Operator& op) { return op.name.rfind("model.language_model.", 0) == 0; });
+  return std::any_of(operators.begin(), operators.end(), is_of_language);
 }
 
 }  // namespace

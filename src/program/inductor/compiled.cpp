@@ -97,7 +97,10 @@ std::vector<Tensor> called(const FxNode& node, const std::vector<Region>& region
 class Run {
  public:
   Run(const CompiledGraph& compiled, Tape& tape)
-      : compiled_(compiled), lowered_(compiled.lowered), graph_(tape), values_(lowered_.buffers.size()) {}
+      : compiled_(compiled), lowered_(compiled.lowered), graph_(tape), values_(lowered_.buffers.size()), kernels_(lowered_.operations.size()) {
+    for (const FusedKernel& kernel : compiled.kernels)
+      for (const int operation : kernel.operations) kernels_[static_cast<std::size_t>(operation)] = &kernel;
+  }
 
   /// An input's tensor; whether it is the caller's, or what the forward graph made for this one.
   void give(int placeholder, Tensor tensor, bool from_forward) {
@@ -194,14 +197,13 @@ class Run {
 
   /// Whether all of the operation's kernel read the buffer as this load does (single_index_in_fused_node).
   bool is_read_alike(const LoweredOperation& operation, const Load& load) const {
-    const int id = static_cast<int>(&operation - lowered_.operations.data());
-    for (const FusedKernel& kernel : compiled_.kernels) {
-      if (std::find(kernel.operations.begin(), kernel.operations.end(), id) == kernel.operations.end()) continue;
-      for (const int other : kernel.operations) {
-        const LoweredOperation& reader = lowered_.operations[static_cast<std::size_t>(other)];
-        for (const Load& read : reader.loads)
-          if (read.buffer == load.buffer && walk_of(reader, read) != walk_of(operation, load)) return false;
-      }
+    const FusedKernel* kernel = kernels_[static_cast<std::size_t>(&operation - lowered_.operations.data())];
+    if (kernel == nullptr) return true;
+    const Walk walk = walk_of(operation, load);
+    for (const int other : kernel->operations) {
+      const LoweredOperation& reader = lowered_.operations[static_cast<std::size_t>(other)];
+      for (const Load& read : reader.loads)
+        if (read.buffer == load.buffer && walk_of(reader, read) != walk) return false;
     }
     return true;
   }
@@ -293,6 +295,7 @@ class Run {
   const LoweredGraph& lowered_;
   Graph graph_;
   std::vector<Value> values_;
+  std::vector<const FusedKernel*> kernels_;  ///< of each operation; null: none
   std::map<int, Tensor> taken_;
 };
 
