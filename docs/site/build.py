@@ -21,8 +21,8 @@ class Program:
 
 def commands_of(program):
     """Names and help of the commands, from the program's own overview."""
-    overview = program.text("--help").split("Subcommands:")[1]
-    return re.findall(r"^  ([a-z][a-z-]*) +(\S.*)$", overview, re.MULTILINE)
+    groups = program.text("--help").split("\nTry:")[0].split("\nOptions:")[1].split("\n\n", 1)[1]
+    return re.findall(r"^  ([a-z][a-z-]*) +(\S.*)$", groups, re.MULTILINE)
 
 
 def command_page(program, name, help_text, guide):
@@ -117,7 +117,7 @@ def main(program_path, out):
               f"# plimsoll formula\n\n{help_text}.\n\n[The guide](../formula.md).\n")
     for framework in frameworks:
         write(folder, f"frameworks/{framework['name']}.md", framework_page(framework))
-    write(folder, "devices.md", "# Devices and clusters\n\nEvery number with its source: `plimsoll hardware NAME`.\n\n" + device_table(program))
+    write(folder, "catalogue.md", "# Devices and clusters\n\nEvery number with its source: `plimsoll hardware NAME`.\n\n" + device_table(program))
     page = os.path.join(out, "..", "page")
     if os.path.exists(os.path.join(page, "index.html")):
         shutil.copytree(page, os.path.join(folder, "page"))
@@ -125,10 +125,11 @@ def main(program_path, out):
             write(folder, "tour.md", linked(with_page(file.read()), source))
         write(folder, "try.md", "# Try it\n\nThe planner, in this page.\n\n<iframe src=\"page/index.html\" title=\"plimsoll\" style=\"width:100%;height:90vh;border:1px solid #ccc\"></iframe>\n")
     titles = {name: re.search(r"^# (.+)$", open(os.path.join(source, name), encoding="utf-8").read(), re.MULTILINE).group(1) for name in guides}
-    pages = [("plimsoll", "index.md"), ("Tour", "tour.md")]
+    first = ("tour.md", "recipes.md")
+    pages = [("plimsoll", "index.md"), ("Tour", "tour.md"), ("By question", "recipes.md")]
     pages += [("Try it", "try.md")] if os.path.exists(os.path.join(folder, "try.md")) else []
-    pages += [("Guides", [(titles[name], name) for name in guides if name != "tour.md"]), ("Commands", [(name, f"commands/{name}.md") for name, _ in commands]),
-              ("Formats", formats), ("Frameworks", [(each["title"], f"frameworks/{each['name']}.md") for each in frameworks]), ("Devices", "devices.md"), ("Accuracy", "accuracy.md")]
+    pages += [("Guides", [(titles[name], name) for name in guides if name not in first]), ("Commands", [(name, f"commands/{name}.md") for name, _ in commands]),
+              ("Formats", formats), ("Frameworks", [(each["title"], f"frameworks/{each['name']}.md") for each in frameworks]), ("Devices", "catalogue.md"), ("Accuracy", "accuracy.md")]
     write(out, "mkdocs.yml", navigation(pages))
 
 

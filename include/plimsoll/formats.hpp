@@ -132,6 +132,7 @@ struct ExportPlan {
   Strategy strategy;     ///< as it was said
   bool predict = false;  ///< tell in the files' comments what `estimate` says of what they run
   RunLength length = {};
+  bool to_compare = false;  ///< the files are held against those of another plan, not run: a trainer's own script is not written
 };
 
 /// A folder that starts a plan.

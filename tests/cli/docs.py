@@ -4,9 +4,11 @@ import glob
 import os
 import re
 import shlex
+import subprocess
+import sys
 import tempfile
 
-from driver import SOURCE, Checks, run
+from driver import PROGRAM, SOURCE, Checks, run
 from readme import blocks, same
 
 #: What needs a device, a training program or a file of the reader's own.
@@ -57,10 +59,22 @@ def check_pages(checks, folder):
     checks.check(ran >= 12, f"docs/ shows {ran} commands that can be run")
 
 
+def check_site(checks, folder):
+    """The pages of the site, before mkdocs lays them out: every page is in the menu once, and every command has one."""
+    subprocess.run([sys.executable, os.path.join(SOURCE, "docs", "site", "build.py"), PROGRAM, folder], check=True)
+    with open(os.path.join(folder, "mkdocs.yml"), encoding="utf-8") as file:
+        menu = re.findall(r": (\S+[.]md)$", file.read(), re.MULTILINE)
+    pages = [os.path.relpath(path, os.path.join(folder, "pages")) for path in glob.glob(os.path.join(folder, "pages", "**", "*.md"), recursive=True)]
+    checks.check(sorted(menu) == sorted(pages), f"the site's menu and its pages: {sorted(set(menu) ^ set(pages))}, {len(menu) - len(set(menu))} twice")
+    checks.check(all(f"commands/{name}.md" in menu for name in ("estimate", "rehearse", "gate", "mcp", "man")), f"commands of the site: {menu}")
+
+
 def main():
     checks = Checks()
     with tempfile.TemporaryDirectory() as folder:
         check_pages(checks, beside_the_source(os.path.abspath(folder)))
+    with tempfile.TemporaryDirectory() as folder:
+        check_site(checks, folder)
     checks.finish()
 
 

@@ -88,6 +88,37 @@ TEST(Fix, ALaunchLineGetsItsOption) {
   EXPECT_NE(again.files.front().after.find("--max_seq_length 2048 \\\n  --"), std::string::npos) << again.files.front().after;
 }
 
+// An option is added before what ends the command's words on its line.
+TEST(Fix, AnOptionIsAddedBeforeWhatIsNoWord) {
+  const std::string launch = "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.2-1B --bf16 true --max_seq_length 2048";
+  for (const std::string behind : {"  # long", " 2>&1 | tee log", " > log", " &", "; echo done"})
+    EXPECT_EQ(fixed("run.sh", launch + behind + "\n", {{"grad_accum", "2"}}).files.front().after.find(launch + " --gradient_accumulation_steps 2"), 0u)
+        << behind;
+}
+
+// A value that is a variable is changed where the one line above gives it, however that is written; one that other options share is refused, as they would change with it.
+TEST(Fix, AVariableIsChangedWhereItIsSet) {
+  const std::string launch = "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.2-1B --max_seq_length 2048 --bf16 true --per_device_train_batch_size ";
+  const std::vector<std::pair<std::string, std::string>> scripts = {{"B=4\n" + launch + "$B\n", "B=1\n"},
+                                                                    {"export A=1 B=\"4\"  # each\n" + launch + "\"${B}\"\n", "export A=1 B=\"1\"  # each\n"},
+                                                                    {"declare -i B=4; echo\n" + launch + "$B\n", "declare -i B=1; echo\n"},
+                                                                    {"B=${B:-4}\n" + launch + "$B\n", "B=${B:-1}\n"},
+                                                                    {launch + "${B:-4}\n", launch + "${B:-1}\n"}};
+  for (const auto& [script, begins] : scripts) {
+    const Fix fix = fixed("run.sh", script, {{"micro_batch", "1"}});
+    EXPECT_EQ(fix.files.front().after.rfind(begins, 0), 0u) << fix.files.front().after;
+    EXPECT_EQ(fix.files.front().after.size(), script.size());
+  }
+  EXPECT_NE(refusal("run.sh", "B=4\n" + launch + "$B --gradient_accumulation_steps $B\n", {{"micro_batch", "1"}}), "");
+}
+
+// TRL's trainers take the arguments of transformers' Trainer beside their own.
+TEST(Fix, ARunOfTrlGetsItsArgument) {
+  const std::string script = "trl sft --model_name_or_path meta-llama/Llama-3.2-1B --dataset_name x --bf16 --per_device_train_batch_size 8 --max_length 2048\n";
+  EXPECT_NE(fixed("sft.sh", script, {{"micro_batch", "2"}}).files.front().after.find("--per_device_train_batch_size 2 --max_length"), std::string::npos);
+  EXPECT_NE(fixed("sft.sh", script, {{"recompute", "none"}}).files.front().after.find("--max_length 2048 \\\n    --gradient_checkpointing false"), std::string::npos);
+}
+
 // DeepSpeed's table within training_arguments.json.
 TEST(Fix, ATableWithinAnothersFile) {
   const std::string json = "{\n  \"model_name_or_path\": \"meta-llama/Llama-3.2-1B\",\n  \"per_device_train_batch_size\": 2,\n  \"bf16\": true, \"max_seq_length\": 2048,\n"
@@ -101,8 +132,11 @@ TEST(Fix, WhatCannotBeSaidIsRefused) {
   EXPECT_NE(refusal("run.yaml", kAxolotl, {{"recompute", "none"}}).find("these files say --recompute none already"), std::string::npos);
   EXPECT_NE(refusal("run.sh", "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size 4\n", {{"data_parallel", "fsdp2"}}).find("accelerate"),
             std::string::npos);
-  EXPECT_NE(refusal("run.sh", "B=4\ntorchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size $B\n", {{"micro_batch", "2"}}).find("not written out"),
-            std::string::npos);
+  for (const char* set : {"B=4\nB=8\n", "B=$((2 * 4))\n", "for B in 4; do :; done\n"})  // twice, computed, by a loop
+    EXPECT_NE(refusal("run.sh", std::string(set) + "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size $B\n", {{"micro_batch", "2"}})
+                  .find("not written out"),
+              std::string::npos)
+        << set;
   EXPECT_NE(refusal("run.yaml", "model_name_or_path:\n  gpt2\nper_device_train_batch_size:\n  8\nmax_length:\n  512\nbf16:\n  true\n", {{"micro_batch", "2"}}).find("is not a line of its own"),
             std::string::npos);
 }

@@ -101,7 +101,7 @@ ExportPlan named(const ExportPlan& plan) {
     Model known = load_model(name);
     const bool same = known.model_type == plan.model.model_type && known.layers == plan.model.layers && known.hidden_size == plan.model.hidden_size &&
                       known.vocab_size == plan.model.vocab_size && known.parameters() == plan.model.parameters();
-    if (same) return {name, std::move(known), plan.cluster, plan.strategy, plan.predict, plan.length};
+    if (same) return {name, std::move(known), plan.cluster, plan.strategy, plan.predict, plan.length, plan.to_compare};
   }
   return plan;
 }
@@ -114,7 +114,7 @@ ExportedRun export_run(const ExportPlan& said, const std::string& format) {
   const std::string to = usual_name(format);
   const ExportPlan plan = named(said);
   const Strategy first = resolve(plan.strategy, plan.model, plan.cluster);
-  if (first.post_training)
+  if (first.post_training && !plan.to_compare)
     refuse("runs of TRL's trainers are not written", "--to", "TRL's own arguments: those of the report, which `trl dpo` and its like take by other names");
   const Target& target = target_of(to, first);
   std::vector<std::string> changes;

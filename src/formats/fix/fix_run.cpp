@@ -276,7 +276,9 @@ Fix fix_run(const std::vector<std::string>& files, const ForeignOptions& options
   set_options(changed, said);
   const char* to = target_of(run.formats).to;
   const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
-  const ExportPlan plan{name, run.model, run.cluster, run.strategy}, with{name, run.model, run.cluster, changed};
+  // TRL's trainers are told of a step by the arguments of transformers' Trainer, which is what is compared.
+  const ExportPlan plan{.model_name = name, .model = run.model, .cluster = run.cluster, .strategy = run.strategy, .to_compare = true},
+      with{.model_name = name, .model = run.model, .cluster = run.cluster, .strategy = changed, .to_compare = true};
   const ExportedRun before = export_run(plan, to), after = export_run(with, to);
   const ForeignRun back = read_exported(after, with);
   for (const std::string& line : after.no_equal)

@@ -233,6 +233,97 @@ std::string set_in_json(const std::string& text, const Node&, const std::string&
          text.substr(parent->begin + 1);
 }
 
+namespace {
+
+bool is_name(std::string_view text) {
+  const auto letter = [](char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  return !text.empty() && letter(text.front()) && std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
+}
+
+/// A word without the quotes around it.
+std::string_view unquoted(std::string_view word) {
+  return word.size() > 1 && (word.front() == '"' || word.front() == '\'') && word.back() == word.front() ? word.substr(1, word.size() - 2) : word;
+}
+
+/// `$NAME`, `${NAME}`, `${NAME:-8}`: a word that is one variable.
+struct Variable {
+  std::string_view name;
+  std::string_view otherwise;  ///< "8", within the word; without data where it has none
+};
+std::optional<Variable> variable_of(std::string_view word) {
+  if (word.size() < 2 || word.front() != '$' || (word.size() > 1 && word[1] == '\'')) return {};
+  word.remove_prefix(1);
+  Variable one;
+  if (word.front() == '{' && word.back() == '}') {
+    word = word.substr(1, word.size() - 2);
+    const std::size_t dash = word.find('-');
+    one.name = word.substr(0, dash == std::string_view::npos ? word.size() : word[dash - (dash > 0)] == ':' ? dash - 1 : dash);
+    if (dash != std::string_view::npos) one.otherwise = word.substr(dash + 1);
+  } else {
+    one.name = word;
+  }
+  return is_name(one.name) ? std::optional(one) : std::nullopt;
+}
+
+/// Where the value begins that a line of a script gives a variable: "B=8", "export B=8", "A=1 B=8".
+std::optional<std::size_t> assignment_in(const std::string& line, std::string_view name) {
+  static constexpr std::string_view kDeclares[] = {"export", "local", "readonly", "declare", "typeset"};
+  for (std::size_t at = line.find_first_not_of(" \t"); at != std::string::npos && at < line.size(); at = line.find_first_not_of(" \t", at)) {
+    const std::size_t end = std::min(line.find_first_of(" \t", at), line.size());
+    const std::string_view word = std::string_view(line).substr(at, end - at);
+    const std::size_t sign = word.find('=');
+    if (sign != std::string_view::npos && word.substr(0, sign) == name) return at + sign + 1;
+    const bool before_another = (sign != std::string_view::npos && is_name(word.substr(0, sign))) || word.front() == '-' ||
+                                std::find(std::begin(kDeclares), std::end(kDeclares), word) != std::end(kDeclares);
+    if (!before_another) return {};
+    at = end;
+  }
+  return {};
+}
+
+/// A word of a line with another value: written out, in quotes, or what stands for a variable that is not set. False: it is neither.
+bool replace_word(std::string& line, std::size_t begin, const std::string& value) {
+  const std::size_t end = std::min(line.find_first_of(" \t;", begin), line.size());
+  std::string_view word = unquoted(std::string_view(line).substr(begin, end - begin));
+  if (const auto variable = variable_of(word); variable && variable->otherwise.data() != nullptr) word = variable->otherwise;
+  if (word.find_first_of("$\"'`(") != std::string_view::npos) return false;
+  line.replace(static_cast<std::size_t>(word.data() - line.data()), word.size(), value);
+  return true;
+}
+
+/// Where a command's words end on a line: before a comment, or the word that redirects, pipes or ends it (" 2>&1 | tee log"); its size where none does.
+std::size_t words_end(const std::string& line) {
+  char quote = 0;
+  for (std::size_t i = 0; i < line.size(); ++i) {
+    if (quote != 0) {
+      if (line[i] == quote) quote = 0;
+    } else if (line[i] == '"' || line[i] == '\'') {
+      quote = line[i];
+    } else if (std::string_view("|>&;").find(line[i]) != std::string_view::npos || (line[i] == '#' && i > 0 && (line[i - 1] == ' ' || line[i - 1] == '\t'))) {
+      const std::size_t before = line.find_last_of(" \t", i);
+      return before == std::string::npos || line[i] == ';' ? i : before + 1;
+    }
+  }
+  return line.size();
+}
+
+/// The option's value on a line of a launch, or, where that is a variable, what the one line before it that sets it says.
+bool replace_value(std::vector<std::string>& lines, std::size_t line, std::size_t begin, const std::string& value) {
+  if (replace_word(lines[line], begin, value)) return true;
+  const std::size_t end = std::min(lines[line].find_first_of(" \t;", begin), lines[line].size());
+  const auto variable = variable_of(unquoted(std::string_view(lines[line]).substr(begin, end - begin)));
+  if (!variable) return false;
+  std::optional<std::pair<std::size_t, std::size_t>> set;
+  for (std::size_t i = 0; i < line; ++i)
+    if (const auto at = assignment_in(lines[i], variable->name)) {
+      if (set) return false;  // which of them holds is for the shell to say
+      set = {i, *at};
+    }
+  return set && replace_word(lines[set->first], set->second, value);
+}
+
+}  // namespace
+
 std::string set_in_launch(const std::string& text, std::size_t line, const std::string& option, const std::string& value, const std::string& name) {
   std::vector<std::string> lines = lines_of(text);
   if (line == 0 || line > lines.size()) fail("the launch is not on line " + std::to_string(line), name);
@@ -249,14 +340,16 @@ std::string set_in_launch(const std::string& text, std::size_t line, const std::
         if (!value.empty()) lines[i].insert(behind, " " + value);
         return joined(lines);
       }
-      const std::size_t end = std::min(lines[i].find_first_of(" \t", begin), lines[i].size());
-      if (lines[i].find_first_of("$\"'`", begin) < end) fail("the value of " + option + " is not written out", name + ":" + std::to_string(i + 1), "set it to " + value + " by hand");
-      lines[i].replace(begin, end - begin, value);
+      if (!replace_value(lines, i, begin, value))
+        fail("the value of " + option + " is not written out", name + ":" + std::to_string(i + 1), "set it to " + value + " by hand");
       return joined(lines);
     }
-  const std::size_t indent = last > line - 1 ? indent_of(lines[last]) : 4;
   const std::string words = option + (value.empty() ? "" : " " + value);
-  if (lines[last].find_first_of("|>&;#") != std::string::npos && last == line - 1) fail("the launch is followed by other words on its line", name + ":" + std::to_string(line), "add " + words + " by hand");
+  if (const std::size_t end = words_end(lines[last]); end < lines[last].size()) {
+    lines[last].insert(end == 0 ? 0 : lines[last].find_last_not_of(" \t", end - 1) + 1, " " + words);
+    return joined(lines);
+  }
+  const std::size_t indent = last > line - 1 ? indent_of(lines[last]) : 4;
   lines[last] += " \\";
   lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(last) + 1, std::string(indent, ' ') + words);
   return joined(lines);

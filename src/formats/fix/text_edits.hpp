@@ -13,7 +13,8 @@ std::string set_in_yaml(const std::string& text, const Node& tree, const std::st
 std::string set_in_toml(const std::string& text, const Node& tree, const std::string& path, const Node& value, const std::string& name);
 std::string set_in_json(const std::string& text, const Node& tree, const std::string& path, const Node& value, const std::string& name);
 
-/// A script with an option of the launch that begins on line `line` (from 1): the option's value is replaced, or it is added at the end.
+/// A script with an option of the launch that begins on line `line` (from 1): the option's value is replaced, or, where that is
+/// a variable which one line above sets, the value there; an option that is not there is added at the end.
 std::string set_in_launch(const std::string& text, std::size_t line, const std::string& option, const std::string& value, const std::string& name);
 
 }  // namespace plimsoll::formats
