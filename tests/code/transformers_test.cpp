@@ -189,7 +189,8 @@ TEST(Packages, ShippedConfigsHaveTheParametersOfPyTorchsClasses) {
       {"gemma-4-26b-a4b", 25805933872},    {"gemma-4-31b", 31273086512},       {"qwen3-next-80b-a3b", 79674391296}, {"qwen3-vl-235b-a22b", 235670022896},
       {"qwen3-vl-2b", 2127532032},         {"qwen3-vl-30b-a3b", 31070754032},  {"qwen3-vl-32b", 33357390064},       {"qwen3-vl-4b", 4437815808},
       {"qwen3-vl-8b", 8767123696},         {"qwen3.5-122b-a10b", 122562817776}, {"qwen3.5-27b", 27356728560},        {"qwen3.5-35b-a3b", 35107181936},
-      {"qwen3.5-397b-a17b", 396802360816}};
+      {"qwen3.5-397b-a17b", 396802360816}, {"qwen3.5-0.8b", 852985920},        {"qwen3.5-2b", 2213241664},          {"qwen3.5-4b", 4539265536},
+      {"qwen3.5-9b", 9409813744}};
   for (const auto& [name, count] : counts) {
     const PackageModel asked = package_model(name, {package()});
     EXPECT_EQ(asked.where, name);
