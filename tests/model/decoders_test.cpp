@@ -133,6 +133,8 @@ TEST(Decoders, ShippedModelsHaveTheirPublishedTotals) {
       {"gemma-3-12b-text", 11766034176},   // 12,187,325,040 with the vision tower (416,866,032) and the projector (1152 x 3840 + 1152)
       {"gemma-3-27b-text", 27009346304},   // 27,432,406,640 with them (1152 x 5376 + 1152)
       {"mistral-small-24b", 23572403200},
+      {"seed-oss-36b", 36151104512},
+      {"jamba-v0.1", 51570323328},
       {"olmo-3-7b", 7298011136},
       {"olmo-3-32b", 32233522176},
       {"minimax-m2", 228689748992},
