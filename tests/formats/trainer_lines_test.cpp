@@ -296,6 +296,13 @@ const Wild kLines[] = {
     swift("an optimizer of its own", "--optimizer muon", {}, "an optimizer of its own"),
     script("ms-swift, one process", "CUDA_VISIBLE_DEVICES=0 swift sft --model Qwen/Qwen2.5-1.5B --dataset a --max_length 512", {}, "1 run (swift)"),
     script("ms-swift, one process of several devices", "CUDA_VISIBLE_DEVICES=0,1 swift sft --model Qwen/Qwen2.5-1.5B --dataset a", {}, "device_map: auto"),
+    // utils/env.py, is_mp: a share of devices for each process; Megatron's take one each.
+    script("ms-swift, processes of two devices each", "CUDA_VISIBLE_DEVICES=0,1,2,3 NPROC_PER_NODE=2 swift sft --model Qwen/Qwen2.5-1.5B --dataset a", {},
+           "weights that each process deals over 2 devices (device_map: auto), of 2 processes and 4 devices that they see"),
+    script("ms-swift, processes of two devices each under ZeRO", "CUDA_VISIBLE_DEVICES=0,1,2,3 NPROC_PER_NODE=2 swift sft --deepspeed zero2 --model Qwen/Qwen2.5-1.5B --dataset a", {},
+           "DeepSpeed is not compatible with device_map"),
+    script("ms-swift, processes that do not divide their devices", "CUDA_VISIBLE_DEVICES=0,1,2 NPROC_PER_NODE=2 swift sft --model Qwen/Qwen2.5-1.5B --dataset a", {},
+           "asserts that a node's processes divide its devices"),
     script("ms-swift, pretraining", "NPROC_PER_NODE=8 swift pt --model meta-llama/Llama-3.2-1B --tuner_type full --dataset a --deepspeed zero1",
            {{"seq_len", "131072"}, {"zero_stage", "1"}}),
     script("ms-swift, a file", "cat > c.yaml <<E\nmodel: Qwen/Qwen2.5-1.5B\ntuner_type: full\nmax_length: 256\nENV: {NPROC_PER_NODE: 8}\nE\nswift sft c.yaml "
