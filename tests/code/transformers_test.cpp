@@ -191,7 +191,9 @@ TEST(Packages, ShippedConfigsHaveTheParametersOfPyTorchsClasses) {
       {"qwen3-vl-8b", 8767123696},         {"qwen3.5-122b-a10b", 122562817776}, {"qwen3.5-27b", 27356728560},        {"qwen3.5-35b-a3b", 35107181936},
       {"qwen3.5-397b-a17b", 396802360816}, {"qwen3.5-0.8b", 852985920},        {"qwen3.5-2b", 2213241664},          {"qwen3.5-4b", 4539265536},
       {"qwen3.5-9b", 9409813744},          {"lfm2-350m", 354483968},        {"lfm2-1.2b", 1170340608},           {"lfm2-8b-a1b", 8339929856},
-      {"voxtral-mini-3b", 4676271104},     {"mistral-small-3.1-24b", 24011361280}};
+      {"voxtral-mini-3b", 4676271104},     {"mistral-small-3.1-24b", 24011361280},
+      {"ministral-3-3b", 3849090048},      {"smolvlm2-2.2b", 2246784880},   {"lfm2-vl-450m", 450822656},         {"llama-3.2-11b-vision", 10642941475},
+      {"falcon-h1-1.5b", 1554789760},      {"falcon-h1-3b", 3149256192},    {"falcon-h1-7b", 7585513568}};
   for (const auto& [name, count] : counts) {
     const PackageModel asked = package_model(name, {package()});
     EXPECT_EQ(asked.where, name);
