@@ -178,7 +178,7 @@ std::vector<Origin> provenance_of(const Report& report, const Cluster& cluster, 
 void refuse_what_is_not_modelled(const Model& model) {
   if (!model.activations_modelled)
     refuse(fmt::format("the parameters of {} ({}) are exact, but a training step of it is not modelled", model.name, model.architecture),
-           {}, "`plimsoll models NAME` shows its layers");
+           {}, "`plimsoll models NAME` shows its layers; transformers' own code plays its types, --code WHEEL (docs/code.md)");
 }
 
 /// The step of a resolved strategy, whose ranks' programs stand for what `basis` says; no report where not all of them were asked for.

@@ -745,6 +745,17 @@ TEST(Foreign, SizesThatNobodyShipsAreAskedFor) {
   EXPECT_NE(problem_of({file}, options).find("the sizes of 'somebody/unheard-of' are not known"), std::string::npos);
 }
 
+// transformers' code plays transformers' modules alone; a name of a file that can be none of its types is not looked for among these.
+TEST(Foreign, CodeIsOfTransformersModulesAlone) {
+  ForeignOptions options{"", "1xh100-sxm", {}};
+  options.packages = {"nowhere.whl"};
+  options.said_beside = {"seq_len"};
+  EXPECT_NE(problem_of({sample("torchtune/no_length.yaml")}, options).find("transformers' code is not what torchtune runs, which has layers of its own"), std::string::npos);
+  const Folder folder;
+  const std::string file = folder.write("a.yaml", "model_name_or_path: <model>\nstage: sft\nfinetuning_type: lora\ncutoff_len: 1024\nper_device_train_batch_size: 1\nbf16: true\n");
+  EXPECT_NE(problem_of({file}, options).find("the sizes of '<model>' are not known"), std::string::npos) << problem_of({file}, options);
+}
+
 // A length that a flag says is not asked for.
 TEST(Foreign, ALengthThatIsSaidBesideTheFilesIsNotAskedFor) {
   const std::string file = sample("torchtune/no_length.yaml");

@@ -257,6 +257,10 @@ const Wild kLines[] = {
            "--gradient_accumulation_steps 1", {{"gpus", "8"}, {"cluster.gpus_per_node", "(nothing)"}, {"task", "lora"}}),
     script("ms-swift's script under deepspeed", "deepspeed --num_gpus 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024",
            {{"cluster.gpus_per_node", "8"}, {"grad_accum", "2"}}),
+    script("ms-swift's script of preferences", "torchrun --nproc_per_node 8 swift/cli/rlhf.py --rlhf_type dpo --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024 "
+           "--gradient_accumulation_steps 1", {{"task", "dpo"}, {"trainer", "ms-swift"}, {"cluster.gpus_per_node", "8"}}),
+    script("ms-swift's script of preferences, over Megatron", "torchrun --nproc_per_node 8 swift/cli/_megatron/rlhf.py --rlhf_type dpo --model Qwen/Qwen2.5-1.5B", {},
+           "training by preferences, rewards or a teacher, which swift/cli/_megatron/rlhf.py does"),
     script("ms-swift's script alone", "CUDA_VISIBLE_DEVICES=0,1 python swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024", {},
            "a single process whose weights are dealt over 2 devices"),
     script("a sum of several signs", "nnodes=1; per=8; NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024 "

@@ -175,14 +175,6 @@ void refuse_diffusers(const Node& flags) {
          "say the part that is trained by flags (plimsoll estimate MODEL --on …), or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
 }
 
-/// "sft" of swift.cli.sft, of swift/cli/sft.py and of swift/cli/_megatron/sft.py; empty: another program.
-std::string swift_verb_of(const std::string& program) {
-  const bool module = program.rfind("swift.cli.", 0) == 0, file = program.find("swift/cli/") != std::string::npos;
-  for (const std::string verb : {"sft", "pt"})
-    if ((module && ends_with(program, "." + verb)) || (file && ends_with(program, "/" + verb + ".py"))) return verb;
-  return {};
-}
-
 /// llamafactory-cli train FILE [key=value …], or train --flags (llamafactory/hparams/parser.py, read_args).
 void read_llama_factory(Reading& reading, std::vector<Node> words) {
   const Node program = words.front();
@@ -254,11 +246,10 @@ void read_program(Reading& reading, const std::vector<Node>& said) {
   const std::string program = words.front().text, name = base();
   if (name == "tune" && words.size() > 1 && words[1].text == "run") return read_tune(reading, {words.begin() + 2, words.end()});
   if (name == "llamafactory-cli" || program == "llamafactory.cli") return read_llama_factory(reading, words);
-  const bool over_megatron = name == "megatron" || program.find("swift.cli._megatron") == 0 || program.find("swift/cli/_megatron") != std::string::npos;
   if ((name == "swift" || name == "megatron") && words.size() > 1)
-    return read_swift_command(reading, {words[1].text, over_megatron, false}, {words.begin() + 2, words.end()});
-  if (const std::string verb = swift_verb_of(program); !verb.empty())
-    return read_swift_command(reading, {verb, over_megatron, true}, {words.begin() + 1, words.end()});
+    return read_swift_command(reading, {words[1].text, name == "megatron", false}, {words.begin() + 2, words.end()});
+  if (const std::optional<SwiftCommand> command = swift_script_of(program))
+    return read_swift_command(reading, *command, {words.begin() + 1, words.end()});
   words.erase(words.begin());
   if (program == "verl.trainer.main_ppo" || ends_with(program, "verl/trainer/main_ppo.py")) return read_verl_command(reading, words);
   const bool trl = name == "trl" && !words.empty();

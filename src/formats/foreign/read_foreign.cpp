@@ -134,10 +134,25 @@ bool has_fields(const Reading& reading) {
                      [](const ForeignKey& key) { return key.key == "model.hidden_size" || key.key == "model.num_layers"; });
 }
 
+/// Whether the layers of the files' program are transformers' modules, which that package's own code plays.
+bool runs_transformers(const Reading& reading) {
+  const std::string framework = reading.value("framework");
+  return framework.empty() || find_framework(framework).code == ModelCode::transformers;
+}
+
+/// Whether a text can be one of transformers' model types.
+bool is_model_type(const std::string& text) {
+  return std::all_of(text.begin(), text.end(),
+                     [](const char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; });
+}
+
 /// By transformers' own code: of what the options, the files' config.json or the files' name of a model say.
 Model coded_model_of(const Reading& reading, const ForeignOptions& options) {
   const auto& [config, where] = reading.model_config();
   const ForeignKey* name = reading.find("model");
+  if (!runs_transformers(reading))
+    refuse("transformers' code is not what " + reading.value("framework") + " runs, which has layers of its own", name ? name->where : std::string(),
+           "leave --code out");
   if (options.model.empty() && config.empty() && (!name || is_unknown(name->value)))
     fail("the files do not say which model is trained", {}, "give MODEL: a config.json, a shipped name or a model type");
   const std::string asked = !options.model.empty() ? options.model : name ? name->value : std::string();
@@ -148,7 +163,7 @@ Model coded_model_of(const Reading& reading, const ForeignOptions& options) {
     package.model_type.clear();
   }
   package.auto_classes = reading.value("checkpoint.auto_class");
-  if (package.config.empty() && asked.find('/') != std::string::npos)
+  if (package.config.empty() && !is_model_type(asked))
     fail("the sizes of '" + asked.substr(0, 100) + "' are not known, and nothing is downloaded", name ? name->where : std::string(),
          "give MODEL: its config.json");
   return model_of_package(package);
@@ -170,8 +185,9 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
       return load_model(name->value);
     } catch (const Error& error) {
       if (shipped_config(name->value)) throw error.at(name->where);  // it says itself what plays it
+      const std::string coded = runs_transformers(reading) ? ", with --code WHEEL where transformers' own code plays its type" : "";
       throw Error(error.code(), "the model '" + name->value.substr(0, 100) + "' is not known: " + error.message(), name->where,
-                  "give MODEL: a shipped name or its config.json, with --code WHEEL where transformers' own code plays its type");
+                  "give MODEL: a shipped name or its config.json" + coded);
     }
   }
   if (const ForeignKey* tokenizer = reading.find("checkpoint.tokenizer"); tokenizer && !reading.has("model.vocab_size"))

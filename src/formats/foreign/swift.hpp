@@ -1,6 +1,7 @@
 // ms-swift's command.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,6 +17,9 @@ struct SwiftCommand {
   bool megatron = false;  ///< over Megatron's layers
   bool script = false;    ///< swift/cli/sft.py itself, which starts no processes of its own
 };
+
+/// Of swift.cli.sft, swift/cli/rlhf.py or swift/cli/_megatron/sft.py what it runs; of another program, and of one that is not read, none.
+std::optional<SwiftCommand> swift_script_of(const std::string& program);
 
 /// `swift sft`, `swift pt` or `swift rlhf`, or `megatron sft` and `pt`, by what stands behind the verb: a file, flags, or both.
 void read_swift_command(Reading& reading, const SwiftCommand& command, const std::vector<Node>& words);

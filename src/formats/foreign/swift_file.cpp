@@ -341,6 +341,17 @@ Node arguments_of(Reading& reading, const std::vector<Node>& words) {
 
 }  // namespace
 
+std::optional<SwiftCommand> swift_script_of(const std::string& program) {
+  const bool module = program.rfind("swift.cli.", 0) == 0, file = program.find("swift/cli/") != std::string::npos;
+  const bool megatron = program.rfind("swift.cli._megatron.", 0) == 0 || program.find("swift/cli/_megatron/") != std::string::npos;
+  for (const std::string verb : {"sft", "pt", "rlhf"})
+    if ((module && program.ends_with("." + verb)) || (file && program.ends_with("/" + verb + ".py"))) {
+      if (megatron && verb == "rlhf") return {};
+      return SwiftCommand{verb, megatron, true};
+    }
+  return {};
+}
+
 void read_swift_command(Reading& reading, const SwiftCommand& command, const std::vector<Node>& words) {
   Node tree = arguments_of(reading, words);
   const std::string& where = tree.where;

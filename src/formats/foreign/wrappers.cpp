@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "formats/shell/unknown.hpp"
+#include "formats/foreign/swift.hpp"
 #include "formats/foreign/trl_trainers.hpp"
 #include "plimsoll/error.hpp"
 
@@ -466,6 +467,7 @@ std::string script_name(const std::string& program) {
 void refuse_unread(const Node& program) {
   if (trl_trainer_of_script(program.text) != TrlTrainer::none) return;
   if (program.text == "verl.trainer.main_ppo" || program.text.ends_with("verl/trainer/main_ppo.py")) return;
+  if (swift_script_of(program.text)) return;
   if (trains_by_preferences(script_name(program.text))) refuse_preferences(program.text.substr(0, 60), program.where);
   if (const char* unread = unread_module(program.text))
     refuse("'" + program.text.substr(0, 60) + "' (" + unread + ") is not read", program.where, kElsewhere);

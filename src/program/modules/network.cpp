@@ -137,9 +137,7 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     return source->network(options, root, tape);
   }
   if (!model.activations_modelled) refuse("a training step of " + model.architecture + " is not modelled");
-  std::vector<std::string> known;
   for (const Family& family : kFamilies) {
-    known.emplace_back(family.model_type);
     if (model.model_type != family.model_type) continue;
     if (options.compiled_blocks && !family.compiles)
       refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
@@ -158,7 +156,8 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     (void)liger_patches(model.model_type, options);
     return family.make(model, options, root, tape);
   }
-  refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {}, suggest(model.model_type, known));
+  refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {},
+         "transformers' own code plays its types, --code WHEEL (docs/code.md)");
 }
 
 }  // namespace plimsoll::program
