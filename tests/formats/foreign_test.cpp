@@ -159,7 +159,7 @@ const Case kSamples[] = {
       {"model.num_layers", "32"},
       {"model.intermediate_size", "14336"},
       {"model.num_key_value_heads", "8"},
-      {"model.vocab_size", "128256"},
+      {"model.vocab_size", "128257"},  // NullTokenizer has one beside those of --vocab-size
       {"micro_batch", "1"},
       {"global_batch", "128"},
       {"precision", "fp8"},

@@ -29,6 +29,29 @@ TEST(PrimusFiles, AreReadWithWhatTheyExtend) {
   EXPECT_EQ(run.model.layers, 4);
 }
 
+// Data that are made up have the NullTokenizer whatever tokenizer is named: 131,072 tokens unless vocab_size says others, and the end of a document
+// (mock_data_patches.py; NullTokenizer.vocab_size). A Llama of 4 layers without biases, embedding and head apart: 2 · 131,073 · 1,024 rows and
+// columns more than the layers' 4 · (4 · 1,024² + 3 · 1,024 · 4,096 + 2 · 1,024) + 1,024. A shipped model has that vocabulary as well.
+TEST(PrimusFiles, DataThatAreMadeUpHaveAVocabularyOfTheirOwn) {
+  const Folder folder;
+  const std::string sizes = "num_layers: 4\nhidden_size: 1024\nffn_hidden_size: 4096\nnum_attention_heads: 8\nswiglu: true\nhidden_dropout: 0\nattention_dropout: 0\n"
+                            "max_position_embeddings: 4096\nnormalization: RMSNorm\nposition_embedding_type: rope\nadd_bias_linear: false\n"
+                            "untie_embeddings_and_output_weights: true\nmicro_batch_size: 1\nseq_length: 1024\n";
+  folder.write("trainer.yaml", "mock_data: true\n");
+  folder.write("model.yaml", sizes + "tokenizer_type: HuggingFaceTokenizer\ntokenizer_model: meta-llama/Llama-4-Scout-17B-16E\n");
+  const std::int64_t layers = 4 * (4 * 1024 * 1024 + 3 * 1024 * 4096 + 2 * 1024) + 1024;
+  const ForeignRun mock = run_of(folder, "megatron", "eval_iters: 0");
+  EXPECT_EQ(mock.model.vocab_size, 131073);
+  EXPECT_EQ(mock.model.parameters(), layers + 2 * 131073LL * 1024);
+  folder.write("model.yaml", sizes + "vocab_size: 163840\n");
+  EXPECT_EQ(run_of(folder, "megatron", "eval_iters: 0").model.vocab_size, 163841);
+  EXPECT_EQ(run_of(folder, "megatron", "mock_data: false").model.vocab_size, 163840);
+  const std::string alone = "exp_name: a\nmodules:\n  pre_trainer:\n    framework: megatron\n    model: llama2_7B.yaml\n    overrides: {micro_batch_size: 1, seq_length: 4096, mock_data: ";
+  const auto shipped = [&](const std::string& mocks) { return read_foreign({folder.write("alone.yaml", alone + mocks + "}\n")}, {"", "8xmi300x", {}}).model; };
+  EXPECT_EQ(shipped("false").parameters(), 6738415616);
+  EXPECT_EQ(shipped("true").parameters(), 6738415616 + 2 * (131073 - 32000) * 4096LL);
+}
+
 // An experiment may extend another, whose sections fill what it leaves out; one that extends itself ends.
 TEST(PrimusFiles, ExperimentsExtendEachOther) {
   const Folder folder;

@@ -78,10 +78,16 @@ void read_heads(Reading& reading, const Node& tree) {
   }
 }
 
-/// What a tokenizer's name tells of the vocabulary; Megatron asks the tokenizer itself.
+/// What a tokenizer's name tells of the vocabulary; Megatron asks the tokenizer itself. NullTokenizer has the end of a document beside the tokens
+/// of --vocab-size (megatron/core/tokenizers/text/libraries/null_tokenizer.py).
 void read_vocabulary(Reading& reading, const Node& tree) {
-  if (reading.has("model.vocab_size")) return;
   const Node *type = given(tree, "tokenizer_type"), *model = given(tree, "tokenizer_model");
+  if (reading.has("model.vocab_size")) {
+    if (!type || type->word() != "NullTokenizer") return;
+    const std::string tokens = std::to_string(reading.count("model.vocab_size") + 1);
+    reading.forget("model.vocab_size");
+    return reading.derive("model.vocab_size", tokens, "NullTokenizer: a token beside those of vocab_size");
+  }
   constexpr const char* kGpt2 = "50257";
   if ((type && type->word() == "GPT2BPETokenizer") || given(tree, "merge_file"))
     return reading.derive("model.vocab_size", kGpt2, "GPT-2's byte pairs");

@@ -312,6 +312,18 @@ void read_primus_keys(Reading& reading, Node& arguments) {
   });
 }
 
+/// Data that are made up have Megatron's NullTokenizer, whatever tokenizer the files name, of vocab_size tokens or of 131,072
+/// (primus/backends/megatron/patches/args/mock_data_patches.py).
+bool takes_null_tokenizer(Node& arguments) {
+  const Node* mock = arguments.find("mock_data");
+  if (!is_on(mock)) return false;
+  const std::string where = mock->where;
+  arguments.set("tokenizer_type", Node::scalar("NullTokenizer", where));
+  const Node* tokens = stated(arguments, "vocab_size");
+  if (!tokens || tokens->word() == "None") arguments.set("vocab_size", Node::scalar("131072", where));
+  return true;
+}
+
 /// Adapters of the stage sft: Megatron-Bridge's LoRA, of which Primus has a copy (primus/backends/megatron/peft/lora.py).
 void read_lora(Reading& reading, const Node* lora, bool tuned) {
   if (!lora || !lora->is_table() || !is_on(lora->find("enabled"))) return;
@@ -359,6 +371,7 @@ void read_primus(Reading& reading, const Node& said) {
   const bool tuned = read_primus_bases(reading, *trainer, arguments);
   read_lora(reading, arguments.find("lora"), tuned);
   read_primus_keys(reading, arguments);
+  const bool null = takes_null_tokenizer(arguments);
   if (reading.has("model")) {  // the shipped model has these
     for (const auto& [key, value] :
          {std::pair{"swiglu", "true"}, {"hidden_dropout", "0"}, {"attention_dropout", "0"}, {"normalization", "RMSNorm"}})
@@ -368,7 +381,7 @@ void read_primus(Reading& reading, const Node& said) {
   if (!reading.has("model")) return;
   const std::vector<ForeignKey> keys = reading.keys();
   for (const ForeignKey& key : keys)
-    if (key.key.rfind("model.", 0) == 0) reading.forget(key.key);  // the shipped model's own
+    if (key.key.rfind("model.", 0) == 0 && !(null && key.key == "model.vocab_size")) reading.forget(key.key);  // the shipped model's own
 }
 
 }  // namespace

@@ -169,6 +169,20 @@ Model coded_model_of(const Reading& reading, const ForeignOptions& options) {
   return model_of_package(package);
 }
 
+/// A model by its name, with the vocabulary that the files say where they do: Megatron's is its tokenizer's, not the checkpoint's.
+Model named_model(const Reading& reading, const std::string& name, const Strategy& strategy) {
+  Model named = load_model(name);
+  const ForeignKey* tokens = reading.find("model.vocab_size");
+  if (!tokens) return named;
+  const std::string fields =
+      ObjectText().raw("name", ObjectText::quoted(named.name)).raw("hidden_size", std::to_string(named.hidden_size)).raw("vocab_size", tokens->value).text();
+  const JsonDocument document = JsonDocument::parse(ObjectText().raw("model", fields).text(), "the model's vocabulary");
+  RowCaches caches;
+  Model model = *read_row_model(document.root(), strategy, caches);
+  model.assumed = named.assumed;
+  return model;
+}
+
 Model model_of(const Reading& reading, const ForeignOptions& options, const Strategy& strategy) {
   if (!options.packages.empty()) return coded_model_of(reading, options);
   if (!options.model.empty()) return load_model(options.model);
@@ -182,7 +196,7 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
     if (is_unknown(name->value) && options.model.empty())
       fail("the model comes from " + told(name->value) + " and is not known here", name->where, "give MODEL, or " + asked_for(name->value));
     try {
-      return load_model(name->value);
+      return named_model(reading, name->value, strategy);
     } catch (const Error& error) {
       if (shipped_config(name->value)) throw error.at(name->where);  // it says itself what plays it
       const std::string coded = runs_transformers(reading) ? ", with --code WHEEL where transformers' own code plays its type" : "";
