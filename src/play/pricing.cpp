@@ -32,7 +32,7 @@ struct NamedPace {
 struct Hosts {
   std::vector<NamedPace> paces;             ///< the first of "all"
   std::map<std::string, double> slowdowns;  ///< "processors": by the devices beside them, how much longer such a host takes than the one whose pace is given
-  BytesPerSecond thread_bandwidth{};        ///< of one core
+  BytesPerSecond rank_bandwidth{};          ///< of an optimizer on the host beside other ranks'
   double usual_spread = 0;                  ///< "fleet": half the range of products' rates among the devices of a run
   std::map<std::string, double> spread_of_family;
 };
@@ -47,7 +47,7 @@ Hosts read_hosts() {
   for (const JsonValue& processor : document.root()["processors"].elements())
     for (const JsonValue& device : processor["accelerators"].elements())
       hosts.slowdowns[hardware::device_value(device)] = hardware::read_sourced(processor["slowdown"], hardware::pace_value).value;
-  hosts.thread_bandwidth = hardware::read_sourced(document.root()["thread_bandwidth"], hardware::bandwidth_value).value;
+  hosts.rank_bandwidth = hardware::read_sourced(document.root()["rank_bandwidth"], hardware::bandwidth_value).value;
   const JsonValue fleet = document.root()["fleet"], families = fleet["spread_of_family"];
   const auto share = [](const JsonValue& value) { return hardware::read_sourced(value, hardware::positive_share_value).value; };
   hosts.usual_spread = share(fleet["spread"]);
@@ -79,10 +79,10 @@ double pace_of_slowest(std::int64_t devices, const std::string& family) {
   return 1 + (own == hosts().spread_of_family.end() ? hosts().usual_spread : own->second) * (n - 1) / (n + 1);
 }
 
-/// Bytes that one rank's optimizer on the host moves: its share of the memory's bandwidth, and beside other ranks what its one thread can move.
+/// Bytes that one rank's optimizer on the host moves: its share of the memory's bandwidth, and beside other ranks no more than was seen of one.
 BytesPerSecond host_traffic_of_rank(const Cluster& cluster) {
   const double share = cluster.node.host_memory_bandwidth.value.value / cluster.gpus_per_node;
-  return BytesPerSecond(cluster.gpus_per_node > 1 ? std::min(share, hosts().thread_bandwidth.value) : share);
+  return BytesPerSecond(cluster.gpus_per_node > 1 ? std::min(share, hosts().rank_bandwidth.value) : share);
 }
 
 }  // namespace

@@ -44,9 +44,9 @@ TEST(Pricing, AHostsPaceMayDifferInOneWorkAlone) {
   EXPECT_EQ(all.launch.value, other.launch.value);
 }
 
-// hardware/hosts.json, "thread_bandwidth": torchrun gives each of several ranks one thread, which moves 20 GB/s, less than an eighth of 300; a rank
-// alone has them all.
-TEST(Pricing, AnOptimizerOnTheHostIsOneThreadBesideOtherRanks) {
+// hardware/hosts.json, "rank_bandwidth": each of several ranks moves 20 GB/s at most, less than an eighth of 300; a rank alone has the
+// node's memory.
+TEST(Pricing, AnOptimizerOnTheHostHasItsShareBesideOtherRanks) {
   const auto a_byte = [](const char* on) {
     return pricing_of(parse_cluster(on), {}, "transformers").host.work[static_cast<std::size_t>(HostWork::memory_traffic)].value;
   };
