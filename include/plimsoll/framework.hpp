@@ -66,6 +66,9 @@ struct FrameworkProfile {
   DataParallel fsdp = DataParallel::fsdp2;                           ///< what plain "fsdp" means
   OptimizerImpl optimizer_impl = OptimizerImpl::foreach;
   AttentionKernel attention = AttentionKernel::sdpa;
+  /// The compute capability (major · 10 + minor) from which scaled_dot_product_attention is told to take cuDNN's kernels before all others;
+  /// empty: PyTorch's own order.
+  std::optional<int> cudnn_attention_from;
   LossKernel loss = LossKernel::cross_entropy;
   Recompute::Kind recompute = Recompute::Kind::none;
   bool clip_grad_norm = true;

@@ -183,8 +183,15 @@ void resolve_task(Resolver& r) {
 }
 
 /// sdp_utils.cpp, check_prefer_cudnn_attention: on Hopper and data-centre Blackwell from cuDNN 9.15.1 on, which 2.11 is the first to ship.
-static bool prefers_cudnn_attention(const Accelerator& device, const Release& torch) {
+static bool torch_prefers_cudnn_attention(const Accelerator& device, const Release& torch) {
   return torch.since(2, 11) && (device.capability() == 90 || device.capability() == 100 || device.capability() == 103);
+}
+
+/// Whether scaled_dot_product_attention takes cuDNN's kernels first: by the framework's own order where it has one, else by PyTorch's.
+static bool prefers_cudnn_attention(const Strategy& s, const Accelerator& device) {
+  const std::optional<int> from = profile_of(s).cudnn_attention_from;
+  if (from) return s.attention != AttentionKernel::flash && device.capability() > 0 && device.capability() >= *from;
+  return torch_prefers_cudnn_attention(device, s.releases.of(Package::torch));
 }
 
 }  // namespace framework
@@ -201,7 +208,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   resolve_precision(r);
   resolve_optimizer(r);
   resolve_kernels(r);
-  if (!r.s.cudnn_attention) r.s.cudnn_attention = framework::prefers_cudnn_attention(cluster.accelerator, r.s.releases.of(Package::torch));
+  if (!r.s.cudnn_attention) r.s.cudnn_attention = prefers_cudnn_attention(r.s, cluster.accelerator);
   resolve_task(r);
   const Entry& entry = entry_of(r.s.framework);
   complete_adapters_of_trl(r);

@@ -13,8 +13,8 @@ TitanRelease titan_release(const Strategy& s) { return TitanRelease(s.releases.o
 
 AttentionKernel torchtitan_attention(const Strategy& s, const Model& model) {
   const bool latent = model.model_type.rfind("deepseek", 0) == 0;  // flavors 16B to 671B say flex since there are any
-  if (!titan_release(s).is_0_3()) return latent && s.cp == 1 ? AttentionKernel::flex : AttentionKernel::flash;
-  if (s.cp > 1) return AttentionKernel::flash;
+  if (!titan_release(s).is_0_3()) return latent && s.cp == 1 ? AttentionKernel::flex : AttentionKernel::sdpa;
+  if (s.cp > 1) return AttentionKernel::sdpa;
   return model.model_type == "gpt_oss" ? AttentionKernel::flash_varlen : AttentionKernel::flex;
 }
 
@@ -29,6 +29,7 @@ namespace {
 void adjust(FrameworkProfile& p, const Strategy& s) {
   p.fused_rms_norm = s.releases.of(Package::torch).since(2, 8);  // nn.RMSNorm decomposed before torch 2.8
   const TitanRelease release = titan_release(s);
+  p.cudnn_attention_from = release.cudnn_attention_from();
   p.fused_qkv = s.titan.fused_qkv.value_or(release.is_0_3());
   p.stages = release.counts_ends() ? StageSplit::counted_ends : StageSplit::middle;
 }
@@ -86,12 +87,11 @@ Entry torchtitan() {
   p.data_parallel = DataParallel::fsdp2;
   p.fsdp_reduce = DType::fp32;
   p.optimizer_impl = OptimizerImpl::fused;
-  p.attention = AttentionKernel::flash;
   p.loss = LossKernel::cross_entropy;
   p.recompute = Recompute::Kind::operators;
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::fsdp2};
-  p.attentions = {AttentionKernel::flash,
-                  AttentionKernel::sdpa,
+  p.attentions = {AttentionKernel::sdpa,
+                  AttentionKernel::flash,
                   AttentionKernel::flash_varlen,
                   AttentionKernel::flex,
                   AttentionKernel::memory_efficient,

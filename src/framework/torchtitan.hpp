@@ -1,6 +1,8 @@
 // What of TorchTitan depends on its release.
 #pragma once
 
+#include <optional>
+
 #include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 
@@ -25,6 +27,14 @@ class TitanRelease {
   bool rescales_loss() const { return day_ >= 20250605 && !counts_tokens(); }
   /// cp_shard gives each rank its part of the sequences; before, the context manager context_parallel() does (1e8f9acd1).
   bool shards_context_itself() const { return day_ >= 20260120; }
+  /// ScaledDotProductAttention's own order of kernels has cuDNN's first from this compute capability on: of Blackwell (3b85aa31f), then of any
+  /// (6a3a9da95); before, the order was PyTorch's.
+  std::optional<int> cudnn_attention_from() const {
+    if (day_ >= 20251009) return 0;
+    return day_ >= 20250514 ? std::optional<int>(100) : std::nullopt;
+  }
+  /// Selective checkpoints keep cuDNN's attention; before, they list flash and memory-efficient kernels alone (b39377f9f).
+  bool keeps_cudnn_attention() const { return day_ >= 20251201; }
   /// Routed outputs are put back in the order of tokens and summed there; before, added to their tokens (scatter_add; e1f7f318a).
   bool unsorts_experts() const { return day_ >= 20251121; }
   /// schedule.step gives back nothing; before, the last stage's outputs live until the next step (e5ef99aab).

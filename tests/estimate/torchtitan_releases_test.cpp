@@ -1,6 +1,7 @@
 // TorchTitan's releases: what the code of a day did, and that all of it is played.
 #include <gtest/gtest.h>
 
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,6 +56,32 @@ TEST(TitanRelease, RulesBeginOnTheDayOfTheirCommit) {
   EXPECT_FALSE(TitanRelease(20260125).rescales_loss());
   EXPECT_FALSE(TitanRelease(20260126).groups_heads());
   EXPECT_TRUE(TitanRelease(20260127).groups_heads());
+  EXPECT_EQ(TitanRelease(20250513).cudnn_attention_from(), std::nullopt);
+  EXPECT_EQ(TitanRelease(20250514).cudnn_attention_from(), 100);
+  EXPECT_EQ(TitanRelease(20251008).cudnn_attention_from(), 100);
+  EXPECT_EQ(TitanRelease(20251009).cudnn_attention_from(), 0);
+  EXPECT_FALSE(TitanRelease(20251130).keeps_cudnn_attention());
+  EXPECT_TRUE(TitanRelease(20251201).keeps_cudnn_attention());
+}
+
+// ScaledDotProductAttention: PyTorch's order (flash before 2.11), then cuDNN first from Blackwell on, then on every NVIDIA GPU; ROCm has no cuDNN, and
+// who asks for flash gets it.
+TEST(TitanRelease, TakesCudnnsAttentionFirst) {
+  const auto takes = [](const std::string& day, const std::string& on, const std::string& attention) {
+    Strategy strategy;
+    set_options(strategy, {{"framework", "torchtitan"},
+                           {"releases.torchtitan", day},
+                           {"releases.torch", "2.9"},
+                           {"attention", attention},
+                           {"micro_batch", "1"}});
+    return resolve(strategy, load_model("llama-3.1-8b"), parse_cluster(on)).cudnn_attention.value();
+  };
+  EXPECT_FALSE(takes("2025-05-13", "8xb200", "sdpa"));
+  EXPECT_TRUE(takes("2025-05-14", "8xb200", "sdpa"));
+  EXPECT_FALSE(takes("2025-10-08", "8xh100-sxm", "sdpa"));
+  for (const char* on : {"8xa100-80gb-sxm", "8xh100-sxm", "8xb200"}) EXPECT_TRUE(takes("2025-10-09", on, "sdpa")) << on;
+  EXPECT_FALSE(takes("2025-10-09", "8xmi300x", "sdpa"));
+  EXPECT_FALSE(takes("2025-10-09", "8xh100-sxm", "flash"));
 }
 
 void expect_played(const Report& report) {

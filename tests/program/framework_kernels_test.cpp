@@ -240,6 +240,26 @@ TEST(TitanKernels, CompiledBlocksAttendOncePerContextRank) {
   EXPECT_DOUBLE_EQ(4 * pairs, kLayers * 0.5 * kLength * kLength) << "four ranks share the pairs under the diagonal";
 }
 
+// _op_sac_save_list: flash attention is kept; cuDNN's, which comes first on an H100 since 9 October 2025, is listed since 1 December. Two layers
+// attend twice, or twice more in backward, compiled or not.
+TEST(TitanKernels, SelectiveCheckpointsAttendAgainWhereTheirListLacksCudnn) {
+  const auto forwards = [](const std::string& day, const std::string& compile) {
+    const Model model = llama();
+    const std::string text = R"("framework": "torchtitan", "data_parallel": "fsdp", "recompute": "selective-ac-op", "releases": {"torch": "2.9", "torchtitan": ")" +
+                             day + R"("}, "compile": ")" + compile + "\"";
+    std::vector<AttentionLibrary> libraries;
+    for (const Attention& each : launches<Attention>(lower_torchtitan(on_h100(model, strategy_of(model, text, 2)))))
+      if (each.part == Attention::Part::forward) libraries.push_back(each.library);
+    return libraries;
+  };
+  using Libraries = std::vector<AttentionLibrary>;
+  for (const char* compile : {"blocks", "false"}) {
+    EXPECT_EQ(forwards("2025-10-08", compile), Libraries(kLayers, AttentionLibrary::flash2)) << compile;
+    EXPECT_EQ(forwards("2025-10-09", compile), Libraries(2 * kLayers, AttentionLibrary::cudnn)) << compile;
+    EXPECT_EQ(forwards("2025-12-01", compile), Libraries(kLayers, AttentionLibrary::cudnn)) << compile;
+  }
+}
+
 TEST(TitanKernels, CompiledBlocksMultiplyIn8BitsWhatTheRecipeSays) {
   for (const auto& [recipe, scaling] : std::map<std::string, Scaling>{{"rowwise", Scaling::row}, {"tensorwise", Scaling::tensor}}) {
     int low = 0;

@@ -1,4 +1,6 @@
 /// Scaled dot-product attention by cuDNN: aten::_scaled_dot_product_cudnn_attention (aten/src/ATen/native/cudnn/MHA.cpp).
+#include <vector>
+
 #include "program/attention_pass.hpp"
 #include "program/ops/attention_kernels.hpp"
 #include "program/ops/ops.hpp"
@@ -82,12 +84,16 @@ Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& val
   op.save(key);
   op.save(query);
   op.save(value);
-  FlashOutputs all = cudnn_attention_forward(query, key, value, bias, arguments);
-  op.save_output(all.log_sum_exp);
-  op.save_output(all.output);
-  op.save_output(all.rng_offset);
-  op.save_output(all.rng_state);
-  return op.done(all.output, [arguments](BackwardCall& b) { cudnn_backward(b, b.saved(0), arguments); });
+  const std::vector<Tensor> outputs = selected(op.tape(), "cudnn_attention", [&]() -> std::vector<Tensor> {
+    FlashOutputs all = cudnn_attention_forward(query, key, value, bias, arguments);
+    return {all.output, all.log_sum_exp, all.rng_offset, all.rng_state};
+  });
+  Tensor out = outputs[0];
+  op.save_output(outputs[1]);
+  op.save_output(out);
+  op.save_output(outputs[2]);
+  op.save_output(outputs[3]);
+  return op.done(out, [arguments](BackwardCall& b) { cudnn_backward(b, b.saved(0), arguments); });
 }
 
 }  // namespace plimsoll::program

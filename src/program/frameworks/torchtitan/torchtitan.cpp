@@ -107,7 +107,7 @@ void set_early_release(TitanRun& run, const Strategy& s, const Model& model, con
   if (s.low_precision == LowPrecision::nvfp4) run.four_bit_layers = model.layers - s.bf16_tail_layers;
   const bool compiles_loss = s.loss == LossKernel::compiled && profile_of(s).fused_rms_norm;  // torch 2.8, as the norm
   run.compiled_loss = compiles_loss && s.tp == 1;
-  run.cudnn_attention = s.cudnn_attention.value_or(false);
+  run.keeps_cudnn_attention = release.keeps_cudnn_attention();
 }
 
 TitanRun run_of(const Model& model, const Strategy& s) {
@@ -139,6 +139,7 @@ TitanRun run_of(const Model& model, const Strategy& s) {
   if (s.attention == AttentionKernel::flash_varlen) run.attention = TitanRun::Attention::varlen;
   if (s.attention == AttentionKernel::memory_efficient) run.attention = TitanRun::Attention::efficient;
   if (s.attention == AttentionKernel::flex) run.attention = TitanRun::Attention::flex;
+  run.cudnn_attention = s.cudnn_attention.value_or(false);
   run.fused_norm = profile_of(s).fused_rms_norm;
   run.compiled = s.compile == Strategy::Compile::blocks;
   run.compiled_loss = s.titan.compiled_loss.value_or(false) && s.tp == 1;  // a vocabulary cut over ranks goes through loss_parallel's own operators

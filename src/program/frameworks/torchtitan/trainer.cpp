@@ -35,6 +35,7 @@ TitanTrainer::TitanTrainer(const Lowering& lowering, const TitanRun& run, const 
       plan_(plan),
       tape_(lowering.device, lowering.torch()),
       transfers_(make_transfers()) {
+  tape_.cudnn_attention = run.cudnn_attention;
   for (const TitanStage& stage : plan_.parts)
     parts_.push_back(std::make_unique<TitanPart>(lowering.model, strategy_, run, stage, tape_, transfers_.get(),
                                                  static_cast<std::int64_t>(parts_.size())));

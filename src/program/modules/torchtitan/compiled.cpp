@@ -271,11 +271,19 @@ class Graph {
   DType type_;
 };
 
+/// What attention reads: rotated queries, and keys and values repeated for them.
+struct Heads {
+  Tensor query, keys, values;
+};
+
+Heads heads_of(Graph& g) { return {g.fused(g.query_width()), g.fused(g.query_width()), g.fused(g.query_width())}; }
+
 /// What the forward graph makes that the backward graph may read: kept, or made again there.
 struct Kept {
   Tensor normed, query, key, value, out, statistics;
   Tensor attended;  ///< attention's projected output: reduced and scattered, or the residual stream behind it
   Tensor mlp_normed, gate;
+  Heads heads;  ///< where the backward graph runs attention's forward too
 };
 
 /// The forward up to the gate projection. `all`: of a layer that is computed again for its backward, which reads what lies between as well.
@@ -288,7 +296,7 @@ Kept attention_and_gate(Graph& g, bool all) {
   kept.value = g.product(g.hidden(), g.key_width(), true);
   if (!all) kept.normed.reset();
   {
-    const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
+    const Heads heads = heads_of(g);
     if (!all) kept.key.reset();
     const std::vector<Tensor> ring = g.rotated();
     kept.out = g.fused(g.query_width());
@@ -299,6 +307,15 @@ Kept attention_and_gate(Graph& g, bool all) {
   kept.mlp_normed = g.gathered(g.fused_between());
   kept.gate = g.product(g.hidden(), g.inner(), gathered);
   return kept;
+}
+
+/// Attention's forward in the backward graph.
+void attend_again(Graph& g, Kept& kept) {
+  kept.heads = heads_of(g);
+  const std::vector<Tensor> ring = g.rotated();
+  kept.out = g.fused(g.query_width());
+  kept.statistics = g.statistics();
+  g.attend(false);
 }
 
 /// The products that NVFP4 blocks compute again, beside attention's output.
@@ -359,7 +376,7 @@ AttentionGradients attention_backward(BackwardCall& b, Graph& g, Kept& kept, con
     const bool gathered = g.gathers_eight_bits();
     const Tensor of_out = g.input_gradient(g.hidden(), g.query_width(), {.gradient = gathered});
     b.give(kOutput, g.weight_gradient(g.hidden(), g.query_width(), {.gradient = gathered}));
-    const Tensor query = g.fused(g.query_width()), keys = g.fused(g.query_width()), values = g.fused(g.query_width());
+    const Heads heads = kept.heads.query ? std::move(kept.heads) : heads_of(g);
     const std::vector<Tensor> ring = g.rotated();
     const Tensor accumulator = g.fused(g.query_width(), DType::fp32), products = g.statistics();
     wide = {g.fused(g.query_width()), g.fused(g.query_width()), g.fused(g.query_width())};
@@ -374,6 +391,7 @@ void backward_graph(BackwardCall& b, Graph& g, Kept kept) {
   const bool gathered = g.gathers_eight_bits(), cast_already = gathered || kept.mlp_normed;
   if (!kept.normed) kept.normed = g.gathered(g.fused_between());
   if (!kept.key) kept.key = g.product(g.hidden(), g.key_width(), gathered);
+  if (!kept.out) attend_again(g, kept);
   if (!kept.attended) kept.attended = g.product_scattered(g.query_width(), g.hidden());
   if (!kept.mlp_normed) kept.mlp_normed = g.gathered(g.fused_between());
   Tensor of_hidden;
@@ -424,7 +442,7 @@ Tensor run_compiled(Tape& tape, const CompiledBlock& block, const Tensor& x) {
   op.save(x);
   if (!block.recomputed) {
     for (const Tensor* tensor : {&kept.query, &kept.value}) op.save_if(!block.four_bits, *tensor);
-    for (const Tensor* tensor : {&kept.out, &kept.statistics}) op.save(*tensor);
+    for (const Tensor* tensor : {&kept.out, &kept.statistics}) op.save_if(!block.attends_again, *tensor);
     op.save_if(!block.four_bits, kept.gate);
     op.save_if(graph.keeps_reduced(), kept.attended);
   }

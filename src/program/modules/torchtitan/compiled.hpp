@@ -18,6 +18,7 @@ struct CompiledBlock {
   AttentionLibrary attention_library = AttentionLibrary::flash2;
   std::int64_t context_ranks = 1;   ///< ring attention over all-gathered keys and values
   bool recomputed = false;          ///< full checkpointing: the backward graph starts from the block's input alone
+  bool attends_again = false;       ///< per-operator checkpointing that does not list attention's kernel: the backward graph runs it again
   Scaling scaling = Scaling::none;  ///< of 8- and 4-bit products: torchao's linears, cast in the graph
   bool four_bits = false;           ///< NVFP4 products, which per-operator checkpointing does not know: of the block only attention is kept
 };

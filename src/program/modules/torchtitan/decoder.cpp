@@ -19,15 +19,19 @@ namespace plimsoll::program {
 
 namespace {
 
-/// SelectiveAC's policy: attention is kept, and of the products every second is computed again.
+/// SelectiveAC's policy: attention is kept, but cuDNN's where the release does not list it, and of the products every second is computed again.
 class EverySecondProduct final : public SelectivePolicy {
  public:
+  explicit EverySecondProduct(bool keeps_cudnn_attention) : keeps_cudnn_attention_(keeps_cudnn_attention) {}
+
   bool keeps(const char* name) override {
+    if (std::string_view(name) == "cudnn_attention") return keeps_cudnn_attention_;
     if (std::string_view(name) != "mm") return true;
     return ++products_ % 2 == 1;
   }
 
  private:
+  bool keeps_cudnn_attention_;
   int products_ = 0;
 };
 
@@ -98,6 +102,8 @@ class TitanLayer {
                                    .attention_library = run.cudnn_attention ? AttentionLibrary::cudnn : torch_flash(tape_.device),
                                    .context_ranks = run.context_ranks,
                                    .recomputed = run.checkpointing == TitanRun::Checkpointing::full,
+                                   .attends_again = run.checkpointing == TitanRun::Checkpointing::operators && run.cudnn_attention &&
+                                                    !run.keeps_cudnn_attention,
                                    .scaling = four_bits ? Scaling::nvfp4 : run.product_scaling,
                                    .four_bits = four_bits},
                                   x));
@@ -162,7 +168,7 @@ Tensor TitanLayer::compiled(const Tensor& input, const Tensor& positions, const 
   Module root;
   const auto checkpointing = [&] {
     inductor::Checkpointing all{.on = checkpointed || selective};
-    if (selective) all.policy = std::make_unique<EverySecondProduct>();
+    if (selective) all.policy = std::make_unique<EverySecondProduct>(run.keeps_cudnn_attention);
     return all;
   };
   const auto equal_layer = [&](Module& twin, Tape& tape) -> inductor::CompiledForward::Eager {
@@ -280,9 +286,10 @@ Tensor TitanDecoder::run_layer(std::size_t index, const Tensor& hidden, const Te
   if (run_.compiled && run_.early_blocks)
     return layer.compiled_early(hidden, run_, static_cast<std::int64_t>(index) < run_.four_bit_layers);
   if (run_.compiled) return layer.compiled(hidden, positions, run_, whole, *block_graphs_);
-  if (run_.checkpointing == TitanRun::Checkpointing::operators)
-    return layer.checkpointed(hidden, positions,
-                              {.early_stop = run_.early_stop, .policy = [] { return std::make_unique<EverySecondProduct>(); }});
+  if (run_.checkpointing == TitanRun::Checkpointing::operators) {
+    const auto policy = [keeps_cudnn = run_.keeps_cudnn_attention] { return std::make_unique<EverySecondProduct>(keeps_cudnn); };
+    return layer.checkpointed(hidden, positions, {.early_stop = run_.early_stop, .policy = policy});
+  }
   return whole ? layer.checkpointed(hidden, positions, {.early_stop = run_.early_stop, .policy = {}}) : layer(hidden, positions);
 }
 

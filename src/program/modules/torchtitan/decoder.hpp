@@ -32,7 +32,8 @@ struct TitanRun {
     varlen,     ///< over packed sequences (varlen_attn)
     flex,       ///< flex_attention over a block mask, compiled
   } attention = Attention::scaled_dot_product;
-  bool cudnn_attention = false;             ///< scaled_dot_product of compiled layers takes cuDNN's kernels
+  bool cudnn_attention = false;             ///< scaled_dot_product takes cuDNN's kernels
+  bool keeps_cudnn_attention = true;        ///< selective checkpoints keep what they give
   Scaling product_scaling = Scaling::none;  ///< of compiled layers' 8- and 4-bit products
   bool float8_rowwise = false;              ///< the layers' products are torchao's Float8Linear
   bool truncated_init = true;               ///< projections start from trunc_normal_, which looks at what it drew; else from normal_
