@@ -70,6 +70,13 @@ def check_large():
         assert (unknown == unknown).all() and 0 < unknown.min().item() < unknown.max().item() < 1, unknown.min()
     table = torch.arange(1 << 18, dtype=torch.float64, device="cpu").float()
     assert table.cuda()[12345].item() == 12345 and torch.ones(512, 512, device="cpu").cuda().sum().item() == 1 << 18
+    weights = torch.rand(1 << 19, device="cpu")  # 2 MiB of data: drawn from, and half of it chosen
+    assert torch.multinomial(weights, 8).shape == (8,) and 0.4 < (weights > 0.5).float().mean() < 0.6
+
+
+@torch.jit.script
+def scripted_zeros(rows: int):
+    return torch.zeros([rows]) + torch.ones([rows])
 
 
 def check_unknown(output, loss):
@@ -95,6 +102,7 @@ check_layers()
 if hasattr(torch.library, "get_kernel"):  # PyTorch 2.9 and later
     check_sparse()
 check_large()
+assert scripted_zeros(3).sum() == 3
 for _ in range(5):
     output = model(torch.randn(16, 1024))
     loss = F.cross_entropy(output, torch.randint(0, 1024, (16,)))

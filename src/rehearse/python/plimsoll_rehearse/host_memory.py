@@ -1,4 +1,5 @@
-"""Host memory: initial values and casts of large CPU tensors are never computed, so that their pages are never touched."""
+"""Host memory: initial values and casts of large CPU tensors are never computed, so that their pages are never touched. What a program draws
+itself may be its data, which selects, weighs and is divided by: draws have values until they come to as much as a data set has."""
 
 import functools
 import math
@@ -6,6 +7,7 @@ import math
 from . import device, journal
 
 _LARGE = 1 << 20  # bytes; up to here values are followed (MOST_BYTES of values.py)
+_DRAWN = 1 << 28  # bytes of all draws that have values: two seconds of a processor
 _RESERVED = 1 << 26  # bytes of a tensor whose memory is new and all zeros (kLarge of src/rehearse/torch/host_allocator.cpp)
 
 FILLS = (
@@ -77,8 +79,20 @@ def patch(torch):
 
 def patch_creation(torch):
     """randn, rand and ones of large CPU tensors: memory, no values; zeros of such whose memory is zeros already."""
+    drawn = [0]
 
-    def lazily(function, least, zeros=False):
+    def has_values(bytes_):
+        if bytes_ <= _LARGE:
+            return True
+        drawn[0] += bytes_
+        return drawn[0] <= _DRAWN
+
+    def is_written(bytes_):
+        return bytes_ < _RESERVED
+
+    def lazily(name, is_made, zeros=False):
+        function = getattr(torch, name)
+
         @functools.wraps(function)
         def wrapper(*size, **options):
             device = options.get("device") or torch.get_default_device()
@@ -91,21 +105,22 @@ def patch_creation(torch):
             whole_numbers = not dtype.is_floating_point  # their values matter, and pinned memory may have been another's
             if not all(isinstance(extent, int) for extent in shape) or whole_numbers and (not zeros or options.get("pin_memory")):
                 return function(*size, **options)
-            if math.prod(shape) * dtype.itemsize < least:
+            if is_made(math.prod(shape) * dtype.itemsize):
                 return function(*size, **options)
             if not zeros:
                 journal.replaced("values of large CPU tensors: their memory is reserved and not written")
             options.pop("generator", None)
             return torch.empty(*shape, **options)
 
-        return wrapper
+        setattr(torch, name, wrapper)
+        torch.jit._builtins._register_builtin(wrapper, f"aten::{name}")  # TorchScript knows what it has no source of by identity
 
     if not hasattr(torch, "get_default_device"):
         return
     for name in ("randn", "rand"):
-        setattr(torch, name, lazily(getattr(torch, name), _LARGE + 1))
-    torch.ones = lazily(torch.ones, _RESERVED)
-    torch.zeros = lazily(torch.zeros, _RESERVED, zeros=True)
+        lazily(name, has_values)
+    lazily("ones", is_written)
+    lazily("zeros", is_written, zeros=True)
 
 
 def patch_casts(torch, is_large):
