@@ -59,7 +59,7 @@ struct CampaignReport {
   std::optional<GpuPrice> price;
   double dollars = 0;                ///< 0 where no price is known
   double spot_dollars = 0;           ///< where a spot price was given
-  double megawatt_hours = 0;         ///< of the devices at their rated power, and the data centre around them
+  double megawatt_hours = 0;         ///< of the devices at the power that a step draws on average, and the data centre around them
   double flops_6nd = 0;              ///< 6 · active parameters · tokens
   double flops_exact = 0;            ///< by the model's own operators
   double chinchilla_tokens = 0;      ///< 20 for each parameter (Hoffmann 2022); 0: no language model that trains all of its weights
@@ -78,12 +78,23 @@ Seconds daly_interval(Seconds write, Seconds between_failures);
 /// Share of the time that trains: τ over the expected time for τ of work, M·e^(R/M)·(e^((τ+δ)/M) − 1) (Daly 2006).
 double goodput(Seconds interval, Seconds write, Seconds restart, Seconds between_failures);
 
+/// The run on one of several machines.
+struct CampaignOffer {
+  std::string on;                        ///< as it was asked for: "8x8xmi300x"
+  std::optional<CampaignReport> report;  ///< nothing where it is refused there
+  std::string refusal;                   ///< why
+};
+
 /// Throws Error as estimate does, and where the length of the run is not said.
 CampaignReport campaign(const Model& model, const Cluster& cluster, const Strategy& strategy, const CampaignRequest& request);
 
 std::string to_text(const CampaignReport& report);
 /// One object "plimsoll/campaign/1" (docs/campaign.md).
 std::string to_json(const CampaignReport& report);
+/// The fastest and the cheapest that fit, and a table of all.
+std::string to_text(const std::vector<CampaignOffer>& offers);
+/// One object "plimsoll/campaigns/1".
+std::string to_json(const std::vector<CampaignOffer>& offers);
 
 /// "15T", "300B", "2.5e9": tokens. Throws Error.
 double parse_tokens(const std::string& text, const std::string& where);

@@ -46,6 +46,10 @@ Seconds price(const Gather& kernel, const Accelerator& device);
 Seconds price(const MultiTensor& kernel, const Accelerator& device);
 Seconds price(const Unspecified& kernel, const Accelerator& device);
 
+/// Board powers that a kernel draws on average while it runs among those surroundings: products and attention what they would at the boost clock, over the
+/// time that their power makes them longer; others the device's power_elsewhere.
+double draw(const Kernel& kernel, const Accelerator& device, const Surroundings& around = {});
+
 /// What keeps a kernel from being faster.
 enum class Limit : std::uint8_t {
   arithmetic,  ///< matrix or vector units, at the rate that its tiles reach

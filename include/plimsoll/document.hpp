@@ -41,6 +41,7 @@ struct Document {
   std::string answer;           ///< the first line: what the reader wanted to know
   std::string setting;          ///< what was asked, in the words of the report
   std::string command;          ///< the command line that made it; empty where it is not known
+  std::string made;             ///< by which release, and on which day: "plimsoll 0.1.0, 2026-11-30"; empty where it is not said
   std::vector<Table> tables;    ///< the first is what CSV holds
   std::vector<Listing> listings;
   std::string text;             ///< the same report as text

@@ -112,6 +112,7 @@ struct TimeReport {
   std::string closed_form_because;      ///< why there was nothing to play; empty when it was played
   double tokens_per_second_per_gpu = 0;
   double images_per_second_per_gpu = 0; ///< of models whose samples are images; else 0
+  double board_power = 1;               ///< that a device draws on average, of what its board may draw; 1: not known, where it was not played
   std::vector<TimePart> breakdown;      ///< adds up to the expected step
   std::vector<DearKernel> dearest;      ///< the kernels that take longest, where the step was played
   std::vector<std::string> advice;      ///< what would make it faster, as sentences

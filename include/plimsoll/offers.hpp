@@ -38,8 +38,8 @@ MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report repo
 /// Throws Error: one without a name, one that stands there twice, more than a hundred.
 std::vector<std::string> machines_of(const std::string& on);
 
-/// What `offer` says of each machine of such a list; the Error that it throws is the machine's refusal, but for internal ones.
-std::vector<MachineOffer> offers_on(const std::string& machines, const std::function<MachineOffer(const std::string&)>& offer);
+/// What `offer` says of each of these machines; the Error that it throws is the machine's refusal, but for internal ones.
+std::vector<MachineOffer> offers_on(const std::vector<std::string>& machines, const std::function<MachineOffer(const std::string&)>& offer);
 
 /// A table, fitting ones first told: the fastest, and the cheapest a token. Prices with their provider and date.
 std::string to_text(const std::vector<MachineOffer>& offers, const TextStyle& style);

@@ -116,6 +116,7 @@ struct Timeline {
   Seconds copies;                               ///< sum of all copies
   std::array<Seconds, kKernelKinds> by_kernel;  ///< kernels by KernelKind
   std::array<Seconds, kGroups> by_group;        ///< collectives by Group
+  double power = 1;                             ///< board powers that the step draws on average, at most one
   std::vector<KernelShare> dearest;             ///< the kernels that take longest, first
   std::vector<Event> events;                    ///< of the step, where they were asked for
 

@@ -90,7 +90,7 @@ ToolAnswer run_machines(const Json& arguments) {
     const AskedRun asked = asked_run(there);
     return offer_of(machine, asked.cluster, estimate(asked.model, asked.cluster, asked.strategy));
   };
-  const std::vector<MachineOffer> offers = offers_on(text_of(arguments, "machines", "machines, separated by commas, or \"any\""), offered);
+  const std::vector<MachineOffer> offers = offers_on(machines_of(text_of(arguments, "machines", "machines, separated by commas, or \"any\"")), offered);
   return {to_text(offers, {}), Json::parse(to_json(offers))};
 }
 

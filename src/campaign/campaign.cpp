@@ -114,7 +114,7 @@ CampaignReport campaign(const Model& model, const Cluster& cluster, const Strate
     const double spot = resilience_of(*report.checkpoint.write, Seconds(request.restart_seconds), between).goodput;
     report.spot_dollars = report.training.value / spot / kHour * gpus * request.spot_dollars_per_gpu_hour;
   }
-  report.megawatt_hours = report.gpu_hours * cluster.accelerator.power.value.value * request.power_usage_effectiveness / 1e6;
+  report.megawatt_hours = report.gpu_hours * report.step.time.board_power * cluster.accelerator.power.value.value * request.power_usage_effectiveness / 1e6;
   report.flops_exact = exact_flops(model, resolved, report.tokens);
   add_scaling_laws(model, resolved, report);
   add_notes(request, resolved, report);

@@ -5,9 +5,11 @@
 #include "report/json_text.hpp"
 
 namespace plimsoll {
+namespace {
 
-std::string to_json(const CampaignReport& report) {
-  using Json = nlohmann::ordered_json;
+using Json = nlohmann::ordered_json;
+
+Json object_of(const CampaignReport& report) {
   const Band& step = report.step.time.step_seconds;
   Json checkpoint = {{"bytes", report.checkpoint.bytes.count},
                      {"weights_bytes", report.checkpoint.weights.count},
@@ -27,6 +29,7 @@ std::string to_json(const CampaignReport& report) {
                  {"days", {{"low", report.days.low}, {"expected", report.days.expected}, {"high", report.days.high}}},
                  {"gpu_hours", report.gpu_hours},
                  {"megawatt_hours", report.megawatt_hours},
+                 {"board_power", report.step.time.board_power},
                  {"training_flops", {{"6nd", report.flops_6nd}, {"exact", report.flops_exact}}},
                  {"checkpoint", std::move(checkpoint)}};
   if (report.chinchilla_tokens > 0)
@@ -45,7 +48,24 @@ std::string to_json(const CampaignReport& report) {
                             {"daly_seconds", report.resilience->daly.value},
                             {"goodput", report.resilience->goodput}};
   object["notes"] = report.notes;
-  return json_text(object);
+  return object;
+}
+
+}  // namespace
+
+std::string to_json(const CampaignReport& report) { return json_text(object_of(report)); }
+
+std::string to_json(const std::vector<CampaignOffer>& offers) {
+  Json campaigns = Json::array();
+  for (const CampaignOffer& each : offers) {
+    Json entry = {{"on", each.on}};
+    if (each.report)
+      entry["campaign"] = object_of(*each.report);
+    else
+      entry["refused"] = each.refusal;
+    campaigns.push_back(std::move(entry));
+  }
+  return json_text(Json{{"schema", "plimsoll/campaigns/1"}, {"campaigns", std::move(campaigns)}});
 }
 
 }  // namespace plimsoll

@@ -1,6 +1,8 @@
 // What a person reads of a whole run.
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "plimsoll/campaign.hpp"
 #include "report/layout.hpp"
 
@@ -38,7 +40,50 @@ std::string price_of(const CampaignReport& report) {
   return text;
 }
 
+std::string days_of(double days) { return duration(Seconds(days * 86400)); }
+
+/// The best of those that fit; null: none does.
+template <class Less>
+const CampaignOffer* best_of(const std::vector<CampaignOffer>& offers, Less less) {
+  const CampaignOffer* best = nullptr;
+  for (const CampaignOffer& each : offers)
+    if (each.report && each.report->step.verdict != Verdict::does_not_fit && (!best || less(*each.report, *best->report))) best = &each;
+  return best;
+}
+
+std::string answer_of(const std::vector<CampaignOffer>& offers) {
+  const CampaignOffer* fastest = best_of(offers, [](const CampaignReport& a, const CampaignReport& b) { return a.days.expected < b.days.expected; });
+  if (!fastest) return "it fits none of these machines";
+  const auto priced = [](const CampaignReport& report) { return report.price ? report.dollars : HUGE_VAL; };
+  const CampaignOffer* cheapest = best_of(offers, [&](const CampaignReport& a, const CampaignReport& b) { return priced(a) < priced(b); });
+  std::string text = fmt::format("fastest: {}, {}", printable(fastest->on), days_of(fastest->report->days.expected));
+  if (cheapest->report->price) text += fmt::format("; cheapest: {}, {}", cheapest == fastest ? "it, too" : printable(cheapest->on), money(cheapest->report->dollars));
+  return text;
+}
+
+std::vector<std::string> row_of(const CampaignOffer& each) {
+  if (!each.report) return {printable(each.on), "-", "-", "-", "-", "refused"};
+  const CampaignReport& run = *each.report;
+  const std::string time = fmt::format("{} ({} to {})", days_of(run.days.expected), days_of(run.days.low), days_of(run.days.high));
+  return {printable(each.on), time, with_thousands(static_cast<std::int64_t>(run.gpu_hours)), run.price ? money(run.dollars) : "-", energy(run.megawatt_hours),
+          spoken(name_of(run.step.verdict))};
+}
+
 }  // namespace
+
+std::string to_text(const std::vector<CampaignOffer>& offers) {
+  std::vector<std::vector<std::string>> rows{{"on", "time", "GPU-hours", "money", "energy", ""}};
+  for (const CampaignOffer& each : offers) rows.push_back(row_of(each));
+  std::string text = wrapped("", answer_of(offers)) + "\n" + columns(rows);
+  for (const CampaignOffer& each : offers)
+    if (!each.report) text += wrapped("  ", printable(each.on) + ": " + printable(each.refusal));
+  for (const CampaignOffer& each : offers)
+    if (each.report && each.report->price && !each.report->price->provider.empty()) {
+      const GpuPrice& price = *each.report->price;
+      text += wrapped("  ", fmt::format("{}: {:.2f} $ an hour and GPU, {}, {} ({})", printable(each.on), price.dollars_per_gpu_hour, printable(price.provider), price.kind, price.date));
+    }
+  return text;
+}
 
 std::string to_text(const CampaignReport& report) {
   const Report& step = report.step;
@@ -53,7 +98,8 @@ std::string to_text(const CampaignReport& report) {
                                                    : with_thousands(static_cast<std::int64_t>(report.gpu_hours)));
   if (report.price) text += line("money", price_of(report));
   if (report.spot_dollars > 0) text += line("money on spot", money(report.spot_dollars));
-  text += line("energy", energy(report.megawatt_hours) + " of the devices at their rated power");
+  text += line("energy", energy(report.megawatt_hours) + (step.time.board_power < 1 ? fmt::format(" of the devices, which draw {:.0f} % of their boards' power", 100 * step.time.board_power)
+                                                                                    : " of the devices at their boards' power"));
   text += line("training FLOPs", fmt::format("{:.4g} by 6ND, {:.4g} by the model's operators", report.flops_6nd, report.flops_exact));
   if (report.chinchilla_tokens > 0)
     text += line(

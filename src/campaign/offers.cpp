@@ -24,9 +24,9 @@ MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report repo
   return {on, std::move(report), {}, reckoned_price(std::string(board_of(cluster.accelerator.name))), {}};
 }
 
-std::vector<MachineOffer> offers_on(const std::string& machines, const std::function<MachineOffer(const std::string&)>& offer) {
+std::vector<MachineOffer> offers_on(const std::vector<std::string>& machines, const std::function<MachineOffer(const std::string&)>& offer) {
   std::vector<MachineOffer> offers;
-  for (const std::string& machine : machines_of(machines)) {
+  for (const std::string& machine : machines) {
     try {
       offers.push_back(offer(machine));
     } catch (const Error& error) {

@@ -1,4 +1,7 @@
 // campaign: a whole run, in days, money, energy, checkpoints and failures.
+#include <algorithm>
+
+#include "machines.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/power_limit.hpp"
@@ -32,13 +35,38 @@ std::optional<GpuPrice> price_said(const Arguments& arguments, const Cluster& cl
   return reckoned_price(prices_said(arguments), std::string(board_of(cluster.accelerator.name)));
 }
 
-int run_campaign(const Arguments& arguments) {
-  CampaignRequest request = request_of(arguments);
+/// The run on one machine, with the price that is reckoned with.
+CampaignReport run_on(const Arguments& arguments, CampaignRequest request) {
   const Cluster cluster = cluster_of(arguments, "campaign");
   const std::optional<GpuPrice> price = price_said(arguments, cluster);
   if (price) request.dollars_per_gpu_hour = price->dollars_per_gpu_hour;
   CampaignReport report = campaign(load_model(arguments["MODEL"]), cluster, strategy_of(arguments), request);
   if (price) report.price = price;  // and who asks it
+  return report;
+}
+
+/// The same run on each machine of --on.
+int run_on_machines(const Arguments& arguments, const CampaignRequest& request) {
+  std::vector<CampaignOffer> offers;
+  for (const std::string& machine : machines_said(arguments, prices_said(arguments))) {
+    CampaignOffer& offer = offers.emplace_back(CampaignOffer{machine, {}, {}});
+    try {
+      offer.report = run_on(arguments.with("--on", machine), request);
+    } catch (const Error& error) {
+      if (error.code() == ErrorCode::internal) throw;
+      offer.refusal = error.what();
+    }
+  }
+  const auto answered = [](const CampaignOffer& each) { return each.report.has_value(); };
+  if (std::none_of(offers.begin(), offers.end(), answered)) fail(offers.front().refusal, {}, {});  // of every machine, the first one's
+  print_to(arguments, arguments.has("--json") ? to_json(offers) : to_text(offers));
+  return std::any_of(offers.begin(), offers.end(), [&](const CampaignOffer& each) { return answered(each) && each.report->step.verdict != Verdict::does_not_fit; }) ? kFits : kDoesNotFit;
+}
+
+int run_campaign(const Arguments& arguments) {
+  const CampaignRequest request = request_of(arguments);
+  if (names_machines(arguments)) return run_on_machines(arguments, request);
+  const CampaignReport report = run_on(arguments, request);
   print_to(arguments, arguments.has("--json") ? to_json(report) : to_text(report) + (report.price ? age_note(*report.price, "note: ") : ""));
   return report.step.verdict == Verdict::does_not_fit ? kDoesNotFit : kFits;
 }

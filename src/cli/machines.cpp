@@ -14,14 +14,6 @@ namespace {
 
 constexpr const char* kOn = "--on";
 
-/// `any` holds the devices of the user's prices, too.
-std::string machines_said(const Arguments& arguments, const PriceList& prices) {
-  if (arguments[kOn] != "any") return arguments[kOn];
-  std::string machines;
-  for (const std::string& node : priced_nodes(prices)) machines += (machines.empty() ? "" : ",") + node;
-  return machines;
-}
-
 /// Of those whose price is old, a line each.
 std::string age_notes(const std::vector<MachineOffer>& offers, const TextStyle& style) {
   std::string notes;
@@ -34,6 +26,10 @@ std::string age_notes(const std::vector<MachineOffer>& offers, const TextStyle& 
 }  // namespace
 
 bool names_machines(const Arguments& arguments) { return arguments.has(kOn) && machines_of(arguments[kOn]) != std::vector{arguments[kOn]}; }
+
+std::vector<std::string> machines_said(const Arguments& arguments, const PriceList& prices) {
+  return arguments[kOn] == "any" ? priced_nodes(prices) : machines_of(arguments[kOn]);
+}
 
 int offer_machines(const Arguments& arguments, const std::string& format, const std::function<MachineJob(const Arguments&)>& job) {
   const PriceList prices = prices_said(arguments);

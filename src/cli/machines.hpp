@@ -3,15 +3,20 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "command.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/offers.hpp"
+#include "plimsoll/price_list.hpp"
 
 namespace plimsoll::cli {
 
 /// Whether --on names several machines, or any.
 bool names_machines(const Arguments& arguments);
+
+/// The machines that --on names; `any`: a node of every device that has a price, those of the user's list, too.
+std::vector<std::string> machines_said(const Arguments& arguments, const PriceList& prices);
 
 /// What is to be run on one machine: where, and what it would do.
 struct MachineJob {

@@ -8,7 +8,9 @@
 #include <string_view>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/plimsoll.hpp"
 #include "plimsoll/printable.hpp"
+#include "price_options.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -32,7 +34,7 @@ std::size_t terminal_width() {
 }
 
 bool is_of_printing(const std::string& name) {
-  constexpr const char* kPrinting[] = {"--format", "--json", "-o", "--verbose", "--quiet"};
+  constexpr const char* kPrinting[] = {"--format", "--json", "-o", "--verbose", "--quiet", "--color"};
   return std::find(std::begin(kPrinting), std::end(kPrinting), name) != std::end(kPrinting);
 }
 
@@ -46,7 +48,8 @@ std::vector<Option> report_flags(const std::string& more) {
           {Option::flag, "--json", "the same as --format json", false, {}},
           {Option::value, "-o", "write to this file", false, {}},
           {Option::flag, "--verbose", "and where every number comes from", false, {}},
-          {Option::flag, "--quiet", "the answer alone", false, {}}};
+          {Option::flag, "--quiet", "the answer alone", false, {}},
+          {Option::value, "--color", "auto, always, never; auto: on a terminal, unless NO_COLOR is set", false, {}, true}};
 }
 
 std::string format_of(const Arguments& arguments, const std::vector<std::string>& more) {
@@ -64,11 +67,15 @@ std::string format_of(const Arguments& arguments, const std::vector<std::string>
 
 TextStyle style_of(const Arguments& arguments) {
   TextStyle style;
+  const std::vector<std::string> kinds{"auto", "always", "never"};
+  const std::string said = arguments.has("--color") ? arguments["--color"] : kinds.front();
+  if (std::find(kinds.begin(), kinds.end(), said) == kinds.end()) fail("there is no way '" + said + "' to colour", "--color", suggest(said, kinds));
   if (writes_to_terminal(arguments)) {
     const char* terminal = std::getenv("TERM");
     style.width = terminal_width();
     style.colour = !is_set("NO_COLOR") && terminal && std::string_view(terminal) != "dumb";
   }
+  if (said != "auto") style.colour = said == "always";
   if (arguments.has("--verbose")) style.detail = TextStyle::Detail::full;
   if (arguments.has("--quiet")) style.detail = TextStyle::Detail::brief;
   return style;
@@ -89,12 +96,17 @@ std::string command_line(const std::string& command, const Arguments& arguments,
   return line;
 }
 
+Document dated(Document document) {
+  document.made = std::string("plimsoll ") + version() + ", " + today();
+  return document;
+}
+
 std::string report_in(const std::string& format, const Arguments& arguments, const ReportWriters& writers) {
   if (format == "text") return writers.text(style_of(arguments));
   if (format == "json") return writers.json();
-  if (format == "markdown") return to_markdown(writers.document());
+  if (format == "markdown") return to_markdown(dated(writers.document()));
   if (format == "csv") return to_csv(writers.document());
-  return to_html(writers.page ? writers.page() : writers.document());
+  return to_html(dated(writers.page ? writers.page() : writers.document()));
 }
 
 }  // namespace plimsoll::cli

@@ -11,7 +11,7 @@
 
 namespace plimsoll::cli {
 
-/// --format (these, and `more`), --json, -o, --verbose, --quiet.
+/// --format (these, and `more`), --json, -o, --verbose, --quiet, --color.
 std::vector<Option> report_flags(const std::string& more = {});
 
 /// The format asked for: "text" unless told. Throws Error: unknown (nearest name), or two at once.
@@ -30,6 +30,9 @@ struct ReportWriters {
   std::function<Document()> document;  ///< of Markdown and CSV
   std::function<Document()> page;      ///< of HTML; empty: the same
 };
+
+/// The document with the release that made it and the day.
+Document dated(Document document);
 
 /// The report in that format ("text", "json", "html", "markdown" or "csv").
 std::string report_in(const std::string& format, const Arguments& arguments, const ReportWriters& writers);

@@ -35,7 +35,7 @@ std::string text_of(const SearchResult& result, const std::string& format, const
   if (format == "json") return to_json(result);
   if (format == "csv") return to_csv(result);
   if (format == "text") return to_text(result);
-  Document document = document_of(result);
+  Document document = dated(document_of(result));
   document.command = command;
   return format == "html" ? to_html(document) : to_markdown(document);
 }

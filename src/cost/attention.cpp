@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cost/memory_time.hpp"
+#include "cost/power.hpp"
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
 
@@ -112,10 +113,6 @@ Seconds main_time(const Attention& attention, const Accelerator& device) {
   return law.start + tile_time(law, attention, device) * std::max(even + tail, blocks.longest);
 }
 
-double power_of(const Attention& attention, const Accelerator& device) {
-  return law_of(attention, device).power ? device.attention.power.value : device.attention.slower;
-}
-
 // ---- its helpers -------------------------------------------------------------------------------------------------------
 
 /// What they read was written by kernels that moved much since.
@@ -130,6 +127,10 @@ Seconds attention_time(const Accelerator& device, MathType type, Flops flops, bo
   return device.gemm.start.value + flops / (device.sustained(type) * share);
 }
 
+double cost::boost_power(const Attention& attention, const Accelerator& device) {
+  return law_of(attention, device).power ? device.attention.power.value : device.attention.slower;
+}
+
 Seconds price(const Attention& attention, const Accelerator& device, const Surroundings& around) {
   const cost::AttentionHelpers& helpers = cost::kernel_constants().attention_helpers;
   const double bytes = real(Kernel{attention}.bytes());
@@ -138,7 +139,7 @@ Seconds price(const Attention& attention, const Accelerator& device, const Surro
   switch (attention.part) {
     case Attention::Part::forward:
     case Attention::Part::backward:
-      return std::max(slowdown(power_of(attention, device), device, around) * main_time(attention, device),
+      return std::max(slowdown(cost::boost_power(attention, device), device, around) * main_time(attention, device),
                       cost::traffic_time(device, bytes, 1.0));
     case Attention::Part::delta:
       return helper_time(helpers.delta, queries, bytes, device);

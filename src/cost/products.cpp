@@ -4,6 +4,7 @@
 #include <limits>
 #include <optional>
 
+#include "cost/power.hpp"
 #include "plimsoll/cost.hpp"
 #include "plimsoll/error.hpp"
 
@@ -173,6 +174,8 @@ const ProductKernels& kernels_for(const Product& product, MathType type, const A
 }
 
 }  // namespace
+
+double cost::boost_power(const Product& product, const Accelerator& device) { return kernels_for(product, math_of(product), device).power.value; }
 
 double slowdown(double power, const Accelerator& device, const Surroundings& around) {
   const double share = std::clamp(around.matrix_share, 0.0, 1.0);

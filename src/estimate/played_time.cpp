@@ -110,6 +110,7 @@ void PlayedTime::describe(const Timeline& timeline, TimeReport& report) const {
   constexpr double kWorthSaying = 0.01;  // of a step
   const Accelerator& device = pricer_.pricing().cluster.accelerator;
   const Surroundings around = pricer_.around();
+  report.board_power = timeline.power;
   double spared = 0;
   std::int64_t odd = 0, whole = 0;
   for (const KernelShare& each : timeline.dearest) {

@@ -362,6 +362,14 @@ double RankPlayer::seconds() const {
   return longest;
 }
 
+/// What is no kernel's time is taken to draw what kernels that are no products do, which is the most it can.
+double RankPlayer::power_of(double step) const {
+  double kernels = 0;
+  for (const Seconds& each : score_.by_kernel) kernels += each.value;
+  const double rest = std::max(0.0, step - kernels) * pricing_.cluster.accelerator.gemm.power_elsewhere.value;
+  return step > 0 ? std::min(1.0, (score_.drawn.value + rest) / step) : 1.0;
+}
+
 /// What a stream beside the compute stream takes longer than it is blamed like a wait for that stream; what other ranks take longer is a bubble.
 Timeline RankPlayer::timeline(double slowest) const {
   Timeline timeline{};
@@ -387,6 +395,7 @@ Timeline RankPlayer::timeline(double slowest) const {
   timeline.copies = score_.copies;
   timeline.by_kernel = score_.by_kernel;
   timeline.by_group = score_.by_group;
+  timeline.power = power_of(timeline.step.value);
   timeline.dearest = score_.dearest;
   timeline.events = played_;
   for (Event& event : timeline.events) event.start = event.start - Seconds(began_[kComputeStream]), event.end = event.end - Seconds(began_[kComputeStream]);

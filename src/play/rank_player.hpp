@@ -71,6 +71,8 @@ class RankPlayer {
   Timeline timeline(double slowest) const;
 
  private:
+  /// Board powers that a step of so many seconds draws on average.
+  double power_of(double step) const;
   using LinkId = std::uint32_t;
   static constexpr LinkId kNoLink = 0;
   /// A moment, and what kept it from being earlier: that took from the moment behind its link until then.

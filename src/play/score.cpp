@@ -48,6 +48,7 @@ struct Pricer::Tables {
   struct Priced {
     Kernel kernel;
     double seconds;
+    double draw;
     Claim claim;
   };
   std::unordered_multimap<std::size_t, Priced> kernels;
@@ -60,8 +61,9 @@ struct Pricer::Tables {
     const auto [first, last] = kernels.equal_range(hash);
     for (auto at = first; at != last; ++at)
       if (at->second.kernel == kernel) return at->second;
-    const double seconds = price(kernel, pricing.cluster.accelerator, around.value_or(Surroundings{})).value;
-    return kernels.emplace(hash, Priced{kernel, seconds, claim_of(kernel)})->second;
+    const Accelerator& device = pricing.cluster.accelerator;
+    const Surroundings beside = around.value_or(Surroundings{});
+    return kernels.emplace(hash, Priced{kernel, price(kernel, device, beside).value, draw(kernel, device, beside), claim_of(kernel)})->second;
   }
 
   Claim claim_of(const Kernel& kernel) const {
@@ -181,6 +183,7 @@ class ScoreWriter {
     std::int64_t count = 0;
     std::uint32_t label = 0;  ///< of the first
     double seconds = 0;       ///< of each
+    double draw = 0;          ///< board powers
     std::size_t kind = 0;     ///< KernelKind
     Claim claim = Claim::bandwidth;
   };
@@ -192,6 +195,7 @@ class ScoreWriter {
     launches.kind = static_cast<std::size_t>(kernel.kind());
     const auto& priced = tables_.priced(kernel);
     launches.claim = priced.claim;
+    launches.draw = priced.draw;
     launches.seconds = priced.seconds * (priced.claim == Claim::bandwidth ? 1 : tables_.pricing.pace);
   }
 
@@ -206,6 +210,7 @@ class ScoreWriter {
     item.issue = replayed(instruction) ? 0 : tables_.pricing.host.launch.value;
     item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
     score_.by_kernel[launches.kind] += Seconds(item.seconds * static_cast<double>(runs_));
+    score_.drawn += Seconds(item.seconds * static_cast<double>(runs_) * launches.draw);
     add(item);
   }
 

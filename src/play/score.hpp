@@ -68,6 +68,7 @@ struct Score::Parts {
   Seconds communication, copies;
   std::array<Seconds, kKernelKinds> by_kernel{};
   std::array<Seconds, kGroups> by_group{};
+  Seconds drawn;  ///< of kernels: their time at the boards' whole power that takes as much energy
 };
 
 }  // namespace plimsoll

@@ -85,7 +85,7 @@ Json data_of(const Document& document) {
   Json listings = Json::array();
   for (const Listing& listing : document.listings) listings.push_back({{"title", listing.title}, {"lines", listing.lines}});
   return {{"title", document.title},     {"verdict", document.verdict},  {"answer", document.answer},
-          {"setting", document.setting}, {"command", document.command},  {"tables", tables_of(document)},
+          {"setting", document.setting}, {"command", document.command},  {"made", document.made}, {"tables", tables_of(document)},
           {"listings", listings},        {"views", Json::parse(document.views)}};
 }
 

@@ -70,6 +70,7 @@ std::string to_markdown(const Document& document) {
   for (const Table& table : document.tables)
     if (!table.rows.empty()) text += table_text(table);
   for (const Listing& listing : document.listings) text += listing_text(listing);
+  if (!document.made.empty()) text += "\n" + escaped(document.made) + "\n";
   return text;
 }
 

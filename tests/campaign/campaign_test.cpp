@@ -48,7 +48,27 @@ TEST(Campaign, CountsStepsHoursAndFlops) {
   EXPECT_NEAR(report.chinchilla_tokens, 20 * 124439808.0, 1);
   EXPECT_NEAR(6 * report.optimal_parameters * report.optimal_tokens, report.flops_6nd, 1e-6 * report.flops_6nd);
   EXPECT_NEAR(report.flops_exact / report.flops_6nd, 1.0, 0.35);           // the embedding multiplies nothing, attention is no parameter
-  EXPECT_NEAR(report.megawatt_hours, report.gpu_hours * 750 / 1e6, 1e-9);  // MI300X: 750 W
+  const double power = report.step.time.board_power;
+  EXPECT_GT(power, 0.3);
+  EXPECT_LT(power, 1) << "a small model's step is not all products";
+  EXPECT_NEAR(report.megawatt_hours, report.gpu_hours * 750 * power / 1e6, 1e-9);  // MI300X: 750 W
+}
+
+/// Several machines: the fastest and the cheapest are of those that fit, and one that refuses says why.
+TEST(Campaign, MachinesAreAnsweredTogether) {
+  CampaignRequest request;
+  request.tokens = 10e9;
+  std::vector<CampaignOffer> offers{{"8xmi300x", gpt2_run(request), {}}, {"8xh100-sxm", gpt2_run(request), {}}, {"4xabacus", {}, "unknown accelerator 'abacus'"}};
+  offers[0].report->days = {0.3, 0.4, 0.5};
+  offers[1].report->days = {0.1, 0.2, 0.3};
+  offers[1].report->dollars = offers[0].report->dollars + 1;
+  const std::string text = to_text(offers);
+  EXPECT_EQ(text.find("fastest: 8xh100-sxm, 4.8 hours; cheapest: 8xmi300x, $"), 0u) << text;
+  EXPECT_NE(text.find("4.8 hours (2.4 hours to 7.2 hours)"), std::string::npos) << text;
+  EXPECT_NE(text.find("4xabacus: unknown accelerator 'abacus'"), std::string::npos) << text;
+  offers[1].report->step.verdict = Verdict::does_not_fit;
+  EXPECT_EQ(to_text(offers).find("fastest: 8xmi300x, "), 0u) << "what does not fit is no answer";
+  EXPECT_NE(to_json(offers).find("\"refused\": \"unknown accelerator 'abacus'\""), std::string::npos);
 }
 
 /// Hoffmann's law is of language models: nothing is said of it for images, nor where adapters learn alone.

@@ -131,6 +131,9 @@ def check_terminal(checks):
     checks.check(all(len(line) <= 60 for line in plain.split("\n\n")[0].splitlines()), "the answer is wider than the terminal")
     checks.check("\x1b" not in on_terminal("estimate", *PLAN, environment={"NO_COLOR": "1"}), "NO_COLOR is not respected")
     checks.check("\x1b" not in run("estimate", *PLAN).out, "colour in a pipe")
+    checks.check("\x1b[1;32mfits" in run("estimate", *PLAN, "--color", "always").out, "--color always leaves a pipe without")
+    checks.check("\x1b" not in on_terminal("estimate", *PLAN, "--color", "never"), "--color never colours")
+    checks.check("did you mean 'always'" in run("estimate", *PLAN, "--color", "alway").err, "a way to colour that is not there")
     quiet = run("estimate", *PLAN, "--quiet").out
     usual, verbose = run("estimate", *PLAN).out, run("estimate", *PLAN, "--verbose").out
     checks.check(usual.startswith(quiet) and quiet.startswith("fits: ") and len(quiet.splitlines()) <= 4, "--quiet is not the answer alone")

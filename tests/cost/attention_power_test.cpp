@@ -29,6 +29,20 @@ TEST(AttentionPower, ABoardOfLessPowerStretchesIt) {
   EXPECT_NEAR(price(long_attention(), board, {0.75}).value / alone, p - (1 - q) / 3, 1e-3);
 }
 
+// What a step draws on average: of the share s of its boost-clock time in attention, stretched to s·d, and the rest at q, (s·d·draw + (1 − s)·q) / (s·d + 1 − s).
+// A board that is held up draws all that it may, one that is not s·p + (1 − s)·q.
+TEST(AttentionPower, ABoardDrawsWhatItMayOrLess) {
+  const Accelerator board = parse_cluster("8xh100-sxm-96gb-hbm2e-500w").accelerator;
+  const double p = board.attention.power.value, q = board.gemm.power_elsewhere.value;
+  const auto drawn = [&](double share) {
+    const double stretched = share * slowdown(p, board, {share});
+    return (stretched * draw(long_attention(), board, {share}) + (1 - share) * draw({Pointwise{}}, board, {share})) / (stretched + 1 - share);
+  };
+  EXPECT_NEAR(drawn(0.75), 1, 1e-9);
+  EXPECT_NEAR(drawn(0.05), 0.05 * p + 0.95 * q, 1e-9);
+  EXPECT_LT(drawn(0.05), 1);
+}
+
 TEST(AttentionPower, SevenHundredWattsAreEnough) {
   const Accelerator board = parse_cluster("8xh100-sxm").accelerator;
   EXPECT_EQ(price(long_attention(), board, {1.0}).value, price(long_attention(), board).value);

@@ -116,7 +116,7 @@ TEST(Fix, AVariableIsChangedWhereItIsSet) {
 TEST(Fix, ARunOfTrlGetsItsArgument) {
   const std::string script = "trl sft --model_name_or_path meta-llama/Llama-3.2-1B --dataset_name x --bf16 --per_device_train_batch_size 8 --max_length 2048\n";
   EXPECT_NE(fixed("sft.sh", script, {{"micro_batch", "2"}}).files.front().after.find("--per_device_train_batch_size 2 --max_length"), std::string::npos);
-  EXPECT_NE(fixed("sft.sh", script, {{"recompute", "none"}}).files.front().after.find("--max_length 2048 \\\n    --gradient_checkpointing false"), std::string::npos);
+  EXPECT_NE(fixed("sft.sh", script, {{"recompute", "none"}}).files.front().after.find("--max_length 2048 \\\n    --activation_checkpointing false"), std::string::npos);
 }
 
 // DeepSpeed's table within training_arguments.json.

@@ -13,6 +13,7 @@ Document small_document() {
   document.verdict = "tight";
   document.answer = "tight: toy on 8xtest";
   document.command = "plimsoll estimate toy --on 8xtest";
+  document.made = "plimsoll 0.1.0, 2026-11-30";
   document.tables = {{"memory", {{"what", "what"}, {"memory", "bytes"}}, {{{"a", "a"}, {"1.00 GiB", "1073741824"}}, {{"b", "b"}, {"-", "-5"}}}}};
   document.listings = {{"notes", {"one"}}};
   document.text = "tight: toy\n";

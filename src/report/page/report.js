@@ -28,6 +28,6 @@ export function showReport(target, report) {
     element("ul", {}, ...list.lines.map((/** @type {string} */ line) => element("li", {}, line)))));
   target.replaceChildren(
     element("header", { class: `verdict verdict-${verdict}` }, element("h1", {}, report.answer), ...(report.views.estimate ? [element("p", { class: "why" }, whyText(report.views.estimate.memory, verdict))] : []), ...(report.setting ? [element("p", {}, report.setting)] : []),
-      ...(report.command ? [element("pre", { tabindex: 0 }, report.command)] : [])),
+      ...(report.command ? [element("pre", { tabindex: 0 }, report.command)] : []), ...(report.made ? [element("p", { class: "faint" }, report.made)] : [])),
     ...viewSections(report.views), ...report.tables.filter((/** @type {any} */ table) => table.rows.length > 0).map(tableSection), ...lists);
 }

@@ -2,7 +2,7 @@
 import { element, section } from "./dom.js";
 import { bytesText, percentText } from "./units.js";
 
-const kShown = 200, kLong = 24;  // rows; letters of a cell that asks for room
+const kShown = 200, kLong = 24, kNarrow = 3;  // rows; letters of a cell that asks for room; columns that always have it
 
 /** A cell's value to sort by. @param {[string, string]} cell */
 function keyOf(cell) {
@@ -13,7 +13,11 @@ function keyOf(cell) {
 /** @param {{title: string, columns: string[], rows: [string, string][][]}} table */
 export function tableSection(table) {
   const body = element("tbody"), rows = table.rows.slice();
-  const show = () => body.replaceChildren(...rows.slice(0, kShown).map((row) => element("tr", {}, ...row.map((cell) => element("td", { class: typeof keyOf(cell) === "number" ? "number" : cell[0].length > kLong ? "long" : undefined }, cell[0])))));
+  const isLong = (/** @type {[string, string]} */ cell) => typeof keyOf(cell) !== "number" && cell[0].length > kLong;
+  const cellOf = (/** @type {[string, string]} */ cell, /** @type {number} */ column) =>
+    element("td", { class: typeof keyOf(cell) === "number" ? "number" : isLong(cell) ? "long" : undefined, "data-title": table.columns[column] }, cell[0]);
+  const show = () => body.replaceChildren(...rows.slice(0, kShown).map((row) => element("tr", {}, ...row.map(cellOf))));
+  const wide = table.columns.length > kNarrow && rows.some((row) => row.some(isLong));  // a narrow screen shows a row of it as a list
   const sort = (/** @type {number} */ column, /** @type {HTMLElement} */ head) => {
     const down = head.getAttribute("aria-sort") !== "descending";
     for (const other of /** @type {HTMLElement} */ (head.parentElement).children) other.removeAttribute("aria-sort");
@@ -28,7 +32,7 @@ export function tableSection(table) {
   });
   show();
   const more = rows.length > kShown ? [element("p", { class: "faint" }, `${rows.length} rows; the first ${kShown} of the order are shown`)] : [];
-  return section(table.title, element("div", { class: "scroll", tabindex: 0 }, element("table", {}, element("thead", {}, element("tr", {}, ...heads)), body)), ...more);
+  return section(table.title, element("div", { class: "scroll", tabindex: 0 }, element("table", { class: wide ? "wide" : undefined }, element("thead", {}, element("tr", {}, ...heads)), body)), ...more);
 }
 
 /** A change in seconds: "4 % faster". @param {number | null} ratio */
