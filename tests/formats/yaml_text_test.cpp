@@ -29,6 +29,14 @@ TEST(YamlText, OfAKeySaidTwiceTheLastCountsWhereTheFirstStood) {
   EXPECT_EQ(root.members[0].second.text, "3");
 }
 
+// yaml-cpp takes the rest of a text for what is quoted where a quote is not closed, so that keys vanish without a word.
+TEST(YamlText, AQuoteThatIsNotClosedIsAnError) {
+  EXPECT_EQ(error_of("a: 1\nb: \"2\nc: 3\n"), "f.yaml:2: no YAML: the quote that is opened here is not closed");
+  EXPECT_EQ(error_of("a: 1\nb: '2\nc: it''s\n"), "f.yaml:2: no YAML: the quote that is opened here is not closed");
+  EXPECT_EQ(error_of("ä: [\"x\\\"y\", 'it''s', \"\"]\nb: \"ä\"\n"), "none");
+  EXPECT_EQ(value_of("a: \"one\n  two\"\n", "a"), "one two");
+}
+
 // "<<" brings what is not said beside it, before it or behind it; of several tables the first that says a key counts.
 TEST(YamlText, WhatIsMergedYieldsToWhatIsSaid) {
   const std::string tables = "x: &x {a: 1, b: 1}\ny: &y {a: 2, c: 2}\n";

@@ -79,11 +79,7 @@ class RowReader {
       : reading_(reading), rows_(rows), prefix_(std::move(prefix)), unknown_(unknown), schema_(schema) {}
 
   void read(const Node& table, const std::string& path = {}) {
-    for (const auto& [name, value] : table.members) {
-      std::string key = path + name;
-      std::replace(key.begin(), key.end(), '-', '_');
-      one(key, value);
-    }
+    for (const auto& [name, value] : table.members) one(path + name, value);
   }
 
  private:

@@ -305,7 +305,9 @@ void read_recompute(Reading& reading, const Node& tree) {
     reading.say("recompute", "full", "checkpoint_activations", tree.find("checkpoint_activations")->where);
   if (const Node* method = given(tree, "activations_checkpoint_method"); method && method->word() != "None")
     reading.say("recompute", "full", "activations_checkpoint_method", method->where);
-  if (granularity) reading.say("recompute", granularity->word(), "recompute_granularity", granularity->where);
+  static const Row kinds = {"recompute_granularity", "recompute", "full=full,selective=selective,None=-"};
+  const std::string kind = granularity ? to_ours(kinds, granularity->word(), granularity->where) : std::string();
+  if (!kind.empty()) reading.say("recompute", kind, "recompute_granularity", granularity->where);
   if (!reading.has("recompute")) reading.assume("recompute", "none", "recompute_granularity: none", kRelease);
   if (modules && reading.is("recompute", "selective"))
     reading.say("recompute_modules", modules->word(), "recompute_modules", modules->where);

@@ -354,8 +354,9 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* 
     run.model = *known;
   } else {
     Strategy early;
-    if (const ForeignKey* length = reading.find("seq_len")) set_option(early, "seq_len", length->value);
-    if (const ForeignKey* framework = reading.find("framework")) set_option(early, "framework", framework->value);
+    strategy::Source early_source;
+    for (const char* key : {"seq_len", "framework"})
+      if (const ForeignKey* said = reading.find(key)) strategy::set_text(early, key, said->value, said->where, early_source);
     run.model = model_of(reading, options, early);
     add_router_loss(reading, run.model);
   }

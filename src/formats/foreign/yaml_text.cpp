@@ -61,6 +61,9 @@ class TreeBuilder : public YAML::EventHandler {
 
   Node take() { return std::move(root_); }
 
+  /// Where the last scalar of the text begins, which alone can lack its closing quote.
+  const YAML::Mark& last_scalar() const { return last_scalar_; }
+
   void OnDocumentStart(const YAML::Mark&) override {}
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
@@ -75,6 +78,7 @@ class TreeBuilder : public YAML::EventHandler {
     add(Node(found->second), 0);
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, const std::string& value) override {
+    last_scalar_ = mark;
     const bool quoted = tag == "!" || tag == "tag:yaml.org,2002:str";
     Node node = Node::scalar(value, place(mark), quoted);
     if (!quoted && is_one_of(value, {"", "~", "null", "Null", "NULL"})) node.kind = Node::Kind::null;
@@ -165,11 +169,30 @@ class TreeBuilder : public YAML::EventHandler {
   }
 
   std::string where_;
+  YAML::Mark last_scalar_;
   Node root_;
   std::vector<Open> open_;
   std::map<YAML::anchor_t, Node> anchors_;
   std::size_t values_ = 0;
 };
+
+/// Whether a quote is opened at a mark and closed nowhere behind it; yaml-cpp takes the rest of the text for what is quoted.
+bool lacks_closing_quote(const std::string& text, const YAML::Mark& mark) {
+  std::size_t at = 0;
+  for (int i = 0; i < mark.line; ++i) at = text.find('\n', at) + 1;  // npos + 1 is 0
+  at += static_cast<std::size_t>(mark.column);
+  if (at >= text.size() || (text[at] != '"' && text[at] != '\'')) return false;
+  const char quote = text[at];
+  for (++at; at < text.size(); ++at) {
+    if (quote == '"' && text[at] == '\\') {
+      ++at;
+    } else if (text[at] == quote) {
+      if (quote == '"' || at + 1 >= text.size() || text[at + 1] != quote) return false;
+      ++at;
+    }
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -182,6 +205,8 @@ Node parse_yaml_text(const std::string& text, const std::string& where) {
   } catch (const YAML::Exception& error) {
     fail("no YAML: " + error.msg, where + ":" + std::to_string(error.mark.line + 1));
   }
+  if (const YAML::Mark& mark = builder.last_scalar(); lacks_closing_quote(text, mark))
+    fail("no YAML: the quote that is opened here is not closed", where + ":" + std::to_string(mark.line + 1));
   return builder.take();
 }
 
