@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "foreign_test.hpp"
+#include "plimsoll/error.hpp"
 
 namespace plimsoll {
 namespace {
@@ -50,6 +51,30 @@ TEST(PrimusFiles, DataThatAreMadeUpHaveAVocabularyOfTheirOwn) {
   const auto shipped = [&](const std::string& mocks) { return read_foreign({folder.write("alone.yaml", alone + mocks + "}\n")}, {"", "8xmi300x", {}}).model; };
   EXPECT_EQ(shipped("false").parameters(), 6738415616);
   EXPECT_EQ(shipped("true").parameters(), 6738415616 + 2 * (131073 - 32000) * 4096LL);
+}
+
+// Kinds of layers are an argument of Primus' own specification of a GPT (core/models/gpt/gpt_layer_specs.py): LFM2's short convolutions are no
+// attention. A quote that stays open, and a switch in the place of a kind, are errors of one line.
+TEST(PrimusFiles, LayersOfAnotherKindAreRefused) {
+  const Folder folder;
+  folder.write("trainer.yaml", "mock_data: true\n");
+  const std::string sizes = "num_layers: 2\nhidden_size: 1024\nffn_hidden_size: 4096\nnum_attention_heads: 8\nswiglu: true\nhidden_dropout: 0\nattention_dropout: 0\n"
+                            "max_position_embeddings: 4096\nnormalization: RMSNorm\nposition_embedding_type: rope\nadd_bias_linear: false\nmicro_batch_size: 1\nseq_length: 1024\n";
+  folder.write("model.yaml", sizes + "lfm_layer_types: null\n");
+  EXPECT_EQ(run_of(folder, "megatron", "eval_iters: 0").model.layers, 2);
+  folder.write("model.yaml", sizes + "lfm_layer_types: [conv, full_attention]\n");
+  const auto problem = [&](const std::string& overrides) {
+    try {
+      (void)run_of(folder, "megatron", overrides);
+    } catch (const Error& error) {
+      return std::string(error.what());
+    }
+    return std::string("none");
+  };
+  EXPECT_NE(problem("eval_iters: 0").find("not modelled: what Primus has beside Megatron-LM, found lfm_layer_types"), std::string::npos) << problem("eval_iters: 0");
+  folder.write("model.yaml", sizes);
+  EXPECT_NE(problem("recompute_granularity: true").find("'true' is no value of recompute_granularity (one of: full, selective, None)"), std::string::npos);
+  EXPECT_NE(problem("micro-batch-size: 2").find("unknown key 'micro-batch-size'"), std::string::npos) << problem("micro-batch-size: 2");
 }
 
 // An experiment may extend another, whose sections fill what it leaves out; one that extends itself ends.
