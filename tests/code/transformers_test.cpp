@@ -201,6 +201,22 @@ TEST(Packages, ShippedConfigsHaveTheParametersOfPyTorchsClasses) {
   }
 }
 
+// A batch of text needs nothing of what lies beside the language model, whichever of the two names that has in its class: Qwen3-VL's
+// "language_model", SmolVLM's "text_model".
+TEST(Packages, TowersBesideALanguageModelRest) {
+  if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  const auto is_tower = [](const Block& block) { return block.stream == Block::Stream::second; };
+  const auto towers = [&](const char* name) {
+    std::vector<std::string> parts;
+    for (const Block& block : model_of_package(package_model(name, {package()})).blocks)
+      if (is_tower(block)) parts.push_back(block.name);
+    return parts;
+  };
+  EXPECT_EQ(towers("qwen3-vl-4b"), std::vector<std::string>{"model.visual"});
+  EXPECT_EQ(towers("smolvlm2-2.2b"), (std::vector<std::string>{"model.vision_model", "model.connector"}));
+  EXPECT_EQ(towers("lfm2-1.2b"), std::vector<std::string>{});
+}
+
 // What a loader goes through: Qwen3.5's class of images and text where that table comes first, and where the other does the one of text
 // alone, which has the text's configuration.
 TEST(Packages, ALoadersTablesChooseTheClass) {

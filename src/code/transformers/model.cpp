@@ -396,9 +396,10 @@ void name_within(plimsoll::Operator& op, const std::string& part) {
   for (ParameterTensor& parameter : op.parameters) cut(parameter.name);
 }
 
-constexpr std::string_view kLanguage = "model.language_model.";  // where classes of images and text have it
-
-bool is_of_language(const plimsoll::Operator& op) { return op.name.rfind(kLanguage, 0) == 0; }
+/// Where classes of images and text have their language model: Idefics' and SmolVLM's call it the text's.
+bool is_of_language(const plimsoll::Operator& op) {
+  return op.name.starts_with("model.language_model.") || op.name.starts_with("model.text_model.");
+}
 
 /// Takes what lies beside the language model out of a class of images and text, of which a batch of text needs nothing: a block of the second
 /// stream a part ("model.visual"), as of the families.
