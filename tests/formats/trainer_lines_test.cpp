@@ -257,6 +257,13 @@ const Wild kLines[] = {
            "--gradient_accumulation_steps 1", {{"gpus", "8"}, {"cluster.gpus_per_node", "(nothing)"}, {"task", "lora"}}),
     script("ms-swift's script under deepspeed", "deepspeed --num_gpus 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024",
            {{"cluster.gpus_per_node", "8"}, {"grad_accum", "2"}}),
+    // bash ends a command there as well, and trains with what stands before.
+    script("a line whose backslash is missing", "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-1.5B\n--dataset a --max_length 512", {},
+           "'--dataset' begins a command of its own"),
+    script("a comment between lines that go on", "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-1.5B \\\n# --tuner_type full \\\n--dataset a --max_length 512", {},
+           "'--dataset' begins a command of its own"),
+    script("a blank behind a backslash", "NPROC_PER_NODE=8 swift sft --model Qwen/Qwen2.5-1.5B \\ \n--dataset a --max_length 512", {},
+           "a blank stands behind the backslash that should end this line"),
     script("ms-swift's script of preferences", "torchrun --nproc_per_node 8 swift/cli/rlhf.py --rlhf_type dpo --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024 "
            "--gradient_accumulation_steps 1", {{"task", "dpo"}, {"trainer", "ms-swift"}, {"cluster.gpus_per_node", "8"}}),
     script("ms-swift's script of preferences, over Megatron", "torchrun --nproc_per_node 8 swift/cli/_megatron/rlhf.py --rlhf_type dpo --model Qwen/Qwen2.5-1.5B", {},

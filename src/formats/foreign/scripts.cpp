@@ -90,6 +90,18 @@ std::map<std::string, std::string> files_of(const Started& started) {
   return files;
 }
 
+/// A launch line that ends too early, as bash reads it too: an option is no command, so that one that begins a line belonged to the line before,
+/// whose backslash is missing or stands before a comment; and behind a backslash that ends a line a blank is a word of its own.
+void require_whole_line(const std::vector<Node>& words, bool behind_a_launch) {
+  const Node& first = words.front();
+  if (behind_a_launch && first.text.rfind("--", 0) == 0)
+    fail("'" + readable(first.text).substr(0, 60) + "' begins a command of its own", first.where,
+         "end the line before it with a backslash, with no comment between");
+  const Node& last = words.back();
+  if (!last.text.empty() && last.text.find_first_not_of(" \t") == std::string::npos)
+    fail("a blank stands behind the backslash that should end this line", last.where, "nothing may follow that backslash");
+}
+
 /// What a script starts, gathered while it is followed.
 class Launches {
  public:
@@ -116,6 +128,7 @@ class Launches {
  private:
   bool note(const Started& started) {
     read_pip_line(reading_, started.words);
+    require_whole_line(started.words, !launches_.empty());
     Reading aside;
     if (!is_launcher(unwrapped(aside, started.words).words)) {
       others_.push_back(told_command(started.words));
