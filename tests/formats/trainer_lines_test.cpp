@@ -255,6 +255,9 @@ const Wild kLines[] = {
     swift("sizes that ZeRO-3 leaves to the Trainer", "--deepspeed zero3", {{"zero_stage", "3"}, {"deepspeed.zero_optimization.reduce_bucket_size", "2359296"}}),
     script("ms-swift's script under accelerate", "accelerate launch --num_processes 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024 "
            "--gradient_accumulation_steps 1", {{"gpus", "8"}, {"cluster.gpus_per_node", "(nothing)"}, {"task", "lora"}}),
+    // mixin.py, _fix_gradient_checkpointing: whether there is DeepSpeed the accelerator says, not --deepspeed alone.
+    script("ms-swift's script under accelerate's DeepSpeed", "accelerate launch --use_deepspeed --zero_stage 2 --num_processes 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a "
+           "--max_length 1024 --gradient_accumulation_steps 1", {{"zero_stage", "2"}, {"recompute_reentrant", "true"}}),
     script("ms-swift's script under deepspeed", "deepspeed --num_gpus 8 swift/cli/sft.py --model Qwen/Qwen2.5-1.5B --dataset a --max_length 1024",
            {{"cluster.gpus_per_node", "8"}, {"grad_accum", "2"}}),
     // bash ends a command there as well, and trains with what stands before.

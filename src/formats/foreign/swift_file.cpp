@@ -223,7 +223,7 @@ void read_accumulation(Reading& reading, const Node& tree) {
                  "ms-swift: 16 sequences a step (TrainArgumentsMixin.__post_init__)");
 }
 
-/// TrainerMixin._fix_gradient_checkpointing.
+/// TrainerMixin._fix_gradient_checkpointing, by the Trainer's accelerator, whose DeepSpeed or FSDP may be accelerate's own configuration.
 void read_reentrant(Reading& reading, const Node& tree, bool distributed) {
   const Node* kwargs = tree.find("gradient_checkpointing_kwargs");
   Node made;
@@ -234,7 +234,8 @@ void read_reentrant(Reading& reading, const Node& tree, bool distributed) {
   }
   if (const Node* said = kwargs && kwargs->is_table() ? stated(*kwargs, "use_reentrant") : nullptr)
     return reading.say("recompute_reentrant", said->word(), "gradient_checkpointing_kwargs.use_reentrant", said->where);
-  const bool sharded = stated(tree, "deepspeed") || stated(tree, "fsdp");
+  const bool sharded = stated(tree, "deepspeed") || stated(tree, "fsdp") || reading.is("framework", "deepspeed") ||
+                       reading.value("data_parallel").rfind("fsdp", 0) == 0;
   reading.derive("recompute_reentrant", distributed && !sharded ? "false" : "true", "ms-swift (TrainerMixin._fix_gradient_checkpointing)");
 }
 
