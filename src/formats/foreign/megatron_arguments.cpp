@@ -78,8 +78,8 @@ void read_heads(Reading& reading, const Node& tree) {
   }
 }
 
-/// What a tokenizer's name tells of the vocabulary; Megatron asks the tokenizer itself. NullTokenizer has the end of a document beside the tokens
-/// of --vocab-size (megatron/core/tokenizers/text/libraries/null_tokenizer.py).
+/// What a tokenizer's name tells of the vocabulary; Megatron asks the tokenizer itself. NullTokenizer has the end of a document beside the
+/// tokens of --vocab-size (megatron/core/tokenizers/text/libraries/null_tokenizer.py).
 void read_vocabulary(Reading& reading, const Node& tree) {
   const Node *type = given(tree, "tokenizer_type"), *model = given(tree, "tokenizer_model");
   if (reading.has("model.vocab_size")) {

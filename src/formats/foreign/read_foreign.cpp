@@ -151,8 +151,8 @@ Model coded_model_of(const Reading& reading, const ForeignOptions& options) {
   const auto& [config, where] = reading.model_config();
   const ForeignKey* name = reading.find("model");
   if (!runs_transformers(reading))
-    refuse("transformers' code is not what " + reading.value("framework") + " runs, which has layers of its own", name ? name->where : std::string(),
-           "leave --code out");
+    refuse("transformers' code is not what " + reading.value("framework") + " runs, which has layers of its own",
+           name ? name->where : std::string(), "leave --code out");
   if (options.model.empty() && config.empty() && (!name || is_unknown(name->value)))
     fail("the files do not say which model is trained", {}, "give MODEL: a config.json, a shipped name or a model type");
   const std::string asked = !options.model.empty() ? options.model : name ? name->value : std::string();
@@ -174,8 +174,11 @@ Model named_model(const Reading& reading, const std::string& name, const Strateg
   Model named = load_model(name);
   const ForeignKey* tokens = reading.find("model.vocab_size");
   if (!tokens) return named;
-  const std::string fields =
-      ObjectText().raw("name", ObjectText::quoted(named.name)).raw("hidden_size", std::to_string(named.hidden_size)).raw("vocab_size", tokens->value).text();
+  const std::string fields = ObjectText()
+                                 .raw("name", ObjectText::quoted(named.name))
+                                 .raw("hidden_size", std::to_string(named.hidden_size))
+                                 .raw("vocab_size", tokens->value)
+                                 .text();
   const JsonDocument document = JsonDocument::parse(ObjectText().raw("model", fields).text(), "the model's vocabulary");
   RowCaches caches;
   Model model = *read_row_model(document.root(), strategy, caches);

@@ -90,8 +90,8 @@ std::map<std::string, std::string> files_of(const Started& started) {
   return files;
 }
 
-/// A launch line that ends too early, as bash reads it too: an option is no command, so that one that begins a line belonged to the line before,
-/// whose backslash is missing or stands before a comment; and behind a backslash that ends a line a blank is a word of its own.
+/// A launch line that ends too early, as bash reads it too: an option is no command, so that one that begins a line belonged to the line
+/// before, whose backslash is missing or stands before a comment; and behind a backslash that ends a line a blank is a word of its own.
 void require_whole_line(const std::vector<Node>& words, bool behind_a_launch) {
   const Node& first = words.front();
   if (behind_a_launch && first.text.rfind("--", 0) == 0)

@@ -278,8 +278,9 @@ void read_with(Reading& reading, const Node& said, bool distributed) {
 
 void read(Reading& reading, const Node& tree) { read_with(reading, tree, reading.has_format("torchrun")); }
 
-/// is_mp and get_default_device_map: where a node's processes are fewer than the devices that they see, each process has its weights dealt over
-/// its share of these (device_map: auto); a count that does not divide them fails ms-swift's assertion. Megatron's processes take one device.
+/// is_mp and get_default_device_map: where a node's processes are fewer than the devices that they see, each process has its weights dealt
+/// over its share of these (device_map: auto); a count that does not divide them fails ms-swift's assertion. Megatron's processes take one
+/// device.
 void refuse_dealt_weights(const Reading& reading, const Node& tree) {
   const std::int64_t seen = visible_devices(reading), processes = reading.count("cluster.gpus_per_node");
   if (seen == 0 || processes == 0 || seen == processes) return;
@@ -290,8 +291,9 @@ void refuse_dealt_weights(const Reading& reading, const Node& tree) {
   if (stated(tree, "deepspeed"))
     fail("ms-swift raises that DeepSpeed is not compatible with device_map, which it takes of " + counts, tree.where,
          "NPROC_PER_NODE=" + std::to_string(seen));
-  refuse("not modelled: weights that each process deals over " + std::to_string(seen / processes) + " devices (device_map: auto), of " + counts, tree.where,
-         "NPROC_PER_NODE=" + std::to_string(seen));
+  refuse("not modelled: weights that each process deals over " + std::to_string(seen / processes) + " devices (device_map: auto), of " +
+             counts,
+         tree.where, "NPROC_PER_NODE=" + std::to_string(seen));
 }
 
 /// The process count that swift/cli/main.py hands to torchrun; without it a single process runs, with the weights dealt over all it sees.

@@ -4,9 +4,9 @@
 #include <cctype>
 #include <string_view>
 
-#include "formats/shell/unknown.hpp"
 #include "formats/foreign/swift.hpp"
 #include "formats/foreign/trl_trainers.hpp"
+#include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
