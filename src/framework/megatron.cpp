@@ -205,6 +205,7 @@ FrameworkProfile profile() {
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};
   p.schedules = {"1f1b", "interleaved-1f1b"};
   p.tensor = p.context = p.expert = p.sequence_parallel = p.adapters = p.offload_activations = true;
+  p.other_stage_modules = 2;  // account_for_embedding_in_pipeline_split, account_for_loss_in_pipeline_split
   p.fused_rms_norm = p.fused_gated_mlp = p.fused_qkv = true;
   return p;
 }
@@ -217,7 +218,6 @@ FrameworkProfile launcher(const char* name, const char* title, const char* sourc
   p.source = source;
   p.data_parallel = DataParallel::megatron_distopt;
   p.stages = StageSplit::counted_ends;
-  p.other_stage_modules = 2;
   return p;
 }
 

@@ -119,6 +119,8 @@ TEST(Resolve, LayersAreDealtToStagesAsTheFrameworkDealsThem) {
   // Megatron's launchers: (126 + 2) / 8 = 16, the ends one less; 32 layers divide by themselves.
   EXPECT_EQ(cut(R"({"framework": "nemo", "pp": 8})", 126), (std::vector<int>{15, 16, 16, 16, 16, 16, 16, 15}));
   EXPECT_EQ(cut(R"({"framework": "nemo", "pp": 4})", 32), (std::vector<int>{8, 8, 8, 8}));
+  // The keys are Megatron-core's own: 6 + 2 ends on 4 · 2 chunks leave those of embedding and head without layers.
+  EXPECT_EQ(cut(R"({"framework": "megatron-core", "pp": 4, "vp": 2, "micro_batch": 1})", 6), (std::vector<int>{0, 1, 1, 1, 1, 1, 1, 0}));
   // DeepSpeed: 70 layers in 8 stages, 9 · 6 + 8 · 2; before 0.12.5 9 · 7 + 7, as runs on LUMI printed.
   EXPECT_EQ(cut(R"({"framework": "megatron-deepspeed", "framework_version": "DeepSpeed 0.8.1, torch 1.13.1", "pp": 8})", 70),
             (std::vector<int>{9, 9, 9, 9, 9, 9, 9, 7}));
