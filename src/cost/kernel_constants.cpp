@@ -49,6 +49,8 @@ PointwiseLaws read_pointwise(const JsonValue& object) {
   laws.concatenating = kernel_law(object["concatenating"]);
   laws.random = kernel_law(object["random"]);
   laws.fused = kernel_law(object["fused"]);
+  const JsonValue casts = sourced(object["rocm_cast_transpose"]), by_target = casts["instructions"];
+  for (const std::string& target : by_target.keys()) laws.rocm_cast_transpose[target] = {seconds(casts), instructions(by_target, target)};
   laws.casting_per_operand = instructions(object["casting"], "per_operand");
   laws.walking_per_operand = instructions(object["walking"], "per_operand");
   laws.walking_per_dimension = instructions(object["walking"], "per_dimension");

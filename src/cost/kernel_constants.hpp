@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ struct CacheLaw {
 
 struct PointwiseLaws {
   KernelLaw contiguous, casting, walking, concatenating, random, fused;
+  std::map<std::string, KernelLaw> rocm_cast_transpose;  ///< by target: Transformer Engine's casts to rows and columns of 8 bits on AMD
   double casting_per_operand = 0, walking_per_operand = 0, walking_per_dimension = 0, walking_cast = 0;
   Bytes sector;        ///< moved for an element of a transposed operand
   Bytes fused_sector;  ///< the same of a generated kernel

@@ -33,14 +33,26 @@ double dimensions(const Pointwise& kernel) {
   return std::any_of(kernel.operands.begin(), kernel.operands.end(), strided) ? 4 : 2;
 }
 
+/// Whether a generated kernel writes what it reads twice in 8 bits, as rows and as columns: Transformer Engine's cast_transpose.
+bool casts_both_ways(const Operands& operands) {
+  if (operands.reads() != 1 || operands.size() != 3) return false;
+  return size_of(operands[0].type) > 1 && size_of(operands[1].type) == 1 && size_of(operands[2].type) == 1;
+}
+
+KernelLaw law_of_generated(const Pointwise& kernel, const Accelerator& device) {
+  const PointwiseLaws& laws = cost::kernel_constants().pointwise;
+  const auto own = laws.rocm_cast_transpose.find(device.target);
+  return own != laws.rocm_cast_transpose.end() && casts_both_ways(kernel.operands) ? own->second : laws.fused;
+}
+
 /// A launch, and the lane instructions of one element.
-KernelLaw law_of(const Pointwise& kernel) {
+KernelLaw law_of(const Pointwise& kernel, const Accelerator& device) {
   const PointwiseLaws& laws = cost::kernel_constants().pointwise;
   const double operands = static_cast<double>(kernel.operands.size());
   const bool walking = walks(kernel.operands);
   switch (kernel.form) {
     case Pointwise::Form::fused:
-      return laws.fused;
+      return law_of_generated(kernel, device);
     case Pointwise::Form::random:
       return laws.random;
     case Pointwise::Form::concatenate:
@@ -69,7 +81,7 @@ double bytes_moved(const Pointwise& kernel) {
 Seconds price(const Pointwise& kernel, const Accelerator& device) {
   if (kernel.operands.reads() == 0 && kernel.operands.size() == 1 && kernel.form == Pointwise::Form::map)
     return fill_time(device, Bytes(kernel.operands.bytes_written()), kernel.operands[0].type);
-  const KernelLaw law = law_of(kernel);
+  const KernelLaw law = law_of(kernel, device);
   const Seconds issue = cost::issue_time(device, law.instructions * static_cast<double>(kernel.elements));
   return law.start + cost::overlapped(issue, cost::traffic_time(device, bytes_moved(kernel), KernelKind::elementwise));
 }
