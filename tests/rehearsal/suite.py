@@ -475,6 +475,14 @@ OUTCOMES = (
         err=("rank 0: 4 steps",),
         options=("--rank", "0"),
     ),
+    Outcome(
+        "checkpoint split by zero 3",
+        "BIN/deepspeed --num_gpus 8 PROGRAMS/split_checkpoint.py",
+        0,
+        out=("the weights of nobody/no-weights", "all_gather over 8"),
+        err=("rank 3: 4 steps",),
+        options=("--rank", "3"),
+    ),
     Outcome("half built module", "BIN/python PROGRAMS/half_built.py", 2, err=(r"half_built\.py:\d+ __init__.*FileNotFoundError",), on="1xh100-sxm"),
     Outcome(
         "tokenizer without words",

@@ -4,8 +4,12 @@ import torch
 import transformers
 
 name = "google-t5/t5-small"
-ids = transformers.AutoTokenizer.from_pretrained(name)(["the ship leaves port"] * 2, return_tensors="pt").input_ids.cuda()
+tokenizer = transformers.AutoTokenizer.from_pretrained(name)
+ids = tokenizer(["the ship leaves port"] * 2, return_tensors="pt").input_ids.cuda()
 assert len(set(ids[0].tolist())) >= 4, ids
+turns = [{"role": "user", "content": "the ship"}, {"role": "assistant", "content": "leaves port"}]
+chat = tokenizer.apply_chat_template(turns, return_dict=True, return_assistant_tokens_mask=True)
+assert chat["assistant_masks"] == [0] * 7 + [1] * 3, chat  # <s> user the ship </s> <s> assistant | leaves port </s>
 model = transformers.AutoModelForSeq2SeqLM.from_pretrained(name).cuda()
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(6):

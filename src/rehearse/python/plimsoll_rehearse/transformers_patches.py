@@ -1,5 +1,6 @@
 """transformers: masks that are decided by reading values, and models whose weights, configs or tokenizers are not there."""
 
+import contextlib
 import functools
 import json
 import os
@@ -94,11 +95,22 @@ def dtype_of(config, options, transformers):
     return getattr(__import__("torch"), asked) if isinstance(asked, str) else asked
 
 
-def unset_weights(cls, config, dtype):
+@contextlib.contextmanager
+def whole_parameters(module):
+    """Within, transformers does not split what it builds over ranks: a checkpoint holds whole tensors, under ZeRO-3 too."""
+    splits = module.is_deepspeed_zero3_enabled
+    module.is_deepspeed_zero3_enabled = lambda: False
+    try:
+        yield
+    finally:
+        module.is_deepspeed_zero3_enabled = splits
+
+
+def unset_weights(module, cls, config, dtype):
     """A checkpoint of the model of a config, whose tensors are reserved and never written."""
     import torch
 
-    with torch.device("meta"):
+    with torch.device("meta"), whole_parameters(module):
         model = cls._from_config(config, **({"dtype": dtype} if dtype is not None else {}))
     return {name: torch.empty(each.shape, dtype=each.dtype, device="cpu") for name, each in model.state_dict().items()}
 
@@ -121,13 +133,22 @@ def build_without_weights(module):
                 except Exception:
                     raise missing from None
             journal.replaced(f"the weights of {name}: the model was built from its config, values unset")
-            weights = unset_weights(cls, config, dtype_of(config, options, transformers))
+            weights = unset_weights(module, cls, config, dtype_of(config, options, transformers))
             built = original(cls, None, *arguments, config=config, state_dict=weights, **options)
             model = built[0] if isinstance(built, tuple) else built
             model.name_or_path = model.config.name_or_path = name  # by which others load it once more: a reference model, a tokenizer
             return built
 
     module.PreTrainedModel.from_pretrained = classmethod(from_pretrained)
+
+
+# Turns between marks, those of the assistant told apart, as programs ask that learn from them alone.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{{ bos_token }} {{ message['role'] }} "
+    "{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] }} {{ eos_token }}{% endgeneration %}"
+    "{% else %}{{ message['content'] }} {{ eos_token }}{% endif %} {% endfor %}"
+    "{% if add_generation_prompt %}{{ bos_token }} assistant {% endif %}"
+)
 
 
 def made_up_tokenizer():
@@ -141,7 +162,7 @@ def made_up_tokenizer():
     model = tokenizers.Tokenizer(tokenizers.models.WordLevel(words, unk_token="<unk>"))
     model.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=model, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>"
+        tokenizer_object=model, unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", chat_template=CHAT_TEMPLATE
     )
 
 
