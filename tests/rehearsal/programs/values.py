@@ -94,7 +94,8 @@ def check_unknown(output, loss):
 
 
 model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024))
-optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler()
+scale = torch.nn.Parameter(torch.tensor(2.5))  # a step moves it by little, and nobody computed by how much
+optimizer, scaler = torch.optim.AdamW([*model.parameters(), scale]), torch.amp.GradScaler()
 check_known()
 check_choices()
 check_numbers_in_kernels()
@@ -104,7 +105,8 @@ if hasattr(torch.library, "get_kernel"):  # PyTorch 2.9 and later
 check_large()
 assert scripted_zeros(3).sum() == 3
 for _ in range(5):
-    output = model(torch.randn(16, 1024))
+    assert 12 < scale.exp().item() < 12.5
+    output = scale * model(torch.randn(16, 1024))
     loss = F.cross_entropy(output, torch.randint(0, 1024, (16,)))
     check_unknown(output.detach(), loss.detach())
     scaler.scale(loss).backward()

@@ -6,11 +6,12 @@ import os
 import re
 import sys
 
-from . import journal
+from . import journal, steps
 from .device import ASSUMED, NONE
 
 NUMBER = 0.75  # a single one: exact in every type, and as good a loss, norm or probability as any
 GOLDEN = 0.6180339887498949  # multiples of it, without their whole part, spread evenly over (0, 1)
+PATIENCE = 256  # how often a line asks for a number in one step before it is taken to wait for it to fall: more than a step has micro-batches
 MOST_TOLD = 4096  # elements of a tensor whose being read is worth telling: not one that is offloaded
 HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -34,6 +35,8 @@ def lines_of_program():
 class Choices:
     def __init__(self, torch, values):
         self._torch, self._values, self._given = torch, values, given_values()
+        self._asked = {}  # by line of the program: for how many numbers in this step
+        steps.at_boundaries(self._asked.clear)
         self._dealt = {"topk": 1, "argmax": 0, "argmin": 0, "max": 1, "min": 1, "multinomial": 0}
 
     # ---- numbers ------------------------------------------------------------------------------------------------------
@@ -43,8 +46,10 @@ class Choices:
         torch, count = self._torch, tensor.numel()
         if count == 1:
             number = self._given_here()
-            if number is None:
-                number = NUMBER if tensor.dtype.is_floating_point or tensor.dtype.is_complex else 0 if tensor.dtype == torch.bool else 1
+            if number is None and tensor.dtype.is_floating_point:
+                number = max(self._number_here(), torch.finfo(tensor.dtype).tiny)
+            elif number is None:
+                number = NUMBER if tensor.dtype.is_complex else 0 if tensor.dtype == torch.bool else 1
             return torch.full(tensor.shape, number, dtype=torch.float64, device="cpu").to(tensor.dtype)
         if tensor.dtype == torch.bool:
             return (torch.arange(count, device="cpu") % 2 == 0).view(tensor.shape)
@@ -52,6 +57,15 @@ class Choices:
             return torch.ones(tensor.shape, dtype=tensor.dtype, device="cpu")
         spread = torch.frac(GOLDEN * torch.arange(1, count + 1, dtype=torch.float64, device="cpu"))
         return torch.clamp(spread, min=2.0**-7).view(tensor.shape)
+
+    def _number_here(self):
+        """The same for all who ask; but a line that asks on and on waits for convergence, and gets half as much every time."""
+        line = next((place for place, _ in lines_of_program()), None)
+        asked = self._asked[line] = self._asked.get(line, 0) + 1
+        if asked <= PATIENCE:
+            return NUMBER
+        journal.note(f"{line} reads a number more than {PATIENCE} times in a step: from there on it halves, as what converges does")
+        return NUMBER * 2.0 ** (PATIENCE - asked)
 
     def _given_here(self):
         """What the user gave for a name that stands in the line that asks, or for that line."""

@@ -438,7 +438,29 @@ def patch(torch):
     follow(torch, values, "aten", COMPOSITE)
     after("torchvision.extension")(lambda extension: follow(torch, values, "torchvision"))
     sparse.patch(torch, values)
+    keep_parameters(values)
     return values
+
+
+def keep_parameters(values):
+    """A step moves a parameter by little: where nobody computed by how much, it is assumed to stay what it was."""
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    known = []  # and what it was, as memory of which nothing is known is given back
+
+    def before(optimizer, arguments, options):
+        parameters = (each for group in optimizer.param_groups for each in group["params"])
+        local = (getattr(each, "_local_tensor", each).detach() for each in parameters)
+        known[:] = [(each, host_view(each).clone()) for each in local if each.is_cuda and values.knowledge(each) != NONE]
+
+    def afterwards(optimizer, arguments, options):
+        for each, was in known:
+            if values.knowledge(each) == NONE:
+                values.set(each, was, ASSUMED)
+        known.clear()
+
+    register_optimizer_step_pre_hook(before)
+    register_optimizer_step_post_hook(afterwards)
 
 
 def follow(torch, values, namespace, more=()):
