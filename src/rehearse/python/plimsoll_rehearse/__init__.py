@@ -8,7 +8,19 @@ import sys
 from . import imports, journal, roles
 
 # framework as imported -> file of this package that knows it
-FRAMEWORKS = ("torch", "transformers", "accelerate", "deepspeed", "megatron", "torchtitan", "torchtune", "datasets", "triton")
+FRAMEWORKS = (
+    "torch",
+    "transformers",
+    "accelerate",
+    "deepspeed",
+    "megatron",
+    "torchtitan",
+    "torchtune",
+    "datasets",
+    "triton",
+    "huggingface_hub",
+    "modelscope",
+)
 
 
 def install():

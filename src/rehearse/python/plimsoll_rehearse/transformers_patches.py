@@ -2,12 +2,9 @@
 
 import contextlib
 import functools
-import json
 import os
-import subprocess
-import sys
 
-from . import device, journal
+from . import device, hub, journal
 from .imports import after
 
 
@@ -41,16 +38,6 @@ def one_document_per_sequence(module):
     module.find_packed_sequence_indices = find_packed_sequence_indices
 
 
-def shipped_config(name):
-    """The config that plimsoll ships for a model of that name, or None."""
-    program = os.environ.get("PLIMSOLL_REHEARSE_PROGRAM")
-    if not program or not isinstance(name, str):
-        return None
-    plain = {key: value for key, value in os.environ.items() if key not in ("LD_PRELOAD", "LD_LIBRARY_PATH")}
-    found = subprocess.run([program, "models", "--config", name], capture_output=True, text=True, env=plain)
-    return json.loads(found.stdout) if found.returncode == 0 else None
-
-
 @after("transformers.configuration_utils")
 def find_configs(module):
     """A config that cannot be fetched: that of the shipped model of its name."""
@@ -62,24 +49,16 @@ def find_configs(module):
         try:
             return original(cls, name, **options)
         except OSError as missing:
-            config = shipped_config(name)
+            config = hub.shipped_config(name)
             if config is None:
                 raise
-            ask_no_more(missing)
+            hub.ask_no_more(missing)
             journal.replaced(f"the config of {name}, which cannot be fetched: plimsoll's own of that model")
             fetching = ("cache_dir", "force_download", "proxies", "token", "local_files_only", "revision", "trust_remote_code", "subfolder")
             private = ("_from_auto", "_from_pipeline", "_commit_hash")
             return config, {key: value for key, value in options.items() if key not in fetching + private}
 
     owner.get_config_dict = classmethod(get_config_dict)
-
-
-def ask_no_more(missing):
-    """A hub that could not be reached is not asked for each further file, for half a minute every time."""
-    constants = sys.modules.get("huggingface_hub.constants")
-    if constants is not None and "connect" in str(missing):
-        constants.HF_HUB_OFFLINE = True
-        journal.note("the hub cannot be reached: it is asked once, as with HF_HUB_OFFLINE=1")
 
 
 def dtype_of(config, options, transformers):
@@ -178,19 +157,18 @@ def knows_words(tokenizer):
 
 @after("transformers.models.auto.tokenization_auto")
 def make_up_tokenizers(module):
-    synthetic = os.environ.get("PLIMSOLL_REHEARSE_SYNTHETIC") == "1"
     original = module.AutoTokenizer.from_pretrained.__func__
 
     @functools.wraps(original)
     def from_pretrained(cls, name, *arguments, **options):
         try:
             found = original(cls, name, *arguments, **options)
-            if os.path.isdir(str(name)) or knows_words(found):
+            if os.path.isdir(str(name)) and not hub.is_made_up(str(name)) or knows_words(found):
                 return found
             missing = OSError(f"{name} has no tokenizer here whose words are known: --synthetic-data makes one up")
         except Exception as error:  # whatever keeps it from being read: no network, no cache, no such name
             missing = error
-        if not synthetic:
+        if not hub.SYNTHETIC:
             raise missing
         journal.replaced(f"the tokenizer {name}: a handful of words")
         return made_up_tokenizer()

@@ -1,0 +1,9 @@
+"""huggingface_hub: folders of models that cannot be fetched."""
+
+from . import hub
+from .imports import after
+
+
+@after("huggingface_hub._snapshot_download")
+def give_snapshots(module):
+    module.snapshot_download = hub.downloads(module.snapshot_download)
