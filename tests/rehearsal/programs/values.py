@@ -93,6 +93,14 @@ def check_unknown(output, loss):
     assert len(set((output @ torch.ones(output.shape[-1], 32000)).argmax(-1).tolist())) == len(output)
 
 
+def check_convergence(output):
+    """Whoever asks on and on waits for a number to fall, in every step anew."""
+    rounds = 0
+    while (output + rounds).norm() > 1e-3:
+        rounds += 1
+    assert 256 < rounds < 300, rounds
+
+
 model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1024))
 scale = torch.nn.Parameter(torch.tensor(2.5))  # a step moves it by little, and nobody computed by how much
 optimizer, scaler = torch.optim.AdamW([*model.parameters(), scale]), torch.amp.GradScaler()
@@ -109,6 +117,7 @@ for _ in range(5):
     output = scale * model(torch.randn(16, 1024))
     loss = F.cross_entropy(output, torch.randint(0, 1024, (16,)))
     check_unknown(output.detach(), loss.detach())
+    check_convergence(output.detach())
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)

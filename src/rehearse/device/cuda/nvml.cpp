@@ -137,6 +137,12 @@ PLIMSOLL_DEVICE_API int nvmlDeviceGetMemoryInfo_v2(Handle device, void* memory) 
   *to = {to->version, usage.total, 0, usage.free, usage.used};
   return kSuccess;
 }
+/// Devices of a node reach each other's memory, whatever is asked for (reads, writes, NVLink, atomics), as cudaDeviceCanAccessPeer says.
+PLIMSOLL_DEVICE_API int nvmlDeviceGetP2PStatus(Handle device, Handle other, int, int* status) {
+  if (!is_device(device) || !is_device(other)) return kInvalidArgument;
+  *status = 0;  // NVML_P2P_STATUS_OK
+  return kSuccess;
+}
 PLIMSOLL_DEVICE_API int nvmlDeviceGetUtilizationRates(Handle device, unsigned rates[2]) {
   if (!is_device(device)) return kInvalidArgument;
   rates[0] = rates[1] = 0;  // GPU, memory
