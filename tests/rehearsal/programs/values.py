@@ -93,10 +93,10 @@ def check_unknown(output, loss):
     assert len(set((output @ torch.ones(output.shape[-1], 32000)).argmax(-1).tolist())) == len(output)
 
 
-def check_convergence(output):
-    """Whoever asks on and on waits for a number to fall, in every step anew."""
-    rounds = 0
-    while (output + rounds).norm() > 1e-3:
+def check_convergence():
+    """Whoever asks on and on waits for a number to fall, in every step anew: each round has another that nobody computed."""
+    layer, inputs, rounds = torch.nn.Linear(512, 1024), torch.randn(512, 512), 0
+    while layer(inputs).detach().norm() > 1e-3:
         rounds += 1
     assert 256 < rounds < 300, rounds
 
@@ -113,11 +113,11 @@ if hasattr(torch.library, "get_kernel"):  # PyTorch 2.9 and later
 check_large()
 assert scripted_zeros(3).sum() == 3
 for _ in range(5):
-    assert 12 < scale.exp().item() < 12.5
+    assert 12 < scale.exp().item() < 12.5 and 2.4 < scale.norm().item() < 2.6
     output = scale * model(torch.randn(16, 1024))
     loss = F.cross_entropy(output, torch.randint(0, 1024, (16,)))
     check_unknown(output.detach(), loss.detach())
-    check_convergence(output.detach())
+    check_convergence()
     scaler.scale(loss).backward()
     scaler.unscale_(optimizer)
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)

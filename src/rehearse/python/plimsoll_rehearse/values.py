@@ -24,6 +24,7 @@ NONE, ASSUMED, CERTAIN = device.NONE, device.ASSUMED, device.CERTAIN
 COMPOSITE = ("copy_", "_is_all_true", "_is_any_true")
 # Decided by the values alone: of numbers that nobody computed nothing can be said, not even that they have an inverse.
 UNASSUMED = ("linalg_", "_linalg_", "cholesky", "_cholesky", "geqrf", "ormqr", "_fft")
+ARITHMETIC = ("linalg_vector_norm", "linalg_cross")  # sums and products like any other, by their names alone among the above
 # Work of a model: its results are uncomputed numbers, even where all that goes in happens to be known.
 UNFOLLOWED = ("convolution", "attention", "rnn", "lstm", "gru", "_foreach", "_fused", "grouped_mm", "_scaled_mm", "cudnn", "miopen")
 PRODUCTS = ("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "addbmm", "vdot")
@@ -120,7 +121,7 @@ class Plan:
         self.is_product = self.name in PRODUCTS or self.is_convolution
         self.followed = self.compute is not None or not any(part in self.name for part in UNFOLLOWED)
         self.compute = self.compute or operator
-        self.assumes = not self.name.startswith(UNASSUMED)
+        self.assumes = self.name in ARITHMETIC or not self.name.startswith(UNASSUMED)
 
         self.wraps_number = str(operator).removesuffix("_out") in WRAPPING
         tensors = (index for index, each in enumerate(schema.arguments) if str(each.type) in ("Tensor", "Optional[Tensor]"))
