@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 #include <utility>
 
+#include "program/inductor/expressions.hpp"
 #include "program/inductor/graph.hpp"
 #include "program/modules/transformers/compiled/attention.hpp"
 #include "program/op.hpp"
@@ -199,7 +199,7 @@ class Run {
   bool is_read_alike(const LoweredOperation& operation, const Load& load) const {
     const FusedKernel* kernel = kernels_[static_cast<std::size_t>(&operation - lowered_.operations.data())];
     if (kernel == nullptr) return true;
-    const Walk walk = walk_of(operation, load);
+    const Access walk = walk_of(operation, load);
     for (const int other : kernel->operations) {
       const LoweredOperation& reader = lowered_.operations[static_cast<std::size_t>(other)];
       for (const Load& read : reader.loads)
@@ -209,23 +209,13 @@ class Run {
   }
 
   /// How a load goes through its buffer, whatever the order and number of the loops.
-  using Walk = std::tuple<std::vector<std::pair<std::int64_t, std::int64_t>>, std::int64_t, std::size_t>;
-  static Walk walk_of(const LoweredOperation& operation, const Load& load) {
+  static Access walk_of(const LoweredOperation& operation, const Load& load) {
     std::vector<std::int64_t> sizes = operation.kept;
     sizes.insert(sizes.end(), operation.summed.begin(), operation.summed.end());
-    std::vector<std::pair<std::int64_t, std::int64_t>> steps;  // strides and sizes
+    Access walk{load.buffer, load.offset, load.way, {}, {}};
     for (std::size_t i = 0; i < sizes.size(); ++i)
-      if (load.strides[i] != 0) steps.emplace_back(load.strides[i], sizes[i]);
-    std::sort(steps.begin(), steps.end());
-    std::vector<std::pair<std::int64_t, std::int64_t>> merged;
-    for (const auto& [stride, size] : steps) {
-      if (!merged.empty() && merged.back().first * merged.back().second == stride) {
-        merged.back().second *= size;
-      } else {
-        merged.emplace_back(stride, size);
-      }
-    }
-    return {std::move(merged), load.offset, load.way};
+      if (load.strides[i] != 0) walk.sizes.push_back(sizes[i]), walk.strides.push_back(load.strides[i]);
+    return in_order_of_strides(walk);
   }
 
   void tell_call(const LoweredOperation& operation) {

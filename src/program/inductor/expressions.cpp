@@ -218,4 +218,28 @@ std::vector<int> loop_order(const std::vector<std::int64_t>& sizes, const std::v
   return order;
 }
 
+Access merged(const Access& access) {
+  if (access.way != 0) return access;
+  Access merged{access.buffer, access.offset, 0, {}, {}, 0};
+  for (std::size_t i = 0; i < access.sizes.size(); ++i) {
+    if (!merged.sizes.empty() && merged.strides.back() == access.strides[i] * access.sizes[i]) {
+      merged.sizes.back() *= access.sizes[i];
+      merged.strides.back() = access.strides[i];
+    } else {
+      merged.sizes.push_back(access.sizes[i]);
+      merged.strides.push_back(access.strides[i]);
+    }
+  }
+  return merged;
+}
+
+Access in_order_of_strides(const Access& access) {
+  std::vector<std::size_t> order(access.sizes.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return access.strides[a] > access.strides[b]; });
+  Access ordered{access.buffer, access.offset, access.way, {}, {}, access.places};
+  for (const std::size_t i : order) ordered.sizes.push_back(access.sizes[i]), ordered.strides.push_back(access.strides[i]);
+  return merged(ordered);
+}
+
 }  // namespace plimsoll::program::inductor

@@ -2,6 +2,7 @@
 /// other ways to index the same elements, and a load seen through a view is a load again.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -43,5 +44,28 @@ LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64
                        const std::vector<std::int64_t>& summed, const std::vector<Load>& loads);
 /// Strides of a new buffer that nobody wants to lie otherwise: as what it is made from (ComputedBuffer.get_fill_order).
 std::vector<std::int64_t> strides_like(const std::vector<std::int64_t>& kept, const std::vector<Load>& loads);
+
+/// An access to a buffer over loops (MemoryDep).
+struct Access {
+  int buffer = -1;
+  std::int64_t offset = 0;
+  std::size_t way = 0;
+  std::vector<std::int64_t> sizes, strides;
+  std::int64_t places = 0;  ///< as of a load
+  auto operator<=>(const Access&) const = default;
+
+  std::int64_t elements() const {
+    if (way != 0 && places != 0) return places;
+    std::int64_t count = 1;
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      if (strides[i] != 0) count *= sizes[i];
+    return count;
+  }
+};
+
+/// The same with its loops merged where it goes on from one to the next (MemoryDep.normalize).
+Access merged(const Access& access);
+/// The same with the largest steps outside, merged (MemoryDep.normalize_with_stride_order).
+Access in_order_of_strides(const Access& access);
 
 }  // namespace plimsoll::program::inductor

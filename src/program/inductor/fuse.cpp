@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <map>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <tuple>
@@ -16,50 +15,6 @@ namespace plimsoll::program::inductor {
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
-
-/// An access to a buffer over loops (MemoryDep).
-struct Access {
-  int buffer = -1;
-  std::int64_t offset = 0;
-  std::size_t way = 0;
-  Sizes sizes, strides;
-  std::int64_t places = 0;  ///< as of a load
-  auto operator<=>(const Access&) const = default;
-
-  std::int64_t elements() const {
-    if (way != 0 && places != 0) return places;
-    std::int64_t count = 1;
-    for (std::size_t i = 0; i < sizes.size(); ++i)
-      if (strides[i] != 0) count *= sizes[i];
-    return count;
-  }
-};
-
-/// The same with its loops merged where it goes on from one to the next (MemoryDep.normalize).
-Access merged(const Access& access) {
-  if (access.way != 0) return access;
-  Access merged{access.buffer, access.offset, 0, {}, {}, 0};
-  for (std::size_t i = 0; i < access.sizes.size(); ++i) {
-    if (!merged.sizes.empty() && merged.strides.back() == access.strides[i] * access.sizes[i]) {
-      merged.sizes.back() *= access.sizes[i];
-      merged.strides.back() = access.strides[i];
-    } else {
-      merged.sizes.push_back(access.sizes[i]);
-      merged.strides.push_back(access.strides[i]);
-    }
-  }
-  return merged;
-}
-
-/// The same with the largest steps outside, merged (MemoryDep.normalize_with_stride_order).
-Access in_order_of_strides(const Access& access) {
-  std::vector<std::size_t> order(access.sizes.size());
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return access.strides[a] > access.strides[b]; });
-  Access ordered{access.buffer, access.offset, access.way, {}, {}, access.places};
-  for (const std::size_t i : order) ordered.sizes.push_back(access.sizes[i]), ordered.strides.push_back(access.strides[i]);
-  return merged(ordered);
-}
 
 /// The same without the innermost loops on which it does not depend (dependencies.py, drop_unused_symbols).
 Access without_idle_loops(Access access) {
