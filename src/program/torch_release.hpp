@@ -54,6 +54,8 @@ class TorchRelease {
   bool takes_multi_query() const { return after_2_11(); }
   /// cuDNN takes only dropout in sixteenths.
   bool cudnn_dropout_in_sixteenths() const { return after_2_11(); }
+  /// cuDNN's backward takes a gradient whatever its strides, but for the innermost; before cuDNN 9.5.1, of the output's strides alone (MHA.cpp).
+  bool cudnn_takes_any_gradient() const { return release_.since(2, 7); }
 
  private:
   bool after_2_11() const { return release_.since(2, 12); }

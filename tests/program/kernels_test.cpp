@@ -5,6 +5,7 @@
 
 #include "devices.hpp"
 #include "program/ops/attention_choice.hpp"
+#include "program/ops/attention_kernels.hpp"
 #include "program/optimizers/optimizer.hpp"
 
 namespace plimsoll::program {
@@ -223,6 +224,17 @@ TEST_F(AttentionChoiceTest, CudnnComesFirstWhereItIsAllowedAndTakesSixteenBits) 
   EXPECT_EQ(choice(8, 8, DType::bf16), SdpaBackend::cudnn);
   EXPECT_EQ(choice(8, 2, DType::bf16, {}, true), SdpaBackend::cudnn);
   EXPECT_EQ(choice(8, 8, DType::fp32), SdpaBackend::efficient);
+}
+
+// Queries with heads outside rows have a result that lies so, and a gradient with heads within rows. From PyTorch 2.7 on, whose cuDNN is
+// newer than 9.5, its backward takes that as it is; before, of the result's strides (MHA.cpp).
+TEST_F(AttentionChoiceTest, CudnnCopiesGradientsOfOtherStridesBeforeRelease27) {
+  const Tensor output = heads(8, DType::bf16), gradient = transpose(input({2, 64, 8, 64}), 1, 2);
+  for (const int minor : {6, 7}) {
+    tape.torch = TorchRelease(Release(2, minor));
+    EXPECT_EQ(cudnn_gradient(gradient, output).impl() == gradient.impl(), minor == 7);
+    EXPECT_EQ(cudnn_gradient(gradient, gradient).impl(), gradient.impl());
+  }
 }
 
 // Llama in fp32 and Falcon's single key head under PyTorch 2.11: the expression is written out.

@@ -36,12 +36,6 @@ AttentionArguments attention_arguments(const CompiledHeads& heads, const FxNode&
   return {.causal = node.number != 0, .dropout = node.rate, .enable_gqa = heads.key.size(1) < heads.query.size(1)};
 }
 
-/// Attention's result or its gradient with heads within rows, a copy where they lie otherwise (transformers/cuda/attention_backward.cu).
-Tensor rows_of_heads(const Tensor& heads, const Region& region) {
-  const Dims &sizes = region.sizes, &strides = region.strides;
-  return contiguous(heads.tape().view(heads, {sizes[0], sizes[2], sizes[1], sizes[3]}, {strides[0], strides[2], strides[1], strides[3]}));
-}
-
 /// Pairs of fp32 numbers as complex ones, where they are not yet.
 Tensor as_complex(const Tensor& tensor, const Region& region) {
   if (tensor.dtype() == DType::complex64) return seen_as(tensor, region);
@@ -64,8 +58,8 @@ std::vector<Tensor> called(const FxNode& node, const std::vector<Region>& region
       constexpr std::size_t kWithoutBias = 8;  // the gradient, three heads, four results of the forward
       const CompiledHeads heads = heads_of(in, regions, 1, node.args.size() > kWithoutBias);
       const std::size_t forward = node.args.size() > kWithoutBias ? 5 : 4;
-      const Tensor gradient = rows_of_heads(in[0], regions[0]), result = rows_of_heads(in[forward], regions[forward]);
-      FlashGradients all = compiled_attention_backward(heads, gradient, attention_arguments(heads, node));
+      FlashGradients all = compiled_attention_backward(heads, seen_as(in[0], regions[0]), seen_as(in[forward], regions[forward]),
+                                                       attention_arguments(heads, node));
       return {std::move(all.query), std::move(all.key), std::move(all.value)};
     }
     case Aten::flex_attention: {

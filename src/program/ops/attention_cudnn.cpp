@@ -32,11 +32,7 @@ std::int64_t backward_workspace(const Attention& a) {
 
 void cudnn_backward(BackwardCall& b, const Tensor& bias, const AttentionArguments& arguments) {
   const Tensor &query = b.saved(2), &key = b.saved(1), &value = b.saved(3), &output = b.saved(5);
-  Tensor gradient = b.grad();
-  if (gradient.strides() != output.strides()) {  // laid out as the output is
-    gradient = empty_like(output);
-    in_place(gradient, {&b.grad()});
-  }
+  const Tensor gradient = cudnn_gradient(b.grad(), output);
   FlashGradients all = cudnn_attention_backward(query, key, value, bias, arguments);
   b.give(0, std::move(all.query));
   b.give(1, std::move(all.key));
@@ -44,6 +40,14 @@ void cudnn_backward(BackwardCall& b, const Tensor& bias, const AttentionArgument
 }
 
 }  // namespace
+
+Tensor cudnn_gradient(const Tensor& gradient, const Tensor& output) {
+  const bool fits = gradient.tape().torch.cudnn_takes_any_gradient() ? gradient.strides()[-1] == 1 : gradient.strides() == output.strides();
+  if (fits) return gradient;
+  Tensor copy = empty_like(output);
+  in_place(copy, {&gradient});
+  return copy;
+}
 
 FlashOutputs cudnn_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
                                      const AttentionArguments& arguments) {

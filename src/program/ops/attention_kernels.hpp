@@ -46,7 +46,9 @@ Tensor additive_attention_mask(Tape& tape, const Tensor& mask, DType type);
 /// The kernels of aten::_scaled_dot_product_cudnn_attention of [batch, heads, length, dim] tensors.
 FlashOutputs cudnn_attention_forward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
                                      const AttentionArguments& arguments);
-/// Those of its backward; a gradient that does not lie as the output is copied.
+/// The output's gradient as those kernels take it: a copy that lies as the output does where its strides do not suit them.
+Tensor cudnn_gradient(const Tensor& gradient, const Tensor& output);
+/// Those of its backward.
 FlashGradients cudnn_attention_backward(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& bias,
                                         const AttentionArguments& arguments);
 /// The operator itself.

@@ -12,7 +12,8 @@ struct CompiledHeads {
 };
 
 FlashOutputs compiled_attention_forward(const CompiledHeads& heads, const AttentionArguments& arguments);
-/// `gradient` is the output's, as [batch, length, heads, head_dim].
-FlashGradients compiled_attention_backward(const CompiledHeads& heads, const Tensor& gradient, const AttentionArguments& arguments);
+/// `result` is the forward's, `gradient` its: of the heads' sizes, however they lie.
+FlashGradients compiled_attention_backward(const CompiledHeads& heads, const Tensor& gradient, const Tensor& result,
+                                           const AttentionArguments& arguments);
 
 }  // namespace plimsoll::program

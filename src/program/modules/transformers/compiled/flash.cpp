@@ -73,9 +73,8 @@ std::vector<Value> CompiledLayer::flash_backward(Value gradient) {
   for (const Value value : {gradient, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
   return g_.call(reads, {{wide_heads, s_.low}, {narrow_heads, s_.low}, {narrow_heads, s_.low}},
                  [shape, position](const std::vector<Tensor>& tensors) {
-                   const Dims sizes{shape.batch, shape.length, shape.heads, shape.head_dim};
-                   const Tensor of_result = tensors[position].tape().view(tensors[position], sizes, contiguous_strides(sizes));
-                   FlashGradients all = compiled_attention_backward(heads_of(tensors, shape), of_result, arguments_of(shape));
+                   FlashGradients all = compiled_attention_backward(heads_of(tensors, shape), as_heads(tensors[position], shape, shape.heads),
+                                                                    as_heads(tensors[position + 1], shape, shape.heads), arguments_of(shape));
                    return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
                  });
 }

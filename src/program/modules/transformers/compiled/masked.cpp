@@ -97,8 +97,8 @@ std::vector<Value> CompiledLayer::masked_flash_backward(Value gradient) {
   const std::size_t position = reads.size();
   for (const Value value : {gradient, v_[kAttended], v_[kLogSumExp], v_[kRngState], v_[kRngOffset]}) reads.push_back(value);
   return g_.call(reads, {{sizes, s_.low}, {sizes, s_.low}, {sizes, s_.low}}, [shape, position](const std::vector<Tensor>& tensors) {
-    FlashGradients all =
-        compiled_attention_backward(masked_heads(tensors, shape), heads_view(tensors[position], shape), arguments_of(shape));
+    FlashGradients all = compiled_attention_backward(masked_heads(tensors, shape), heads_view(tensors[position], shape),
+                                                     heads_view(tensors[position + 1], shape), arguments_of(shape));
     return std::vector<Tensor>{std::move(all.query), std::move(all.key), std::move(all.value)};
   });
 }
