@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 #include "program/op.hpp"
@@ -176,8 +177,26 @@ class CheckpointHooks final : public SavedTensorHooks {
 
 }  // namespace
 
+namespace {
+
+/// Within torch.compile a checkpoint is part of the graph, whose backward computes again what the region's operators gave.
+std::vector<Tensor> traced_checkpoint(OperatorTrace& trace, const TupleRegion& region, const std::vector<Tensor>& arguments) {
+  struct Region {
+    bool& recomputes;
+    const bool before;
+    ~Region() { recomputes = before; }
+  } const inside{trace.recomputes, std::exchange(trace.recomputes, true)};
+  return region(arguments);
+}
+
+}  // namespace
+
 std::vector<Tensor> checkpoint(Tape& tape, const TupleRegion& region, const std::vector<Tensor>& arguments,
                                const CheckpointOptions& options) {
+  if (tape.trace) {
+    if (options.policy) refuse("a selective checkpoint within torch.compile is not modelled", "compile", "false");
+    return traced_checkpoint(*tape.trace, region, arguments);
+  }
   tape.host(HostWork::checkpoint);
   auto frame = std::make_shared<Frame>(Frame{.tape = tape,
                                              .region = region,
@@ -231,6 +250,7 @@ Tensor checkpoint_reentrant(Tape& tape, const Region& region, const std::vector<
 }
 
 std::vector<Tensor> checkpoint_reentrant(Tape& tape, const TupleRegion& region, const std::vector<Tensor>& arguments) {
+  if (tape.trace) refuse("a reentrant checkpoint within torch.compile is not modelled", "compile", "false");
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
   Op op("CheckpointFunction", inputs);

@@ -237,6 +237,7 @@ class OperatorTrace {
   /// not told.
   virtual void ran(const char* name, const List<const Tensor*>& inputs, const ToldNumbers& told, const std::vector<Tensor>& outputs) = 0;
   int running = 0;  ///< operators that have begun and not ended
+  bool recomputes = false;  ///< what runs now is a checkpoint's: its backward computes it again
 };
 
 class SavedTensor {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <vector>
@@ -11,6 +12,8 @@
 #include "program/inductor/graph.hpp"
 #include "program/inductor/lower.hpp"
 #include "program/inductor/partition.hpp"
+#include "program/inductor/trace.hpp"
+#include "program/ops/ops.hpp"
 
 namespace plimsoll::program::inductor {
 namespace {
@@ -62,6 +65,59 @@ class Graphs : public ::testing::Test {
   FxGraph graph;
   const Dims square{64, 64};
 };
+
+// ---- trace --------------------------------------------------------------------------------------------------------------
+
+/// Operators that run on a tape, as a graph of both directions.
+class Traces : public ::testing::Test {
+ protected:
+  Tensor input(const Dims& sizes) { return tape.parameter(sizes, DType::bf16, true); }
+  /// What of the joint graph's nodes, in their order, is one of `wanted`.
+  static std::vector<Aten> only(const JointGraph& joint, std::initializer_list<Aten> wanted) {
+    std::vector<Aten> found;
+    for (const FxNode& node : joint.graph.nodes)
+      if (std::find(wanted.begin(), wanted.end(), node.op) != wanted.end()) found.push_back(node.op);
+    return found;
+  }
+  JointGraph joint(const std::function<Tensor()>& forward) {
+    Trace trace(tape, {});
+    return trace.joint(forward());
+  }
+
+  Tape tape{h100()};
+};
+
+// torch/_refs, stack: in a dimension that the parts have it is a view of their concatenation, behind the last one of unsqueezed parts. Its
+// gradient is unbound, an element for each part.
+TEST_F(Traces, AStackIsAConcatenation) {
+  const Tensor a = input({4, 8}), b = input({4, 8});
+  const auto ops = {Aten::cat, Aten::view, Aten::unsqueeze, Aten::select};
+  EXPECT_EQ(only(joint([&] { return stack({a, b}, 1); }), ops), (std::vector<Aten>{Aten::cat, Aten::view, Aten::select, Aten::select}));
+  EXPECT_EQ(only(joint([&] { return stack({a, b}, 2); }), ops),
+            (std::vector<Aten>{Aten::unsqueeze, Aten::unsqueeze, Aten::cat, Aten::select, Aten::select}));
+}
+
+// select_backward: the gradient is put among zeros, where the element was.
+TEST_F(Traces, AnElementsGradientLiesAmongZeros) {
+  const Tensor x = input({4, 3, 8});
+  const JointGraph both = joint([&] { return select(x, 1, 2); });
+  const auto placed =
+      std::find_if(both.graph.nodes.begin(), both.graph.nodes.end(), [](const FxNode& n) { return n.op == Aten::select_scatter; });
+  ASSERT_NE(placed, both.graph.nodes.end());
+  EXPECT_EQ(placed->dimension, 1);
+  EXPECT_EQ(placed->number, 2);
+  EXPECT_EQ(placed->sizes, (Dims{4, 3, 8}));
+}
+
+// A checkpoint is part of the graph: what runs in it is computed again, what runs behind it is not said.
+TEST_F(Traces, ACheckpointMarksWhatRunsInIt) {
+  const Tensor x = input({8, 8});
+  const JointGraph both = joint([&] { return sigmoid(checkpoint(tape, [](const std::vector<Tensor>& in) { return tanh(in[0]); }, {x})); });
+  for (const FxNode& node : both.graph.nodes) {
+    if (node.op == Aten::tanh && !node.backward) EXPECT_EQ(node.recompute, Recompute::prefer_recompute);
+    if (node.op == Aten::sigmoid && !node.backward) EXPECT_EQ(node.recompute, Recompute::unsaid);
+  }
+}
 
 // ---- partition ----------------------------------------------------------------------------------------------------------
 

@@ -37,6 +37,7 @@ enum class Aten : std::uint8_t {
   choose_number,
   clone,
   slice_scatter,
+  select_scatter,
   // random numbers: one drawing of all seeds, one of them, a value for every element
   seeds,
   seed,
@@ -51,6 +52,7 @@ enum class Aten : std::uint8_t {
   unsqueeze,
   permute,
   slice,
+  select,
   expand,
   cat,
   // several results, each a getitem
@@ -89,6 +91,9 @@ struct AtenRule {
 };
 const AtenRule& rule_of(Aten op);
 
+/// Whose kernels an attention is.
+enum class AttentionKernels : std::uint8_t { flash, efficient, cudnn };
+
 /// What checkpointing says of a node (node.meta["recompute"]).
 enum class Recompute : std::uint8_t { unsaid, must_save, prefer_recompute };
 
@@ -98,18 +103,20 @@ struct FxNode {
   Dims sizes = {}, strides = {};
   DType type = DType::fp32;
   Dims dims = {};     ///< of permute its order, of split its parts, of a sum the dimensions that it sums
-  int dimension = 0;  ///< of slice, slice_scatter, cat and split
-  /// Where a slice begins or is put among zeros; which result a getitem is; whether attention is causal; of a collective the ranks; an
-  /// exponent.
+  int dimension = 0;  ///< of slice and select, what puts either among zeros, cat and split
+  /// Where a slice begins or is put among zeros; which element is selected, or put there; which result a getitem is; whether attention is
+  /// causal; of a collective the ranks; an exponent.
   std::int64_t number = 0;
   std::int64_t step = 1;                          ///< of slice and slice_scatter
   std::optional<double> constant = std::nullopt;  ///< that an element-wise one computes with; none: nobody knows, or several
   double rate = 0;                                ///< of the dropout within attention
+  AttentionKernels kernels = AttentionKernels::flash;  ///< of attention and its gradient
   Recompute recompute = Recompute::unsaid;
   bool backward = false;   ///< a gradient's
   bool parameter = false;  ///< of a placeholder: it lives as long as the module
   std::string name = {};
 
+  bool operator==(const FxNode&) const = default;
   std::int64_t elements() const { return sizes.product(); }
   /// Of a sum: whether it sums that dimension.
   bool sums(std::size_t at) const;
@@ -121,6 +128,7 @@ struct FxGraph {
   std::vector<FxNode> nodes;
   std::vector<int> outputs;  ///< -1: None
 
+  bool operator==(const FxGraph&) const = default;
   const FxNode& at(int node) const { return nodes[static_cast<std::size_t>(node)]; }
   FxNode& at(int node) { return nodes[static_cast<std::size_t>(node)]; }
   int size() const { return static_cast<int>(nodes.size()); }
@@ -135,6 +143,8 @@ struct JointGraph {
   FxGraph graph;            ///< its outputs: the result, then a gradient of each input or -1
   std::vector<int> inputs;  ///< placeholders of the forward, in the order in which the trace met them
   int tangent = -1;         ///< placeholder of the result's gradient
+
+  bool operator==(const JointGraph&) const = default;
 };
 
 /// A graph made of another's nodes.

@@ -63,6 +63,11 @@ class Lowerer : private Realizer {
     Expression expression{.sizes = listed(at(node).sizes)};
     if (at(node).op == Aten::slice_scatter) {
       load_slice(expression, node);
+    } else if (at(node).op == Aten::select_scatter) {
+      View everywhere = box(at(node).args.front()).view;
+      everywhere.sizes = expression.sizes;
+      everywhere.strides.insert(everywhere.strides.begin() + at(node).dimension, 0);
+      load_into(expression, at(node).args.front(), everywhere);
     } else if (at(node).op == Aten::seed) {
       add_load(expression.loads, {realize(at(node).args.front()), {}, at(node).number});
     } else {
@@ -200,6 +205,11 @@ class Lowerer : private Realizer {
           view.sizes[static_cast<std::size_t>(i)] = source.view.sizes[static_cast<std::size_t>(n.dims[i])];
           view.strides[static_cast<std::size_t>(i)] = source.view.strides[static_cast<std::size_t>(n.dims[i])];
         }
+        break;
+      case Aten::select:
+        view.offset += n.number * view.strides[static_cast<std::size_t>(n.dimension)];
+        view.sizes.erase(view.sizes.begin() + n.dimension);
+        view.strides.erase(view.strides.begin() + n.dimension);
         break;
       case Aten::expand:
         view = broadcast(of, listed(n.sizes));
@@ -438,14 +448,14 @@ class Lowerer : private Realizer {
     const std::vector<Region> given = operation().arguments;
     for (const int number : {0, 1, 2, 3}) {
       place_results(node, {number});
-      if (n.args.size() > unbiased || number > (forward ? 0 : 2)) continue;
+      if (n.kernels == AttentionKernels::efficient || number > (forward ? 0 : 2)) continue;
       const Region& like = given[heads + static_cast<std::size_t>(number)];
       for (const int item : users(node))
         if (at(item).number == number)
           place_as(item, storage(item).buffer, strides_like(listed(at(item).sizes), {Load{like.buffer, listed(like.strides)}}));
     }
-    // The tensors that the forward gives: flash attention's last is empty, the memory-efficient one's, which takes a bias, are four.
-    const int named = n.args.size() > 3 ? 4 : 5;
+    // The tensors that the forward gives: flash attention's last is empty.
+    const int named = n.kernels == AttentionKernels::flash ? 5 : 4;
     if (forward) operation().names_behind += named - static_cast<int>(operation().outputs.size());
   }
 

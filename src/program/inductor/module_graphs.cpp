@@ -118,10 +118,17 @@ ModuleGraphs::Entry ModuleGraphs::compile_module(const CompiledForward& compiled
   const AutocastScope autocast(tape, caller.autocast.enabled, caller.autocast.type);
   Trace trace(tape, tensors_of(twin), compiled.checkpointing ? compiled.checkpointing() : Checkpointing{});
   const Tensor result = eager(given);
-  const JointGraph joint = trace.joint(result);
+  JointGraph joint = trace.joint(result);
   entry.inputs = inputs_of(trace.inputs(), given, twin);
-  entry.graphs = std::make_shared<CompiledModule>(compile(joint, tape));
+  entry.graphs = compiled_of(std::move(joint), tape);
   return entry;
+}
+
+std::shared_ptr<const CompiledModule> ModuleGraphs::compiled_of(JointGraph joint, const Tape& tape) {
+  for (const Traced& known : traced_)
+    if (known.joint == joint) return known.graphs;
+  traced_.push_back({joint, std::make_shared<CompiledModule>(compile(joint, tape))});
+  return traced_.back().graphs;
 }
 
 const ModuleGraphs::Entry& ModuleGraphs::entry_for(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments) {

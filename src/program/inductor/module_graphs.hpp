@@ -47,12 +47,20 @@ class ModuleGraphs {
     std::shared_ptr<const CompiledModule> graphs;
     std::vector<Input> inputs;
   };
+  /// What was compiled of a trace: modules that no kind tells to be equal are, where their traces are.
+  struct Traced {
+    JointGraph joint;
+    std::shared_ptr<const CompiledModule> graphs;
+  };
 
   const Entry& entry_for(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
-  static Entry compile_module(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
+  Entry compile_module(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
   static std::vector<Input> inputs_of(const std::vector<Tensor>& inputs, const std::vector<Tensor>& arguments, Module& twin);
 
+  std::shared_ptr<const CompiledModule> compiled_of(JointGraph joint, const Tape& tape);
+
   std::vector<std::unique_ptr<Entry>> known_;
+  std::vector<Traced> traced_;
 };
 
 }  // namespace plimsoll::program::inductor

@@ -85,6 +85,11 @@ int Realizer::operations_of(const Expression& expression) const {
     add_steps(shared, node, hash_of(value));
     if (at(node).op == Aten::slice_scatter) add_bounds(shared, value);
     if (at(node).op == Aten::cat) add_parts(shared, value);
+    if (at(node).op == Aten::select_scatter) {  // which element it is, which one is meant, and zero elsewhere
+      shared.emplace(kConstant, 0, 0, 0);
+      shared.emplace(kIndex, 0, at(node).dimension, hash_of(value));
+      shared.emplace(kBound, 0, at(node).number, 0);
+    }
     if (at(node).op == Aten::getitem) {  // a variance divides by the larger one of 0 and the count less its correction
       shared.emplace(kConstant, 0, 0, 0);
       shared.emplace(kConstant, 0, node, 1);

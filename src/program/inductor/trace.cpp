@@ -30,6 +30,7 @@ bool is_saved_by_policies(Aten op) {
 Trace::Trace(Tape& tape, const std::vector<Tensor>& resident, Checkpointing checkpointing)
     : tape_(tape), checkpointing_(std::move(checkpointing)) {
   for (const Tensor& tensor : resident) resident_.insert(tensor.impl());
+  recomputes = checkpointing_.on;
   tape_.trace = this;
 }
 Trace::~Trace() { tape_.trace = nullptr; }
@@ -102,7 +103,7 @@ int Trace::validated(int gradient, int of) {
 
 /// Marks the nodes from `first` on as checkpointing has them.
 void Trace::tag(const char* name, std::size_t first) {
-  if (!checkpointing_.on) return;
+  if (!recomputes) return;
   for (std::size_t i = first; i < graph_.nodes.size(); ++i) {
     FxNode& node = graph_.nodes[i];
     if (node.op == Aten::placeholder) continue;
@@ -171,11 +172,36 @@ int Trace::slice(int x, int dimension, std::int64_t start, std::int64_t size, st
   return add({.op = Aten::slice, .args = {x}, .dimension = dimension, .number = start, .step = step}, tape_.view(meta(x), sizes, strides));
 }
 
+int Trace::select(int x, int dimension, std::int64_t index) {
+  Dims sizes, strides;
+  for (int i = 0; i < meta(x).rank(); ++i) {
+    if (i == dimension) continue;
+    sizes.push_back(meta(x).size(i));
+    strides.push_back(meta(x).strides()[i]);
+  }
+  return add({.op = Aten::select, .args = {x}, .dimension = dimension, .number = index}, tape_.view(meta(x), sizes, strides));
+}
+
 int Trace::cat(const Ints& parts, int dimension) {
   Dims sizes = meta(parts.front()).sizes();
   sizes[dimension] = 0;
   for (const int part : parts) sizes[dimension] += meta(part).size(dimension);
   return add({.op = Aten::cat, .args = parts, .dimension = dimension}, tape_.empty(sizes, meta(parts.front()).dtype()));
+}
+
+/// stack (torch/_refs): a view of what is concatenated in a dimension that the parts have; behind their last one they are unsqueezed first.
+int Trace::stack(const Ints& parts, int dimension) {
+  const Dims& part = meta(parts[0]).sizes();
+  Dims sizes;
+  for (int i = 0; i <= part.rank(); ++i) {
+    if (i == dimension) sizes.push_back(static_cast<std::int64_t>(parts.size()));
+    if (i < part.rank()) sizes.push_back(part[i]);
+  }
+  if (dimension < part.rank()) return view(cat(parts, dimension), sizes);
+  sizes[-1] = 1;
+  Ints columns;
+  for (const int each : parts) columns.push_back(view(each, sizes, Aten::unsqueeze));
+  return cat(columns, dimension);
 }
 
 int Trace::sum(int x, const Dims& dimensions, bool keep, Aten op, std::optional<DType> type) {
@@ -316,8 +342,9 @@ struct Results {
   std::array<int, 4> place;
 };
 std::optional<Results> results_of(const FxNode& node) {
-  if (node.op == Aten::attention) return node.args.size() > 3 ? Results{4, {0, 1, 2, 3}} : Results{9, {0, 1, 6, 7}};
-  if (node.op == Aten::attention_backward) return Results{node.args.size() > 8 ? 4 : 3, {0, 1, 2, 3}};
+  const bool efficient = node.kernels == AttentionKernels::efficient;
+  if (node.op == Aten::attention) return efficient ? Results{4, {0, 1, 2, 3}} : Results{9, {0, 1, 6, 7}};
+  if (node.op == Aten::attention_backward) return Results{efficient ? 4 : 3, {0, 1, 2, 3}};
   return std::nullopt;
 }
 

@@ -27,6 +27,13 @@ int cut_dimension(const Dims& part, const Dims& whole) {
   return 0;
 }
 
+/// The dimension of `whole` in which `part` is one element.
+int missing_dimension(const Tensor& part, const Tensor& whole) {
+  int at = 0;
+  while (at < part.rank() && part.size(at) == whole.size(at) && part.strides()[at] == whole.strides()[at]) ++at;
+  return at;
+}
+
 /// The order in which the dimensions of `from` are those of `to`.
 Dims order_of(const Tensor& from, const Tensor& to) {
   Dims order;
@@ -220,6 +227,21 @@ Trace::Ints Trace::tanh(const Ran& ran) {
   });
 }
 
+/// sigmoid_backward: gradient · (result · (1 - result)), in fp32.
+Trace::Ints Trace::sigmoid(const Ran& ran) {
+  const int y = pointwise(Aten::sigmoid, {ran.in[0]});
+  return record(ran.in, {y}, [=, this](const Ints& g) {
+    const int gradient = convert(g[0], kFp32), wide = convert(y, kFp32);
+    const int slope = pointwise(Aten::multiply, {wide, with_number(Aten::subtract_from_number, wide, 1)});
+    return Ints{convert(pointwise(Aten::multiply, {gradient, slope}), meta(y).dtype())};
+  });
+}
+
+Trace::Ints Trace::exponential(const Ran& ran) {
+  const int y = pointwise(Aten::exp, {ran.in[0]});
+  return record(ran.in, {y}, [=, this](const Ints& g) { return Ints{pointwise(Aten::multiply, {g[0], y})}; });
+}
+
 /// threshold_backward: where(result <= 0, 0, gradient).
 Trace::Ints Trace::relu(const Ran& ran) {
   const int y = pointwise(Aten::relu, {ran.in[0]});
@@ -278,9 +300,29 @@ Trace::Ints Trace::multiply(const Ran& ran) {
   });
 }
 
+/// An operator in place is the one that makes a new tensor, which the target is from then on (functionalization).
+Trace::Ints Trace::in_place(const Ran& ran, Operator run) {
+  const Tensor& target = *ran.arguments[0];
+  if (graph_.at(ran.in[0]).op == Aten::placeholder)
+    refuse("a change in place of what a compiled module is given is not modelled", "compile", "false");
+  if (rule_of(graph_.at(ran.in[0]).op).lowering == Lowering::view)
+    refuse("a change in place through a view is not modelled under torch.compile", "compile", "false");
+  Ints results = (this->*run)(ran);
+  bind(target, results[0]);
+  return results;
+}
+
+Trace::Ints Trace::multiply_in_place(const Ran& ran) { return in_place(ran, &Trace::multiply); }
+Trace::Ints Trace::add_in_place(const Ran& ran) { return in_place(ran, &Trace::sum_of); }
+
 Trace::Ints Trace::sum_of(const Ran& ran) {
   if (ran.in.size() == 1) return record(ran.in, {pointwise(Aten::add_number, ran.in)}, [](const Ints& g) { return g; });
   return record(ran.in, {pointwise(Aten::add, ran.in, ran.type())}, [](const Ints& g) { return Ints{g[0], g[0]}; });
+}
+
+Trace::Ints Trace::difference(const Ran& ran) {
+  return record(ran.in, {pointwise(Aten::subtract, ran.in, ran.type())},
+                [=, this, b = ran.in[1]](const Ints& g) { return Ints{g[0], needs(b) ? pointwise(Aten::negate, {g[0]}) : -1}; });
 }
 
 /// By a number.
@@ -361,6 +403,38 @@ Trace::Ints Trace::joined(const Ran& ran) {
   });
 }
 
+/// The gradient of a stack is unbound.
+Trace::Ints Trace::stacked(const Ran& ran) {
+  const int at = static_cast<int>(ran.told.number);
+  return record(ran.in, {stack(ran.in, at)}, [=, this, parts = ran.in](const Ints& g) {
+    Ints all;
+    for (std::size_t i = 0; i < parts.size(); ++i) all.push_back(needs(parts[i]) ? select(g[0], at, static_cast<std::int64_t>(i)) : -1);
+    return all;
+  });
+}
+
+/// select: its gradient lies among zeros.
+Trace::Ints Trace::selected(const Ran& ran) {
+  const int x = ran.in[0], dimension = missing_dimension(ran.out.front(), *ran.arguments[0]);
+  const std::int64_t index = ran.told.number;
+  return record(ran.in, {select(x, dimension, index)}, [=, this](const Ints& g) {
+    return Ints{add({.op = Aten::select_scatter, .args = {g[0]}, .dimension = dimension, .number = index},
+                    tape_.empty(meta(x).sizes(), meta(x).dtype()))};
+  });
+}
+
+/// unbind: every element is selected. Its gradient is a stack.
+Trace::Ints Trace::unbound(const Ran& ran) {
+  const int x = ran.in[0], dimension = missing_dimension(ran.out.front(), *ran.arguments[0]);
+  Ints items;
+  for (std::size_t i = 0; i < ran.out.size(); ++i) items.push_back(select(x, dimension, static_cast<std::int64_t>(i)));
+  return record(ran.in, items, [=, this](const Ints& g) {
+    if (std::find(g.begin(), g.end(), -1) != g.end())
+      refuse("an element of unbind() that takes no gradient is not modelled under torch.compile");
+    return Ints{stack(g, dimension)};
+  });
+}
+
 Trace::Ints Trace::turned(const Ran& ran) {
   const Dims order = order_of(*ran.arguments[0], ran.out.front());
   return record(ran.in, {permute(ran.in[0], order)}, [=, this](const Ints& g) { return Ints{permute(g[0], inverse_of(order))}; });
@@ -415,25 +489,35 @@ Trace::Ints Trace::dropout(const Ran& ran) {
 /// convert_boolean_attn_mask: where(mask, 0, -inf).
 Trace::Ints Trace::score_bias(const Ran& ran) { return {pointwise(Aten::choose_number, ran.in, ran.type())}; }
 
-/// Flash attention's results lie as their queries, keys and values do, the memory-efficient kernels' with heads within rows
+Trace::Ints Trace::flash_attention(const Ran& ran) { return attention(ran, AttentionKernels::flash); }
+Trace::Ints Trace::efficient_attention(const Ran& ran) { return attention(ran, AttentionKernels::efficient); }
+Trace::Ints Trace::cudnn_attention(const Ran& ran) { return attention(ran, AttentionKernels::cudnn); }
+
+/// Flash attention's and cuDNN's results lie as their queries, keys and values do, the memory-efficient kernels' with heads within rows
 /// (meta_registrations.py).
-Trace::Ints Trace::attention(const Ran& ran) {
+Trace::Ints Trace::attention(const Ran& ran, AttentionKernels kernels) {
   const Ints heads(ran.in.begin(), ran.in.begin() + 3);
   Ints arguments = heads;
   const Dims sizes = meta(heads[0]).sizes(), key_sizes = meta(heads[1]).sizes(), value_sizes = meta(heads[2]).sizes();
   const DType type = meta(heads[0]).dtype();
-  if (ran.in.size() > 3) {
-    const Dims all{sizes[0], sizes[1], sizes[2], key_sizes[2]};
-    arguments.push_back(add({.op = Aten::expand, .args = {ran.in[3]}}, expand(meta(ran.in[3]), all)));
-  }
   const ToldNumbers told = ran.told;
   constexpr std::int64_t kWholeRows = 32;  // of the memory-efficient kernels' statistics
-  const bool biased = arguments.size() > 3;
-  const std::int64_t rows = biased ? round_up(sizes[2], kWholeRows) : sizes[2];
+  const bool efficient = kernels == AttentionKernels::efficient, biased = ran.in.size() > 3;
+  if (biased && efficient) {
+    const Dims all{sizes[0], sizes[1], sizes[2], key_sizes[2]};
+    arguments.push_back(add({.op = Aten::expand, .args = {ran.in[3]}}, expand(meta(ran.in[3]), all)));
+  } else if (biased) {
+    arguments.push_back(ran.in[3]);
+  }
+  const std::int64_t rows = efficient ? round_up(sizes[2], kWholeRows) : sizes[2];
   const Ints items = several(Aten::attention, arguments,
-                             {{sizes, type}, {{sizes[0], sizes[1], rows}, kFp32}, {{biased ? 1 : 2}, DType::int64}, {{1}, DType::int64}},
+                             {{sizes, type},
+                              {{sizes[0], sizes[1], rows}, kFp32},
+                              {{kernels == AttentionKernels::flash ? 2 : 1}, DType::int64},
+                              {{1}, DType::int64}},
                              told.number, told.rate);
-  const auto lies = [=, this](int node, int as) { return biased ? lies_in_rows(node) : lies_as(node, as); };
+  attend_by(items[0], kernels);
+  const auto lies = [=, this](int node, int as) { return efficient ? lies_in_rows(node) : lies_as(node, as); };
   lies(items[0], heads[0]);
   return record(heads, {items[0]}, [=, this](const Ints& g) {
     Ints args{g[0]};
@@ -441,6 +525,7 @@ Trace::Ints Trace::attention(const Ran& ran) {
     args.insert(args.end(), items.begin(), items.end());
     const Ints gradients =
         several(Aten::attention_backward, args, {{sizes, type}, {key_sizes, type}, {value_sizes, type}}, told.number, told.rate);
+    attend_by(gradients[0], kernels);
     for (std::size_t i = 0; i < gradients.size(); ++i) lies(gradients[i], heads[i]);
     return gradients;
   });
@@ -523,12 +608,17 @@ Trace::Operator Trace::operator_of(std::string_view name) {
       {"silu", &Trace::silu},
       {"gelu", &Trace::gelu},
       {"tanh", &Trace::tanh},
+      {"sigmoid", &Trace::sigmoid},
+      {"exp", &Trace::exponential},
       {"relu", &Trace::relu},
       {"pow", &Trace::power},
       {"rsqrt", &Trace::rsqrt},
       {"mean", &Trace::mean},
       {"mul", &Trace::multiply},
+      {"mul_", &Trace::multiply_in_place},
+      {"add_", &Trace::add_in_place},
       {"add", &Trace::sum_of},
+      {"sub", &Trace::difference},
       {"div", &Trace::divide},
       {"neg", &Trace::negate},
       {"to", &Trace::converted},
@@ -546,11 +636,14 @@ Trace::Operator Trace::operator_of(std::string_view name) {
       {"alias", &Trace::same},
       {"slice", &Trace::sliced},
       {"cat", &Trace::joined},
+      {"stack", &Trace::stacked},
+      {"select", &Trace::selected},
+      {"unbind", &Trace::unbound},
       {"dropout", &Trace::dropout},
       {"attention_bias", &Trace::score_bias},
-      {"flash_attention", &Trace::attention},
-      {"cudnn_attention", &Trace::attention},
-      {"efficient_attention", &Trace::attention},
+      {"flash_attention", &Trace::flash_attention},
+      {"cudnn_attention", &Trace::cudnn_attention},
+      {"efficient_attention", &Trace::efficient_attention},
       {"flex_attention", &Trace::flex_attention},
       {"index", &Trace::table_rows},
       {"gather", &Trace::gather_rows},
@@ -575,7 +668,7 @@ void Trace::ran(const char* name, const List<const Tensor*>& arguments, const To
   const Operator run = operator_of(name);
   Ints taken = in;
   // F.linear(x, weight, bias); a layer's argument that nobody has looked at is taken up when layer_norm is called, a checkpoint's at once.
-  const bool rotated = (run == &Trace::linear && in.size() > 2) || (run == &Trace::layer_norm && !checkpointing_.on);
+  const bool rotated = (run == &Trace::linear && in.size() > 2) || (run == &Trace::layer_norm && !recomputes);
   if (rotated) std::rotate(taken.begin(), taken.begin() + 1, taken.end());
   if (run != &Trace::converted) take_up(taken);
   const Ints results = (this->*run)({std::move(in), arguments, told, outputs});

@@ -19,7 +19,9 @@ void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
   const bool trained = !own && scores_texts && s.post_training->kind != PostTraining::Kind::reward;
   require(!s.post_training || trained, "this trainer's own loss", "task", own ? "lm" : "lm, sft, dpo, kto, orpo or cpo");
   require(!is_msamp(s.precision), "MS-AMP", "precision", "amp-bf16");
-  require(s.compile == Strategy::Compile::no, "torch.compile", "compile", "none");
+  require(s.compile == Strategy::Compile::no || s.compile == Strategy::Compile::blocks, "torch.compile of the whole model", "compile",
+          "blocks");
+  require(s.compile == Strategy::Compile::no || !own, "torch.compile", "compile", "none");
   const bool recomputes = s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic;
   require(!recomputes || !own, "recomputation by the framework", "recompute", "none");
   const bool as_it_is = s.attention == AttentionKernel::automatic || s.attention == AttentionKernel::sdpa;

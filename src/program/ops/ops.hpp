@@ -24,7 +24,7 @@ Tensor squeeze(const Tensor& x, int dimension);
 Tensor expand(const Tensor& x, Dims sizes);  ///< -1 keeps a size
 Tensor slice(const Tensor& x, int dimension, std::int64_t start, std::int64_t end);
 Tensor every_second(const Tensor& x, std::int64_t start);  ///< x[..., start::2]
-Tensor select(const Tensor& x, int dimension);
+Tensor select(const Tensor& x, int dimension, std::int64_t index = 0);
 Tensor alias(const Tensor& x);
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dimension);
 std::vector<Tensor> chunk(const Tensor& x, int chunks, int dimension);

@@ -61,6 +61,7 @@ Tensor true_places(Tape& tape, const Tensor& mask, std::int64_t count) {
 
 Tensor stepped(const Tensor& x, int dimension, std::int64_t start, std::int64_t end, std::int64_t step) {
   Op op("slice", {&x});
+  op.tell_number(start);
   Dims sizes = x.sizes(), strides = x.strides();
   sizes[dimension] = ceil_div(end - start, step);
   strides[dimension] *= step;

@@ -196,7 +196,7 @@ Tensor every_second(const Tensor& x, std::int64_t start) {
   }, start);
 }
 
-Tensor select(const Tensor& x, int dimension) {
+Tensor select(const Tensor& x, int dimension, std::int64_t index) {
   const int at = wrapped(dimension, x.rank());
   Dims sizes, strides;
   for (int i = 0; i < x.rank(); ++i) {
@@ -206,7 +206,7 @@ Tensor select(const Tensor& x, int dimension) {
   }
   return view_op("select", x, sizes, strides, [before = x.sizes(), at](BackwardCall& b) {  // select_backward
     b.give(0, placed_in_zeros(b, before, strides_without(before, at)));
-  });
+  }, index);
 }
 
 std::vector<Tensor> split(const Tensor& x, const std::vector<std::int64_t>& sizes, int dimension) {
@@ -271,6 +271,7 @@ Tensor stack(const std::vector<Tensor>& tensors, int dimension) {
   List<const Tensor*> inputs;
   for (const Tensor& tensor : tensors) inputs.push_back(&tensor);
   Op op("stack", inputs);
+  op.tell_number(at);
   Tensor y = op.output(sizes, first.dtype());
   // stack is cat in a dimension that its tensors have, whose result is split there; only behind the last are they unsqueezed first.
   launch_cat(op.tape(), y, std::max(first.rank(), at + 1), strides_without(sizes, at), tensors);

@@ -27,10 +27,14 @@ void check_buckets(Module& layer, const Tape& tape, bool checkpointed) {
 
 }  // namespace
 
+void check_compiled_layer(Module& layer, const Tensor& hidden, bool checkpointed) {
+  check_types(layer, hidden);
+  check_buckets(layer, hidden.tape(), checkpointed);
+}
+
 Tensor run_compiled_layer(Module& layer, const RunOptions& options, const void* kind, const std::vector<Tensor>& arguments, const EagerLayer& make) {
-  check_types(layer, arguments.front());
   const bool checkpointed = options.checkpoints_in_graph();
-  check_buckets(layer, arguments.front().tape(), checkpointed);
+  check_compiled_layer(layer, arguments.front(), checkpointed);
   RunOptions eager = options;
   eager.compiled_blocks = false;
   eager.checkpointing = RunOptions::Checkpointing::none;
