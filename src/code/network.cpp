@@ -205,6 +205,24 @@ class CodeNetwork final : public program::Network {
       (void)i.call_from_outside(i.imported_or_fail("trl.trainer.utils", "check_routers"), {{built_.module()}, {}});
     }
     if (options_.loss == program::RunOptions::Loss::token_scores) fuse_head();
+    if (options_.compiled_blocks) compile_layers();
+  }
+
+  /// The layers of transformers' stacks: what its checkpoints know as one (GradientCheckpointingLayer), the outermost of them.
+  void compile_layers() {
+    Interpreter& i = built_.interpreter();
+    const Value type = i.imported_or_fail("transformers.modeling_layers", "GradientCheckpointingLayer");
+    std::string last;
+    for (const auto& [path, module] : i.torch().all_modules(built_.module())) {
+      const auto& order = module.as<InstanceObject>()->type->order;
+      const bool is_layer =
+          std::any_of(order.begin(), order.end(), [&](const ClassObject* each) { return each == type.as<ClassObject>(); });
+      if (!is_layer || (!last.empty() && path.starts_with(last + "."))) continue;
+      i.torch().compile(module, {.graphs = options_.graphs, .checkpointed = options_.checkpoints_in_graph()});
+      last = path;
+    }
+    if (last.empty())
+      refuse("torch.compile of the blocks of a model without a GradientCheckpointingLayer is not modelled", "compile", "false");
   }
 
   /// add_fused_lm_head: the instance gets a forward of its own.

@@ -275,6 +275,23 @@ TEST(Transformers, FlashAttention) {
   expect_equal(decoder("bert", "BertForMaskedLM"), kFlash);
 }
 
+// torch.compile of every layer: what the trace sees of the text is what it sees of the class, so that the graphs are the same.
+const std::vector<std::pair<Options, const char*>> kCompiled = {
+    {{{"compile", "blocks"}}, "1xh100-sxm"},
+    {{{"compile", "blocks"}, {"precision", "pure-bf16"}}, "1xh100-sxm"},
+    {{{"compile", "blocks"}, {"recompute", "full"}}, "1xh100-sxm"},
+    {{{"compile", "blocks"}, {"grad_accum", "2"}, {"precision", "pure-bf16"}, {"cudnn_attention", "false"}}, "1xh100-sxm"},
+};
+TEST(Transformers, CompiledBlocks) {
+  expect_equal(decoder("llama", "LlamaForCausalLM", R"("num_key_value_heads": 4)"), kCompiled);
+  expect_equal(decoder("qwen3", "Qwen3ForCausalLM", R"("num_key_value_heads": 4, "head_dim": 64)"), kCompiled);
+  expect_equal(decoder("olmo2", "Olmo2ForCausalLM"), kCompiled);
+  expect_equal(decoder("mistral", "MistralForCausalLM", R"("num_key_value_heads": 4, "sliding_window": 64)"), kCompiled);
+  expect_equal(decoder("gpt_neox", "GPTNeoXForCausalLM"), kCompiled);
+  expect_equal(decoder("granite", "GraniteForCausalLM"), kCompiled);
+  expect_equal(decoder("glm", "GlmForCausalLM", R"("num_key_value_heads": 4, "head_dim": 64, "pad_token_id": 0)"), kCompiled);
+}
+
 TEST(Transformers, Mistral) { expect_equal(decoder("mistral", "MistralForCausalLM", R"("num_key_value_heads": 4)"), kSome); }
 TEST(Transformers, Qwen2) { expect_equal(decoder("qwen2", "Qwen2ForCausalLM", R"("num_key_value_heads": 4)"), kSome); }
 TEST(Transformers, Qwen3) { expect_equal(decoder("qwen3", "Qwen3ForCausalLM", R"("num_key_value_heads": 4, "head_dim": 64)"), kSome); }

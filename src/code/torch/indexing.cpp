@@ -116,7 +116,7 @@ class Keys {
 
   void select(std::int64_t index) {
     check_bounds(index);
-    x_ = program::select(x_, at_);
+    x_ = program::select(x_, at_, index < 0 ? index + x_.size(at_) : index);
     same_ = false;
   }
 

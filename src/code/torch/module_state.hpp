@@ -11,6 +11,10 @@
 #include "program/module.hpp"
 #include "program/tape.hpp"
 
+namespace plimsoll::program::inductor {
+class ModuleGraphs;
+}
+
 namespace plimsoll::code {
 
 /// What a tensor holds, where that is known: numbers that the host has made, or small ones that follow from them.
@@ -35,6 +39,13 @@ class TensorObject final : public Object {
   const program::Tensor& current() const { return parameter && parameter->tensor ? parameter->tensor : tensor; }
 };
 
+/// What module.compile() makes of a module's calls.
+struct CompiledState {
+  std::shared_ptr<program::inductor::ModuleGraphs> graphs;
+  bool checkpointed = false;  ///< its checkpoint is part of its graph
+  Value answer = {};          ///< what its forward gives, but for the tensor
+};
+
 /// In the order in which they were registered; None where a name was registered for nothing.
 struct ModuleState {
   std::vector<std::pair<Symbol, Value>> parameters, modules;
@@ -49,12 +60,14 @@ struct ModuleState {
   std::function<void(const program::Parameter&)> asked;  ///< what a wrapper does when a parameter of its own is asked for
   program::Module* module = nullptr;  ///< what wrappers see of it; null until there is one
   program::WrappedParameters* wrapped = nullptr;  ///< what PEFT puts in the places of its parameters, while it runs
+  std::unique_ptr<CompiledState> compiled;  ///< null: it runs eagerly
 
   void clear() {
     parameters.clear();
     modules.clear();
     buffers.clear();
     computed.clear();
+    compiled.reset();
   }
 };
 

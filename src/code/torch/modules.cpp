@@ -302,7 +302,7 @@ class Tree {
 
   /// Calls what wants the tensors, and puts those that it has replaced where they stood.
   template <class Call>
-  void give(Call call) {
+  void give(Call call, bool same_values = false) {
     std::vector<Tensor> tensors;
     for (const Value& each : found_) tensors.push_back(i_.torch().tensor(each));
     std::vector<Tensor*> seen;
@@ -310,7 +310,7 @@ class Tree {
     call(seen);
     for (std::size_t at = 0; at < tensors.size(); ++at) {
       changed_.push_back(tensors[at].impl() != i_.torch().tensor(found_[at]).impl());
-      if (changed_.back()) found_[at] = i_.torch().wrap(std::move(tensors[at]));
+      if (changed_.back()) found_[at] = in_place_of(found_[at], std::move(tensors[at]), same_values);
     }
     tensors.clear();
     if (std::find(changed_.begin(), changed_.end(), true) == changed_.end()) return;
@@ -320,6 +320,14 @@ class Tree {
   const std::vector<Value>& found() const { return found_; }
 
  private:
+  Value in_place_of(const Value& before, Tensor tensor, bool same_values) {
+    Value made = i_.torch().wrap(std::move(tensor));
+    if (!same_values) return made;
+    made.as<TensorObject>()->followed = before.as<TensorObject>()->followed;
+    made.as<TensorObject>()->ids_below = before.as<TensorObject>()->ids_below;
+    return made;
+  }
+
   static bool is_found(const Value& value) { return Torch::is_tensor(value) && value.as<TensorObject>()->parameter == nullptr; }
 
   void collect(const Value& value) {
@@ -378,6 +386,10 @@ std::vector<Value> Torch::tensors_in(const Value& value) {
   return Tree(i_, {&root}).found();
 }
 
+void Torch::give_tensors(std::vector<Value*> places, const std::function<void(std::vector<Tensor*>&)>& call, bool same_values) {
+  Tree(i_, std::move(places)).give(call, same_values);
+}
+
 /// Module.__call__ around `forward`: its frames hold the arguments that came until it has returned; hooks of wrappers see the tensors among them
 /// and among the results, and may replace them.
 Value Torch::call_hooked(program::Module& module, CallArguments arguments, const std::function<Value(CallArguments)>& forward) {
@@ -406,7 +418,9 @@ Value Torch::call_module(Bound& a) {
   ModuleState& own = state(a[0]);
   const Value forward = i_.attribute(a[0], i_.symbol("forward"));
   if (own.module == nullptr) return i_.call(forward, CallArguments{a.rest, a.keyword_rest});
-  const auto written = [&](CallArguments arguments) { return i_.call(forward, std::move(arguments)); };
+  const auto written = [&](CallArguments arguments) {
+    return own.compiled ? run_compiled(a[0], forward, std::move(arguments)) : i_.call(forward, std::move(arguments));
+  };
   if (!own.module->adapted_parameter.empty()) {  // lora.ParamWrapper.forward: its base layer, parametrized meanwhile
     program::WrappedParameters weights(*own.module, device_ != nullptr ? *device_ : host_);
     struct Meanwhile {

@@ -196,8 +196,9 @@ Value narrow(Interpreter& i, Bound& a) {
 
 Value select(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
-  (void)i.whole(a[2], "index");
-  return torch_of(i).wrap(program::select(x, torch_of(i).dimension_of(a[1], x.rank())));
+  const int dimension = torch_of(i).dimension_of(a[1], x.rank());
+  const std::int64_t index = i.whole(a[2], "index");
+  return torch_of(i).wrap(program::select(x, dimension, index < 0 ? index + x.size(dimension) : index));
 }
 
 /// movedim(source, destination): a permutation.

@@ -122,8 +122,13 @@ class Torch {
   ModuleState& state(const Value& module);
   Value make_parameter(program::Tensor tensor, bool trains = true);
   Value call_module(Bound& arguments);
+  /// module.compile(): its calls run the graphs that the compiler makes of its forward.
+  void compile(const Value& module, CompiledState compiled);
   /// The tensors within tuples, lists, dictionaries and transformers' outputs, in order; parameters are none.
   std::vector<Value> tensors_in(const Value& value);
+  /// Calls what wants those of all places, and puts the ones that it has replaced where they stood. `same_values`: what a replaced one holds is
+  /// what the tensor held in whose place it is.
+  void give_tensors(std::vector<Value*> places, const std::function<void(std::vector<program::Tensor*>&)>& call, bool same_values = false);
   /// Modules below `root`, itself first, as torch's modules().
   std::vector<std::pair<std::string, Value>> all_modules(const Value& root);
   std::vector<std::pair<std::string, Value>> all_parameters(const Value& root);
@@ -141,11 +146,13 @@ class Torch {
   Interpreter& interpreter() { return i_; }
 
  private:
+  friend class TracedModule;
   friend void define_modules(Interpreter& i, Torch& torch);
   Value binary_result(Operator op, const Value& a, const Value& b);
   Value chosen_by_mask(const program::Tensor& x, int first, const Value& mask);
   Value call_hooked(program::Module& module, CallArguments arguments, const std::function<Value(CallArguments)>& forward);
   Value finish(program::ModuleCall& call, const program::Module& module, Value result);
+  Value run_compiled(const Value& module, const Value& forward, CallArguments arguments);
   program::Tensor only_tensor(const CallArguments& arguments);
 
   Interpreter& i_;
