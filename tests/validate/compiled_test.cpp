@@ -1,12 +1,20 @@
-// What has no graph among compiled blocks of transformers' models.
+// Compiled blocks of transformers' models: what has no graph, and those that code describes.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "devices.hpp"
+#include "plimsoll/code.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/estimate.hpp"
 #include "plimsoll/framework.hpp"
+#include "plimsoll/hardware.hpp"
+#include "plimsoll/strategy.hpp"
 #include "program/lower.hpp"
 #include "validate/measured_rows.hpp"
 
@@ -72,6 +80,34 @@ TEST(CompiledRows, BucketsSmallerThanDdpsFirstOneFail) {
     }
     strategy.ddp.bucket_cap_mb = 1;
     EXPECT_NO_THROW(lower(rows.front(), strategy));
+  }
+}
+
+// data/compiled_code.json: small models, most of types that code alone describes, whose layers PyTorch 2.15 compiled on the runtime without
+// a GPU (an H100 of sm_90, transformers 5.23.0, four steps of AdamW, a second run, whose kernels lay on disk): the last step's peaks and
+// launches.
+TEST(CompiledRows, LayersThatCodeDescribesAreTheRealCompilers) {
+  const char* const package = std::getenv("PLIMSOLL_TRANSFORMERS");
+  if (package == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  std::ifstream stream(std::string(PLIMSOLL_SOURCE_DIR) + "/tests/validate/data/compiled_code.json");
+  const nlohmann::json rows = nlohmann::json::parse(stream);
+  ASSERT_GE(rows.size(), 12U);
+  for (const nlohmann::json& row : rows) {
+    const std::string id = row["id"], config = row["config"].dump();
+    std::vector<std::pair<std::string, std::string>> options{
+        {"framework", "transformers"}, {"torch", "2.15"},           {"transformers", "5.23.0"}, {"optimizer", "adamw"},
+        {"optimizer_impl", "foreach"}, {"clip_grad_norm", "false"}, {"compile", "blocks"}};
+    for (const auto& [key, value] : row["strategy"].items()) options.emplace_back(key, value.get<std::string>());
+    const Cluster cluster = parse_cluster("1xh100-sxm");
+    const Model model = model_of_package({package, config, "config.json", "", "", {}, {}});
+    Strategy said;
+    set_options(said, options);
+    const RankReport rank = estimate(model, cluster, said).ranks.at(0);
+    EXPECT_EQ(rank.memory.closed_form_because, "") << id;
+    EXPECT_EQ(rank.memory.allocated.count, row["allocated_bytes"].get<std::int64_t>()) << id;
+    EXPECT_EQ(rank.memory.reserved.count, row["reserved_bytes"].get<std::int64_t>()) << id;
+    ASSERT_TRUE(rank.work) << id;
+    EXPECT_EQ(rank.work->launches, row["launches"].get<std::int64_t>()) << id;
   }
 }
 

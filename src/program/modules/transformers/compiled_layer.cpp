@@ -8,8 +8,6 @@ namespace {
 
 /// What of types has not been held against the real compiler.
 void check_types(Module& layer, const Tensor& hidden) {
-  const Autocast& autocast = hidden.tape().autocast;
-  if ((autocast.enabled ? autocast.type : hidden.dtype()) == DType::fp32) refuse("compiled blocks with fp32 products are not modelled", "compile");
   for (const std::shared_ptr<Parameter>& parameter : layer.all_parameters())
     if (parameter->tensor && parameter->tensor.dtype() != hidden.dtype())
       refuse("compiled blocks whose weights and inputs have different types are not modelled", "compile");
