@@ -109,6 +109,20 @@ TEST_F(Traces, AnElementsGradientLiesAmongZeros) {
   EXPECT_EQ(placed->sizes, (Dims{4, 3, 8}));
 }
 
+// x · rsqrt(mean(x²) + epsilon), twice: what the mean divides by is its row of 8, and the number that is added is one of both.
+TEST_F(Traces, NormsOfAModuleHaveOneEpsilon) {
+  const Tensor x = input({4, 8});
+  const auto norm = [](const Tensor& in) { return multiply(in, rsqrt(add_scalar(mean(power(in), -1, true)))); };
+  std::vector<double> divisors, epsilons;
+  for (const FxNode& node : joint([&] { return norm(norm(x)); }).graph.nodes) {
+    if (node.op == Aten::mean) divisors.push_back(node.constant.value());
+    if (node.op == Aten::add_number) epsilons.push_back(node.constant.value());
+  }
+  EXPECT_EQ(divisors, (std::vector<double>{8, 8}));
+  ASSERT_EQ(epsilons.size(), 2U);
+  EXPECT_EQ(epsilons[0], epsilons[1]);
+}
+
 // A checkpoint is part of the graph: what runs in it is computed again, what runs behind it is not said.
 TEST_F(Traces, ACheckpointMarksWhatRunsInIt) {
   const Tensor x = input({8, 8});

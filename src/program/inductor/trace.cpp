@@ -212,7 +212,9 @@ int Trace::sum(int x, const Dims& dimensions, bool keep, Aten op, std::optional<
     if (!summed) sizes.push_back(meta(x).size(i));
     if (summed && keep) sizes.push_back(1);
   }
-  return add({.op = op, .args = {x}, .dims = dimensions}, tape_.empty(sizes, type.value_or(meta(x).dtype())));
+  const int total = add({.op = op, .args = {x}, .dims = dimensions}, tape_.empty(sizes, type.value_or(meta(x).dtype())));
+  if (op == Aten::mean) graph_.at(total).constant = static_cast<double>(meta(x).elements()) / static_cast<double>(sizes.product());
+  return total;
 }
 
 int Trace::product(int a, int b) {

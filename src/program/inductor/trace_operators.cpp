@@ -18,6 +18,8 @@ namespace plimsoll::program::inductor {
 namespace {
 
 constexpr DType kFp32 = DType::fp32, kComplex = DType::complex64;
+/// What a norm adds to its mean of squares: nobody tells it, and all norms of a module have the same, so that a kernel of several knows one.
+constexpr double kEpsilon = 1e-6;
 constexpr double kGeluCubic = 0.044715, kGeluScale = std::numbers::sqrt2 * std::numbers::inv_sqrtpi;  // of gelu by the hyperbolic tangent
 
 /// The dimension in which `part` is smaller than `whole`.
@@ -107,7 +109,7 @@ Trace::Ints Trace::rms_norm(const Ran& ran) {
   const int last = meta(x).rank() - 1;
   const int wide = convert(x, kFp32);
   const int square = pointwise(Aten::power, {wide}, std::nullopt, 2);
-  const int variance = pointwise(Aten::add_number, {sum(square, {last}, true, Aten::mean)});
+  const int variance = with_number(Aten::add_number, sum(square, {last}, true, Aten::mean), kEpsilon);
   const int scale = pointwise(Aten::rsqrt, {variance});
   const int normed = pointwise(Aten::multiply, {wide, scale});
   const int result = convert(pointwise(Aten::multiply, {normed, weight}), type);
@@ -316,7 +318,11 @@ Trace::Ints Trace::multiply_in_place(const Ran& ran) { return in_place(ran, &Tra
 Trace::Ints Trace::add_in_place(const Ran& ran) { return in_place(ran, &Trace::sum_of); }
 
 Trace::Ints Trace::sum_of(const Ran& ran) {
-  if (ran.in.size() == 1) return record(ran.in, {pointwise(Aten::add_number, ran.in)}, [](const Ints& g) { return g; });
+  if (ran.in.size() == 1) {
+    const int sum = pointwise(Aten::add_number, ran.in);
+    if (graph_.at(ran.in[0]).op == Aten::mean) graph_.at(sum).constant = kEpsilon;
+    return record(ran.in, {sum}, [](const Ints& g) { return g; });
+  }
   return record(ran.in, {pointwise(Aten::add, ran.in, ran.type())}, [](const Ints& g) { return Ints{g[0], g[0]}; });
 }
 
