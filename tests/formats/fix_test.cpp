@@ -205,7 +205,8 @@ TEST(TextEdits, Launches) {
   EXPECT_EQ(set("run --x 1\n", 1, "--a", "3"), "run --x 1 \\\n    --a 3\n");
   EXPECT_EQ(set("run --a --b 1\n", 1, "--a", "true"), "run --a true --b 1\n");
   EXPECT_THROW(set("run --a $A\n", 1, "--a", "3"), Error);
-  EXPECT_THROW(set("run --x 1 | tee log\n", 1, "--a", "3"), Error) << "what is added would be tee's";
+  EXPECT_EQ(set("run --x 1 | tee log\n", 1, "--a", "3"), "run --x 1 --a 3 | tee log\n") << "what is added is not tee's";
+  EXPECT_EQ(set("run --x 'a | b'\n", 1, "--a", "3"), "run --x 'a | b' \\\n    --a 3\n");
   EXPECT_THROW(set("run\n", 7, "--a", "3"), Error);
 }
 
