@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "estimate/residuals.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/search.hpp"
 #include "report/answer.hpp"
@@ -164,6 +165,20 @@ std::vector<Technique> waterfall(const SearchRequest& request, const std::vector
   return techniques;
 }
 
+namespace {
+
+Steps steps_of(const Report& report) {
+  const double rate = std::max(report.time.tokens_per_second_per_gpu, report.time.images_per_second_per_gpu) * static_cast<double>(report.gpus);
+  return {seconds_of(report), rate * seconds_of(report), estimation::decisive_difference(report.framework), {}};
+}
+
+bool as_fast(const Report& report, const Report& before) {
+  const Steps now = steps_of(report), then = steps_of(before);
+  return equal_within_error(now, then) && equal_within_error(then, now);
+}
+
+}  // namespace
+
 std::string to_text(const std::vector<Technique>& techniques) {
   std::string text;
   double slowest = 0, fullest = 0;
@@ -178,7 +193,11 @@ std::string to_text(const std::vector<Technique>& techniques) {
     const double seconds = seconds_of(each.report), gib = gib_of(each.report);
     const std::string slower = before ? fmt::format("{:+.1f} %", 100 * (seconds / seconds_of(before->report) - 1)) : "";
     const std::string larger = before ? fmt::format("{:+.1f} GiB", gib - gib_of(before->report)) : "";
-    text += fmt::format("  time   {:>10}  {:>10}  {}\n", to_string(Seconds(seconds)), slower, bar(seconds / slowest, kCells));
+    const Band& step = each.report.time.step_seconds;
+    text += fmt::format("  time   {:>10}  {:>10}  {}  {} to {}\n", to_string(Seconds(seconds)), slower, bar(seconds / slowest, kCells), to_string(Seconds(step.low)),
+                        to_string(Seconds(step.high)));
+    if (before && as_fast(each.report, before->report))
+      text += fmt::format("         nearer to the step before than predictions of such runs tell apart ({:.0f} %)\n", 100 * steps_of(each.report).decisive);
     text += "  rate   " + rate_of(each.report.time) + "\n";
     text += fmt::format("  memory {:>6.1f} GiB  {:>10}  {}{}\n", gib, larger, bar(gib / fullest, kCells),
                         each.report.verdict == Verdict::does_not_fit ? "  does not fit" : "");

@@ -168,7 +168,12 @@ TEST(Waterfall, TechniquesAddUp) {
   EXPECT_EQ(steps[1].report.time.step_seconds.expected, seconds({{"micro_batch", "4"}, {"seq", "1024"}, {"recompute", "full"}}));
   EXPECT_EQ(steps[2].report.time.step_seconds.expected, seconds({{"micro_batch", "8"}, {"seq", "1024"}, {"recompute", "full"}}));
   EXPECT_EQ(steps[3].report.time.step_seconds.expected, seconds({{"micro_batch", "8"}, {"seq", "1024"}, {"recompute", "none"}}));
-  EXPECT_NE(to_text(steps).find("then --micro-batch 8"), std::string::npos);
+  const std::string text = to_text(steps);
+  EXPECT_NE(text.find("then --micro-batch 8"), std::string::npos);
+  EXPECT_NE(text.find(to_string(Seconds(steps[1].report.time.step_seconds.low)) + " to " + to_string(Seconds(steps[1].report.time.step_seconds.high))), std::string::npos) << text;
+  EXPECT_NE(to_text(waterfall(request, {"--recompute none"})).find("nearer to the step before than predictions of such runs tell apart"), std::string::npos);
+  const std::string far = to_text(waterfall(request, {"--seq 16"}));  // the host alone decides such a step
+  EXPECT_EQ(far.find("tell apart"), std::string::npos) << far;
   EXPECT_EQ(JsonDocument::parse(to_json(steps), "waterfall").root()["steps"].size(), 4U);
 }
 
