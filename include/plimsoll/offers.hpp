@@ -38,6 +38,9 @@ MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report repo
 /// Throws Error: one without a name, one that stands there twice, more than a hundred.
 std::vector<std::string> machines_of(const std::string& on);
 
+/// The message of the Error that `ask` throws, which is a machine's refusal; empty where it throws none. Internal errors pass.
+std::string refusal_of(const std::function<void()>& ask);
+
 /// What `offer` says of each of these machines; the Error that it throws is the machine's refusal, but for internal ones.
 std::vector<MachineOffer> offers_on(const std::vector<std::string>& machines, const std::function<MachineOffer(const std::string&)>& offer);
 

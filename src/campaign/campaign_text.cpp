@@ -5,6 +5,7 @@
 
 #include "plimsoll/campaign.hpp"
 #include "report/layout.hpp"
+#include "report/price_line.hpp"
 
 namespace plimsoll {
 namespace {
@@ -42,6 +43,8 @@ std::string price_of(const CampaignReport& report) {
 
 std::string days_of(double days) { return duration(Seconds(days * 86400)); }
 
+std::string in_days(const Band& days) { return fmt::format("{} ({} to {})", days_of(days.expected), days_of(days.low), days_of(days.high)); }
+
 /// The best of those that fit; null: none does.
 template <class Less>
 const CampaignOffer* best_of(const std::vector<CampaignOffer>& offers, Less less) {
@@ -64,8 +67,7 @@ std::string answer_of(const std::vector<CampaignOffer>& offers) {
 std::vector<std::string> row_of(const CampaignOffer& each) {
   if (!each.report) return {printable(each.on), "-", "-", "-", "-", "refused"};
   const CampaignReport& run = *each.report;
-  const std::string time = fmt::format("{} ({} to {})", days_of(run.days.expected), days_of(run.days.low), days_of(run.days.high));
-  return {printable(each.on), time, with_thousands(static_cast<std::int64_t>(run.gpu_hours)), run.price ? money(run.dollars) : "-", energy(run.megawatt_hours),
+  return {printable(each.on), in_days(run.days), with_thousands(static_cast<std::int64_t>(run.gpu_hours)), run.price ? money(run.dollars) : "-", energy(run.megawatt_hours),
           spoken(name_of(run.step.verdict))};
 }
 
@@ -78,10 +80,7 @@ std::string to_text(const std::vector<CampaignOffer>& offers) {
   for (const CampaignOffer& each : offers)
     if (!each.report) text += wrapped("  ", printable(each.on) + ": " + printable(each.refusal));
   for (const CampaignOffer& each : offers)
-    if (each.report && each.report->price && !each.report->price->provider.empty()) {
-      const GpuPrice& price = *each.report->price;
-      text += wrapped("  ", fmt::format("{}: {:.2f} $ an hour and GPU, {}, {} ({})", printable(each.on), price.dollars_per_gpu_hour, printable(price.provider), price.kind, price.date));
-    }
+    if (each.report && each.report->price && !each.report->price->provider.empty()) text += wrapped("  ", price_line(each.on, *each.report->price));
   return text;
 }
 
@@ -92,8 +91,7 @@ std::string to_text(const CampaignReport& report) {
                       step.gpus == 1 ? "" : "s", printable(step.cluster_name), amount(report.tokens),
                       with_thousands(static_cast<std::int64_t>(report.steps)), to_string(Seconds(step.time.step_seconds.expected))));
   if (step.verdict == Verdict::does_not_fit) text += wrapped("", "the step does not fit: what follows is of a run that cannot be");
-  const auto days = [](double count) { return duration(Seconds(count * 86400)); };
-  text += "\n" + line("time", fmt::format("{} ({} to {})", days(report.days.expected), days(report.days.low), days(report.days.high)));
+  text += "\n" + line("time", in_days(report.days));
   text += line("GPU-hours", report.gpu_hours < 100 ? fmt::format("{:.3g}", report.gpu_hours)
                                                    : with_thousands(static_cast<std::int64_t>(report.gpu_hours)));
   if (report.price) text += line("money", price_of(report));

@@ -24,15 +24,22 @@ MachineOffer offer_of(const std::string& on, const Cluster& cluster, Report repo
   return {on, std::move(report), {}, reckoned_price(std::string(board_of(cluster.accelerator.name))), {}};
 }
 
+std::string refusal_of(const std::function<void()>& ask) {
+  try {
+    ask();
+    return {};
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::internal) throw;
+    return error.what();
+  }
+}
+
 std::vector<MachineOffer> offers_on(const std::vector<std::string>& machines, const std::function<MachineOffer(const std::string&)>& offer) {
   std::vector<MachineOffer> offers;
   for (const std::string& machine : machines) {
-    try {
-      offers.push_back(offer(machine));
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::internal) throw;
-      offers.push_back({machine, {}, error.what(), {}, {}});
-    }
+    MachineOffer answer;
+    std::string refusal = refusal_of([&] { answer = offer(machine); });
+    offers.push_back(refusal.empty() ? std::move(answer) : MachineOffer{machine, {}, std::move(refusal), {}, {}});
   }
   return offers;
 }

@@ -50,12 +50,7 @@ int run_on_machines(const Arguments& arguments, const CampaignRequest& request) 
   std::vector<CampaignOffer> offers;
   for (const std::string& machine : machines_said(arguments, prices_said(arguments))) {
     CampaignOffer& offer = offers.emplace_back(CampaignOffer{machine, {}, {}});
-    try {
-      offer.report = run_on(arguments.with("--on", machine), request);
-    } catch (const Error& error) {
-      if (error.code() == ErrorCode::internal) throw;
-      offer.refusal = error.what();
-    }
+    offer.refusal = refusal_of([&] { offer.report = run_on(arguments.with("--on", machine), request); });
   }
   const auto answered = [](const CampaignOffer& each) { return each.report.has_value(); };
   if (std::none_of(offers.begin(), offers.end(), answered)) fail(offers.front().refusal, {}, {});  // of every machine, the first one's

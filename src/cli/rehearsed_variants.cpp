@@ -148,8 +148,7 @@ std::vector<std::string> devices_of(const Arguments& arguments) {
 }
 
 bool belongs_to_one(const std::string& name) {
-  constexpr const char* kOfOne[] = {"--vary", "--largest", "--on", "--format", "--json", "-o", "--verbose", "--quiet", "--color"};
-  return std::find(std::begin(kOfOne), std::end(kOfOne), name) != std::end(kOfOne);
+  return name == "--vary" || name == "--largest" || name == "--on" || is_of_printing(name);
 }
 
 std::string outcome_of(const RehearsedVariant& variant) {

@@ -33,15 +33,15 @@ std::size_t terminal_width() {
   return std::clamp<std::size_t>(size.ws_col, kNarrowest, kWidest);
 }
 
-bool is_of_printing(const std::string& name) {
-  constexpr const char* kPrinting[] = {"--format", "--json", "-o", "--verbose", "--quiet", "--color"};
-  return std::find(std::begin(kPrinting), std::end(kPrinting), name) != std::end(kPrinting);
-}
-
 /// Whether a command line gives the option.
 bool gives(const std::string& line, const std::string& option) { return (" " + line + " ").find(" " + option + " ") != std::string::npos; }
 
 }  // namespace
+
+bool is_of_printing(const std::string& name) {
+  constexpr const char* kPrinting[] = {"--format", "--json", "-o", "--verbose", "--quiet", "--color"};
+  return std::find(std::begin(kPrinting), std::end(kPrinting), name) != std::end(kPrinting);
+}
 
 std::vector<Option> report_flags(const std::string& more) {
   return {{Option::value, "--format", "text, json, html (one file), markdown, csv" + (more.empty() ? "" : ", " + more), false, {}},

@@ -14,6 +14,9 @@ namespace plimsoll::cli {
 /// --format (these, and `more`), --json, -o, --verbose, --quiet, --color.
 std::vector<Option> report_flags(const std::string& more = {});
 
+/// Whether an option is one of those, which say how a report is printed and not what of.
+bool is_of_printing(const std::string& name);
+
 /// The format asked for: "text" unless told. Throws Error: unknown (nearest name), or two at once.
 std::string format_of(const Arguments& arguments, const std::vector<std::string>& more = {});
 

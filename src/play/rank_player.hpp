@@ -71,8 +71,6 @@ class RankPlayer {
   Timeline timeline(double slowest) const;
 
  private:
-  /// Board powers that a step of so many seconds draws on average.
-  double power_of(double step) const;
   using LinkId = std::uint32_t;
   static constexpr LinkId kNoLink = 0;
   /// A moment, and what kept it from being earlier: that took from the moment behind its link until then.
@@ -120,6 +118,8 @@ class RankPlayer {
   void issue(const Item& item);
   void launch(double start);
   Moment ready(const Stream& stream) const;
+  /// Board powers that a step of so many seconds draws on average.
+  double power_of(double step) const;
   bool settle(StreamId id);
   bool settle_all();
   void occupy(StreamId id, const Item& item, double start, double end);

@@ -10,6 +10,7 @@
 #include "report/document_parts.hpp"
 #include "report/json_text.hpp"
 #include "report/layout.hpp"
+#include "report/price_line.hpp"
 
 namespace plimsoll {
 namespace {
@@ -82,12 +83,11 @@ std::vector<std::string> row_of(const MachineOffer& each) {
           spoken(name_of(each.report->verdict))};
 }
 
-std::string price_line(const MachineOffer& each) {
-  return fmt::format("{}: {:.2f} $ an hour and GPU, {}, {} ({})", printable(each.on), each.price->dollars_per_gpu_hour,
-                     printable(each.price->provider), each.price->kind, each.price->date);
-}
-
 }  // namespace
+
+std::string price_line(const std::string& on, const GpuPrice& price) {
+  return fmt::format("{}: {:.2f} $ an hour and GPU, {}, {} ({})", printable(on), price.dollars_per_gpu_hour, printable(price.provider), price.kind, price.date);
+}
 
 double MachineOffer::rate() const { return report ? per_device(*report) * static_cast<double>(report->gpus) : 0; }
 
@@ -112,7 +112,7 @@ std::string to_text(const std::vector<MachineOffer>& offers, const TextStyle& st
     if (!each.command.empty()) text += "  " + each.command + "\n";  // one line: to be copied
   text += "\nlist prices, without contracts, taxes and storage (hardware/prices.json, or --prices)\n";
   for (const MachineOffer& each : offers)
-    if (each.report) text += wrapped("  ", each.price ? price_line(each) : printable(each.on) + ": no price is listed", style.width);
+    if (each.report) text += wrapped("  ", each.price ? price_line(each.on, *each.price) : printable(each.on) + ": no price is listed", style.width);
   return text;
 }
 

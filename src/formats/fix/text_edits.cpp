@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "formats/lines.hpp"
+#include "formats/shell/syntax.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -235,13 +236,11 @@ std::string set_in_json(const std::string& text, const Node&, const std::string&
 
 namespace {
 
-bool is_name(std::string_view text) {
-  const auto letter = [](char c) { return c == '_' || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
-  return !text.empty() && letter(text.front()) && std::all_of(text.begin(), text.end(), [&](char c) { return letter(c) || (c >= '0' && c <= '9'); });
-}
+bool is_name(std::string_view text) { return !text.empty() && shell::name_length(std::string(text)) == text.size(); }
 
-/// A word without the quotes around it.
-std::string_view unquoted(std::string_view word) {
+/// The word of a line that begins there, without the quotes around it.
+std::string_view word_at(const std::string& line, std::size_t begin) {
+  const std::string_view word = std::string_view(line).substr(begin, std::min(line.find_first_of(" \t;", begin), line.size()) - begin);
   return word.size() > 1 && (word.front() == '"' || word.front() == '\'') && word.back() == word.front() ? word.substr(1, word.size() - 2) : word;
 }
 
@@ -251,7 +250,7 @@ struct Variable {
   std::string_view otherwise;  ///< "8", within the word; without data where it has none
 };
 std::optional<Variable> variable_of(std::string_view word) {
-  if (word.size() < 2 || word.front() != '$' || (word.size() > 1 && word[1] == '\'')) return {};
+  if (word.size() < 2 || word.front() != '$') return {};
   word.remove_prefix(1);
   Variable one;
   if (word.front() == '{' && word.back() == '}') {
@@ -283,8 +282,7 @@ std::optional<std::size_t> assignment_in(const std::string& line, std::string_vi
 
 /// A word of a line with another value: written out, in quotes, or what stands for a variable that is not set. False: it is neither.
 bool replace_word(std::string& line, std::size_t begin, const std::string& value) {
-  const std::size_t end = std::min(line.find_first_of(" \t;", begin), line.size());
-  std::string_view word = unquoted(std::string_view(line).substr(begin, end - begin));
+  std::string_view word = word_at(line, begin);
   if (const auto variable = variable_of(word); variable && variable->otherwise.data() != nullptr) word = variable->otherwise;
   if (word.find_first_of("$\"'`(") != std::string_view::npos) return false;
   line.replace(static_cast<std::size_t>(word.data() - line.data()), word.size(), value);
@@ -310,8 +308,7 @@ std::size_t words_end(const std::string& line) {
 /// The option's value on a line of a launch, or, where that is a variable, what the one line before it that sets it says.
 bool replace_value(std::vector<std::string>& lines, std::size_t line, std::size_t begin, const std::string& value) {
   if (replace_word(lines[line], begin, value)) return true;
-  const std::size_t end = std::min(lines[line].find_first_of(" \t;", begin), lines[line].size());
-  const auto variable = variable_of(unquoted(std::string_view(lines[line]).substr(begin, end - begin)));
+  const auto variable = variable_of(word_at(lines[line], begin));
   if (!variable) return false;
   std::optional<std::pair<std::size_t, std::size_t>> set;
   for (std::size_t i = 0; i < line; ++i)
