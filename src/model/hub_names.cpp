@@ -17,6 +17,7 @@ struct Table {
   std::vector<std::pair<std::string, std::string>> shipped_by_hub;  ///< a name on the hub, in lower case, and that of the shipped model
   std::map<std::string, std::string> first_hub_name;                ///< of a shipped model, as the hub writes it
   std::map<std::string, CheckpointDtype> dtypes;
+  std::map<std::string, std::string> own_code;  ///< a name on the hub, in lower case, and the model type of its own code
 };
 
 Table read_table() {
@@ -31,6 +32,9 @@ Table read_table() {
   for (const JsonValue& group : document.root()["dtypes"].elements())
     for (const JsonValue& model : group["models"].elements())
       table.dtypes[model.text()] = {group["type"].text(), group["told_by"].text()};
+  for (const JsonValue& group : document.root()["own_code"].elements())
+    for (const std::string& type : group["types"].keys())
+      for (const JsonValue& hub : group["types"][type].elements()) table.own_code[lower(hub.text())] = type;
   return table;
 }
 
@@ -74,6 +78,11 @@ bool cut_tuning(std::string& name) {
 std::optional<CheckpointDtype> checkpoint_dtype_of(const std::string& shipped) {
   const auto found = table().dtypes.find(shipped);
   return found == table().dtypes.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<std::string> own_code_type_of(std::string_view hub_name) {
+  const auto found = table().own_code.find(lower(hub_name));
+  return found == table().own_code.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::string hub_name_of(const std::string& shipped) {

@@ -20,6 +20,9 @@ struct CheckpointDtype {
 /// That of a shipped model, where models/hub.json has it.
 std::optional<CheckpointDtype> checkpoint_dtype_of(const std::string& shipped);
 
+/// The model type of a repository whose class is code of its own (auto_map), not transformers': "qwen" of "Qwen/Qwen-7B".
+std::optional<std::string> own_code_type_of(std::string_view hub_name);
+
 /// A shipped model's name on the hub: the first that models/hub.json has, else its own.
 std::string hub_name_of(const std::string& shipped);
 

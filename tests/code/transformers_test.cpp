@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <random>
 
@@ -193,11 +195,73 @@ TEST(Packages, ShippedConfigsHaveTheParametersOfPyTorchsClasses) {
       {"qwen3.5-9b", 9409813744},          {"lfm2-350m", 354483968},        {"lfm2-1.2b", 1170340608},           {"lfm2-8b-a1b", 8339929856},
       {"voxtral-mini-3b", 4676271104},     {"mistral-small-3.1-24b", 24011361280},
       {"ministral-3-3b", 3849090048},      {"smolvlm2-2.2b", 2246784880},   {"lfm2-vl-450m", 450822656},         {"llama-3.2-11b-vision", 10642941475},
-      {"falcon-h1-1.5b", 1554789760},      {"falcon-h1-3b", 3149256192},    {"falcon-h1-7b", 7585513568}};
+      {"falcon-h1-0.5b", 521411104},       {"falcon-h1-1.5b", 1554863488},      {"falcon-h1-1.5b-deep", 1554874768}, {"falcon-h1-3b", 3149392384},
+      {"falcon-h1-7b", 7585654880},        {"falcon-h1-34b", 33642516224},      {"trinity-nano", 6120003328},        {"paddleocr-vl", 799695472},
+      {"glm-4.6v-flash", 10292777472}};
   for (const auto& [name, count] : counts) {
     const PackageModel asked = package_model(name, {package()});
     EXPECT_EQ(asked.where, name);
     EXPECT_EQ(model_of_package(asked).parameters(), count) << name;
+  }
+}
+
+// Code of a repository's own beside its config.json (auto_map): a configuration with an __init__ of its own, as those have that were written
+// for releases before configurations were dataclasses, and whose base still keeps what it is not asked for. Parameters: an embedding and a
+// head of 64 by 16, two linears of 16 by 16 with their biases.
+TEST(Packages, CodeBesideAConfigIsRead) {
+  if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "own-code";
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder / "config.json") << R"({"architectures": ["OwnForCausalLM"], "model_type": "own", "width": 16, "vocab_size": 64,
+    "auto_map": {"AutoConfig": "configuration_own.OwnConfig", "AutoModelForCausalLM": "modeling_own.OwnForCausalLM"}})";
+  std::ofstream(folder / "configuration_own.py") << R"(from transformers import PretrainedConfig
+
+
+class OwnConfig(PretrainedConfig):
+    model_type = "own"
+
+    def __init__(self, width=8, vocab_size=32, **kwargs):
+        self.width = width
+        self.vocab_size = vocab_size
+        super().__init__(**kwargs)
+)";
+  std::ofstream(folder / "modeling_own.py") << R"(import torch
+from torch import nn
+from transformers import PreTrainedModel
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+from .configuration_own import OwnConfig
+
+
+class OwnForCausalLM(PreTrainedModel):
+    config_class = OwnConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.embedding = nn.Embedding(config.vocab_size, config.width)
+        self.layers = nn.ModuleList([nn.Linear(config.width, config.width) for _ in range(2)])
+        self.head = nn.Linear(config.width, config.vocab_size, bias=False)
+        self.post_init()
+
+    def forward(self, input_ids=None, labels=None, **kwargs):
+        hidden = self.embedding(input_ids)
+        for layer in self.layers:
+            hidden = torch.relu(layer(hidden))
+        logits = self.head(hidden)
+        loss = self.loss_function(logits=logits, labels=labels, vocab_size=self.config.vocab_size)
+        return CausalLMOutputWithPast(loss=loss, logits=logits)
+)";
+  EXPECT_EQ(model_of_package(package_model(folder.string(), {package()})).parameters(), 2 * 64 * 16 + 2 * (16 * 16 + 16));
+}
+
+// A class over another package says which.
+TEST(Packages, ATowerOfAnotherPackageIsRefusedByName) {
+  if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  try {
+    (void)model_of_package(package_model("google/gemma-3n-E2B-it", {package()}));
+    FAIL() << "read";
+  } catch (const Error& error) {
+    EXPECT_NE(error.message().find("TimmWrapperModel, a class over vision and timm"), std::string::npos) << error.message();
   }
 }
 

@@ -24,6 +24,16 @@ TEST(HubNames, AreThoseOfShippedModels) {
   EXPECT_EQ(hub_name_of("no-such-model"), "no-such-model");
 }
 
+// Qwen of 2023 has code of its own, Qwen2 transformers'; no name of both kinds is there.
+TEST(HubNames, RepositoriesWithCodeOfTheirOwnAreToldByTheirType) {
+  EXPECT_EQ(own_code_type_of("qwen/Qwen-7B"), "qwen");
+  EXPECT_EQ(own_code_type_of("Qwen/Qwen2-7B"), std::nullopt);
+  const JsonDocument document = JsonDocument::parse(data::find_shipped_file("models/hub.json")->text, "models/hub.json");
+  for (const JsonValue& group : document.root()["own_code"].elements())
+    for (const std::string& type : group["types"].keys())
+      for (const JsonValue& hub : group["types"][type].elements()) EXPECT_EQ(shipped_name_of(hub.text()), std::nullopt) << hub.text();
+}
+
 // huggyllama's checkpoints are fp16, Llama 3's bf16; of OLMoE's two sources disagree, so that nothing is said.
 TEST(HubNames, TypesOfCheckpointsSayWhoTellsThem) {
   EXPECT_EQ(checkpoint_dtype_of("llama-30b").value().type, "fp16");

@@ -9,6 +9,7 @@
 #include "formats/foreign/stated_releases.hpp"
 #include "formats/row_reader.hpp"
 #include "formats/shell/unknown.hpp"
+#include "model/hub_names.hpp"
 #include "plimsoll/code.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -146,6 +147,13 @@ bool is_model_type(const std::string& text) {
                      [](const char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '-'; });
 }
 
+/// Throws Error where the files name a checkpoint whose class lies in its own repository.
+void refuse_own_code(const ForeignKey& name) {
+  if (const auto type = model::own_code_type_of(name.value))
+    refuse("the class of '" + name.value + "' is code of its own repository (model type '" + *type + "', trust_remote_code), which is not shipped", name.where,
+           "give MODEL: its folder, with config.json and that code, beside --code WHEEL; or rehearse the program itself: plimsoll rehearse --on … -- COMMAND");
+}
+
 /// By transformers' own code: of what the options, the files' config.json or the files' name of a model say.
 Model coded_model_of(const Reading& reading, const ForeignOptions& options) {
   const auto& [config, where] = reading.model_config();
@@ -156,6 +164,7 @@ Model coded_model_of(const Reading& reading, const ForeignOptions& options) {
   if (options.model.empty() && config.empty() && (!name || is_unknown(name->value)))
     fail("the files do not say which model is trained", {}, "give MODEL: a config.json, a shipped name or a model type");
   const std::string asked = !options.model.empty() ? options.model : name ? name->value : std::string();
+  if (options.model.empty() && config.empty()) refuse_own_code(*name);
   PackageModel package = package_model(asked, options.packages);
   if (options.model.empty() && !config.empty()) {
     package.config = config;
@@ -202,6 +211,7 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
       return named_model(reading, name->value, strategy);
     } catch (const Error& error) {
       if (shipped_config(name->value)) throw error.at(name->where);  // it says itself what plays it
+      refuse_own_code(*name);
       const std::string coded = runs_transformers(reading) ? ", with --code WHEEL where transformers' own code plays its type" : "";
       throw Error(error.code(), "the model '" + name->value.substr(0, 100) + "' is not known: " + error.message(), name->where,
                   "give MODEL: a shipped name or its config.json" + coded);

@@ -46,7 +46,8 @@ def is_torch_fx_proxy(x):
 
 
 def requires_backends(obj, backends):
-    refuse("an object of " + str(backends))
+    name = obj.__name__ if hasattr(obj, "__name__") else obj.__class__.__name__
+    refuse(name + ", a class over " + " and ".join([backends] if isinstance(backends, str) else list(backends)) + ",")
 
 
 def requires(*args, **options):
