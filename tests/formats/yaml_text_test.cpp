@@ -22,11 +22,21 @@ std::string error_of(const std::string& text) {
   return "none";
 }
 
-TEST(YamlText, OfAKeySaidTwiceTheLastCountsWhereTheFirstStood) {
-  const Node root = parse_yaml_text("a: 1\nb: 2\na: 3\n", "f.yaml");
-  ASSERT_EQ(root.members.size(), 2U);
-  EXPECT_EQ(root.members[0].first, "a");
-  EXPECT_EQ(root.members[0].second.text, "3");
+// PyYAML takes the last of two values, OmegaConf raises: equal ones mean the same to both. What a table merges is no value of its own.
+TEST(YamlText, AKeyOfTwoValuesIsAnErrorWithBothLines) {
+  EXPECT_EQ(error_of("a: 1\nb: 2\na: 3\n"), "f.yaml:3: 'a' has two values, the other in line 1 (keep one)");
+  EXPECT_EQ(error_of("t:\n  a: x\n  a: 'null'\n"), "f.yaml:3: 'a' has two values, the other in line 2 (keep one)");
+  EXPECT_EQ(error_of("a: [1]\na: [1]\n"), "f.yaml:2: 'a' has two values, the other in line 1 (keep one)");
+  EXPECT_EQ(parse_yaml_text("a: 1\nb: 2\na: 1\n", "f.yaml").members.size(), 2U);
+  EXPECT_EQ(error_of("x: &x {a: 1}\nt: {<<: *x, a: 2}\n"), "none");
+}
+
+// yaml.safe_load and OmegaConf.load raise of a second document, an empty one too; marks around a single one are none.
+TEST(YamlText, ASecondDocumentIsAnErrorWithItsLine) {
+  const std::string told = "a second document begins here, and programs read one of a file (a file for each)";
+  EXPECT_EQ(error_of("a: 1\n---\na: 2\n"), "f.yaml:2: " + told);
+  EXPECT_EQ(error_of("---\na: 1\n---\n"), "f.yaml:3: " + told);
+  EXPECT_EQ(error_of("# one\n---\na: 1\n...\n"), "none");
 }
 
 // yaml-cpp takes the rest of a text for what is quoted where a quote is not closed, so that keys vanish without a word.

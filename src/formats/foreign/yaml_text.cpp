@@ -8,6 +8,7 @@
 #include <map>
 #include <sstream>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "formats/foreign/node.hpp"
 #include "plimsoll/error.hpp"
@@ -64,7 +65,10 @@ class TreeBuilder : public YAML::EventHandler {
   /// Where the last scalar of the text begins, which alone can lack its closing quote.
   const YAML::Mark& last_scalar() const { return last_scalar_; }
 
-  void OnDocumentStart(const YAML::Mark&) override {}
+  /// PyYAML and OmegaConf read one document of a text, and raise where another begins.
+  void OnDocumentStart(const YAML::Mark& mark) override {
+    if (++documents_ > 1) fail("a second document begins here, and programs read one of a file", place(mark), "a file for each");
+  }
   void OnDocumentEnd() override {}
   void OnNull(const YAML::Mark& mark, YAML::anchor_t anchor) override {
     Node node;
@@ -103,6 +107,7 @@ class TreeBuilder : public YAML::EventHandler {
     bool has_key = false;
     std::string key;
     std::unordered_map<std::string, std::size_t> positions;  ///< of a table's members, by name
+    std::unordered_set<std::string> said;                    ///< those of them that the table says itself, not what it merges
   };
 
   std::string place(const YAML::Mark& mark) const { return where_ + ":" + std::to_string(mark.line + 1); }
@@ -158,8 +163,18 @@ class TreeBuilder : public YAML::EventHandler {
       return;
     }
     Node& member = insert(table, key, Node());
-    member = std::move(value);  // what is said last counts, as PyYAML has it
+    if (!table.said.insert(key).second) require_same(key, member, value);
+    member = std::move(value);
   }
+
+  /// Of two values of a key PyYAML takes the last and OmegaConf none: neither is what somebody meant who wrote both.
+  static void require_same(const std::string& key, const Node& first, const Node& second) {
+    const bool same = first.kind == second.kind && !first.is_table() && !first.is_list() && first.text == second.text;
+    if (same) return;
+    const std::size_t colon = first.where.rfind(':');
+    fail("'" + key.substr(0, 60) + "' has two values, the other in line " + first.where.substr(colon + 1), second.where, "keep one");
+  }
+
   /// The member of that name; `value` where the table had none.
   static Node& insert(Open& table, const std::string& name, Node value) {
     auto& members = table.node.members;
@@ -174,6 +189,7 @@ class TreeBuilder : public YAML::EventHandler {
   std::vector<Open> open_;
   std::map<YAML::anchor_t, Node> anchors_;
   std::size_t values_ = 0;
+  int documents_ = 0;
 };
 
 /// Whether a quote is opened at a mark and closed nowhere behind it; yaml-cpp takes the rest of the text for what is quoted.
@@ -201,7 +217,8 @@ Node parse_yaml_text(const std::string& text, const std::string& where) {
   TreeBuilder builder(where);
   try {
     YAML::Parser parser(stream);
-    parser.HandleNextDocument(builder);
+    while (parser.HandleNextDocument(builder)) {
+    }
   } catch (const YAML::Exception& error) {
     fail("no YAML: " + error.msg, where + ":" + std::to_string(error.mark.line + 1));
   }
