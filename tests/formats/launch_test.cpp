@@ -120,6 +120,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Counted{"hostfile", "deepspeed --hostfile hosts", 2, 4}, Counted{"-H", "deepspeed -H hosts --num_nodes 1", 1, 4},
                     Counted{"hostfile and filter", "deepspeed --hostfile hosts --include b:1,3", 1, 2},
                     Counted{"hostfile and exclusion", "deepspeed --hostfile hosts --exclude a@b:0", 1, 3},
+                    Counted{"a hostfile that is none, so that the machine counts", "deepspeed --hostfile /dev/null --num_gpus 4", 1, 4},
                     Counted{"mpirun's hostfile", "mpirun -np 8 --hostfile hosts python", 2, 4},
                     Counted{"accelerate's are those seen", "CUDA_VISIBLE_DEVICES=0,1 accelerate launch", 1, 2}));
 
@@ -149,6 +150,9 @@ TEST(LaunchLines, MoreNodesThanAScriptHasAreListed) {
 TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   const std::pair<const char*, const char*> lines[] = {
       {"megatron rlhf --rlhf_type dpo --model a", "which 'megatron rlhf' does"},
+      {"python run_glue.py --model_name_or_path bert-base-cased --do_train --per_device_train_batch_size 32",
+       "a head of classes or answers, which run_glue.py trains"},
+      {"torchrun --nproc_per_node 8 examples/run_image_classification.py --do_train --learning_rate 1e-4", "run_image_classification.py trains"},
       {"trl distillation --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl distillation' does"},
       {"accelerate launch -m trl.scripts.distillation --model_name_or_path a", "which trl.scripts.distillation does"},
       {"torchrun --nproc_per_node 8 scripts/run_orpo.py --model_name_or_path a", "which scripts/run_orpo.py does"},
@@ -163,6 +167,8 @@ TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
     EXPECT_NE(said.find(part), std::string::npos) << said;
     EXPECT_NE(said.find("plimsoll rehearse"), std::string::npos) << said;
   }
+  const std::string analysis = refusal_of("python ../analyze_data.py --model_name_or_path gpt2 --per_device_train_batch_size 1000");
+  EXPECT_NE(analysis.find("the program ../analyze_data.py does not train"), std::string::npos) << analysis;
 }
 
 // src/common/slurm_opt.c: -K, -k and -I have a value in the same word or none.

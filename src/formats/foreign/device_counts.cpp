@@ -167,7 +167,8 @@ Ranks deepspeed_ranks(Reading& reading, const std::vector<Node>& words, const La
   const std::string where = words.front().where;
   if ((include || exclude) && (line.nodes > 0 || line.processes_per_node > 0))
     fail("deepspeed takes no --include or --exclude beside --num_gpus or --num_nodes", where, "leave one of them out");
-  if (file) {
+  // Where the path is no regular file the launcher goes on with its own machine (fetch_hostfile), and this one never is.
+  if (file && file->text != "/dev/null") {
     std::vector<Host> hosts = read_hosts(reading, *file);
     if (include) hosts = included(hosts, filter_of(include->text, include->where), include->where);
     if (exclude) hosts = excluded(std::move(hosts), filter_of(exclude->text, exclude->where));

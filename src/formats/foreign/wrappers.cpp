@@ -435,10 +435,8 @@ namespace {
 constexpr const char* kElsewhere =
     "say the run by flags (plimsoll estimate MODEL --on …), or rehearse the program itself: plimsoll rehearse --on … -- COMMAND";
 
-/// Words of a script's name, or of a verb, that say what it trains by.
-bool trains_by_preferences(const std::string& name) {
-  static const std::vector<std::string_view> kinds{"dpo", "orpo",   "kto",    "cpo",    "simpo", "bco",  "ppo",  "grpo",         "rloo",
-                                                   "xpo", "reward", "prm",    "gkd",    "rlhf",  "gspo", "dapo", "distillation", "ipo"};
+/// Whether a word of a name is one of these.
+bool has_word(const std::string& name, const std::vector<std::string_view>& kinds) {
   std::string word;
   for (const char c : name + " ") {
     if (std::isalnum(static_cast<unsigned char>(c)) != 0) {
@@ -449,6 +447,19 @@ bool trains_by_preferences(const std::string& name) {
     }
   }
   return false;
+}
+
+/// Words of a script's name, or of a verb, that say what it trains by.
+bool trains_by_preferences(const std::string& name) {
+  static const std::vector<std::string_view> kinds{"dpo", "orpo",   "kto",    "cpo",    "simpo", "bco",  "ppo",  "grpo",         "rloo",
+                                                   "xpo", "reward", "prm",    "gkd",    "rlhf",  "gspo", "dapo", "distillation", "ipo"};
+  return has_word(name, kinds);
+}
+
+/// transformers' own scripts whose model has a head of classes or of answers: run_glue.py, run_image_classification.py.
+bool trains_a_head(const std::string& name) {
+  static const std::vector<std::string_view> kinds{"glue", "ner", "qa", "swag", "squad", "xnli", "classification"};
+  return name.starts_with("run_") && has_word(name, kinds);
 }
 
 /// The words of a path that name a script: its own, or a module's last.
@@ -469,6 +480,10 @@ void refuse_unread(const Node& program) {
   if (program.text == "verl.trainer.main_ppo" || program.text.ends_with("verl/trainer/main_ppo.py")) return;
   if (swift_script_of(program.text)) return;
   if (trains_by_preferences(script_name(program.text))) refuse_preferences(program.text.substr(0, 60), program.where);
+  if (trains_a_head(script_name(program.text)))
+    refuse("not modelled: a head of classes or answers, which " + program.text.substr(0, 60) + " trains", program.where, kElsewhere);
+  if (has_word(script_name(program.text), {"analyze", "preprocess", "tokenize"}))
+    fail("the program " + program.text.substr(0, 60) + " does not train", program.where, "give the line that does behind --");
   if (const char* unread = unread_module(program.text))
     refuse("'" + program.text.substr(0, 60) + "' (" + unread + ") is not read", program.where, kElsewhere);
 }
