@@ -153,6 +153,7 @@ TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
       {"python run_glue.py --model_name_or_path bert-base-cased --do_train --per_device_train_batch_size 32",
        "a head of classes or answers, which run_glue.py trains"},
       {"torchrun --nproc_per_node 8 examples/run_image_classification.py --do_train --learning_rate 1e-4", "run_image_classification.py trains"},
+      {"accelerate launch examples/scripts/tpo.py --model_name_or_path a --learning_rate 1e-6", "which examples/scripts/tpo.py does"},
       {"trl distillation --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl distillation' does"},
       {"accelerate launch -m trl.scripts.distillation --model_name_or_path a", "which trl.scripts.distillation does"},
       {"torchrun --nproc_per_node 8 scripts/run_orpo.py --model_name_or_path a", "which scripts/run_orpo.py does"},

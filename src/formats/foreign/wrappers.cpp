@@ -452,7 +452,8 @@ bool has_word(const std::string& name, const std::vector<std::string_view>& kind
 /// Words of a script's name, or of a verb, that say what it trains by.
 bool trains_by_preferences(const std::string& name) {
   static const std::vector<std::string_view> kinds{"dpo", "orpo",   "kto",    "cpo",    "simpo", "bco",  "ppo",  "grpo",         "rloo",
-                                                   "xpo", "reward", "prm",    "gkd",    "rlhf",  "gspo", "dapo", "distillation", "ipo"};
+                                                   "xpo", "reward", "prm",    "gkd",    "rlhf",  "gspo", "dapo", "distillation", "ipo",
+                                                   "tpo", "mpo",    "nash",   "sdft",   "sdpo",  "ssd"};
   return has_word(name, kinds);
 }
 
