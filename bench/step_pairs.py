@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Steps that `estimate` and `rehearse` both price, of one description each: the plans of the closed loop (tests/rehearsal/exports.py), which are
-exported, rehearsed and compared. What comes out is kept in bench/step-pairs.json, in milliseconds, and its distribution printed.
+"""Steps that `estimate` and `rehearse` both price, of one description each: plans that are exported, rehearsed by their own framework and compared
+(those of the closed loop, tests/rehearsal/exports.py, and of step_plans.py). What comes out is kept in bench/step-pairs.json, in milliseconds, and
+its distribution printed.
 
-    step_pairs.py PLIMSOLL ENVIRONMENTS [PATTERN…]    runs the groups, or the plans whose name contains a pattern, and keeps them
-    step_pairs.py --read LOG…                         keeps those of logs that exports.py printed
+    step_pairs.py PLIMSOLL ENVIRONMENTS [PATTERN…]    runs the plans of that name, or whose names contain a pattern, and keeps their pairs
+    step_pairs.py --list                              the plans' names
     step_pairs.py                                     the distribution of what is kept
 
 A rehearsed step is no measurement: both sides price kernels alike, and differ in the launches, the host's work and their order.
@@ -11,14 +12,15 @@ A rehearsed step is no measurement: both sides price kernels alike, and differ i
 
 import json
 import os
-import re
 import subprocess
 import sys
+import tempfile
+
+import step_plans
+from step_plans import exports
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 KEPT = os.path.join(HERE, "step-pairs.json")
-EXPORTS = os.path.join(HERE, "..", "tests", "rehearsal", "exports.py")
-LINE = re.compile(r"^(?:equal  |UNEQUAL) (.+?): allocated .*step ([0-9.]+) ms estimated, ([0-9.]+) ms rehearsed", re.MULTILINE)
 WITHIN = 0.1  # of the rehearsed step
 
 
@@ -29,14 +31,23 @@ def kept():
         return {each["plan"]: each for each in json.load(file)["pairs"]}
 
 
-def keep(text):
-    """Puts the pairs of a text that exports.py printed among those that are kept, in place of older ones of the same plans."""
-    pairs = kept()
-    for plan, estimated, rehearsed in LINE.findall(text):
-        pairs[plan] = {"plan": plan, "estimated_ms": float(estimated), "rehearsed_ms": float(rehearsed)}
+def keep(pair):
+    """Puts a pair among those that are kept, in place of an older one of the same plan."""
+    pairs = {**kept(), pair["plan"]: pair}
     with open(KEPT, "w", encoding="utf-8") as file:
         json.dump({"pairs": [pairs[plan] for plan in sorted(pairs)]}, file, indent=1)
         file.write("\n")
+
+
+def pair_of(plimsoll, environments, plan):
+    """Both prices of a plan's step; the ranks of a world that is all stages are rehearsed together, of other worlds the first is."""
+    with tempfile.TemporaryDirectory() as folder:
+        estimate = exports.exported(plimsoll, plan, folder)
+        report = exports.rehearsed(plimsoll, environments, plan, folder, ["--together"] if plan.stages > 1 else ["--rank", "0"])
+    if report["ranks"][0]["work"]["launches"] == 0:
+        raise RuntimeError(f"no launches are in the step of {plan.name}")
+    times = {"estimated_ms": exports.seconds(estimate), "rehearsed_ms": exports.seconds(report)}
+    return {"plan": plan.name, **{key: round(1e3 * time, 1) for key, time in times.items()}}
 
 
 def differences():
@@ -56,20 +67,31 @@ def tell():
         print(f"{difference:+7.1%}  {plan}")
 
 
+def run(plimsoll, environments, patterns):
+    """Runs what is named, or contains a pattern where nothing has its name; whether each came to its end."""
+    plans = step_plans.plans()
+    chosen = [plan for plan in plans if plan.name in patterns] or [plan for plan in plans if not patterns or any(each in plan.name for each in patterns)]
+    failed = 0
+    for plan in chosen:
+        try:
+            pair = pair_of(plimsoll, environments, plan)
+        except (RuntimeError, subprocess.TimeoutExpired) as error:
+            failed += 1
+            print(f"{plan.name}: {error}", flush=True)
+            continue
+        keep(pair)
+        print(f"{plan.name}: {pair['estimated_ms']} ms estimated, {pair['rehearsed_ms']} ms rehearsed", flush=True)
+    return not failed
+
+
 def main():
     words = sys.argv[1:]
-    if words[:1] == ["--read"]:
-        for path in words[1:]:
-            with open(path, encoding="utf-8") as file:
-                keep(file.read())
-    elif words:
-        patterns = words[2:]
-        groups = patterns or subprocess.run([sys.executable, EXPORTS, "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
-        for group in groups:
-            done = subprocess.run([sys.executable, EXPORTS, *words[:2], group], stdout=subprocess.PIPE, text=True)
-            print(done.stdout, end="", flush=True)
-            keep(done.stdout)
+    if words == ["--list"]:
+        print("\n".join(plan.name for plan in step_plans.plans()))
+        return
+    whole = not words or run(*map(os.path.abspath, words[:2]), words[2:])
     tell()
+    sys.exit(not whole)
 
 
 main()

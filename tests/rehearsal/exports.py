@@ -223,17 +223,21 @@ def rehearsal_of(plimsoll, plan, options, command):
     return [plimsoll, "rehearse", "--on", plan.on, "--json", "--timeout", "800", *options, *plan.rehearse, "--", *command, *plan.program]
 
 
+def rehearsed(plimsoll, environments, plan, folder, options):
+    """What a rehearsal reports of the plan whose files lie in a folder."""
+    command, variables = launch_of(folder, os.path.join(environments, plan.environment))
+    # The first step of a compiled program leaves other blocks behind where its kernels are found compiled.
+    variables |= {f"{owner}_CACHE_DIR": os.path.join(folder, owner) for owner in ("TORCHINDUCTOR", "TRITON")}
+    return report_of(output_of(rehearsal_of(plimsoll, plan, options, command), folder, 880, variables))
+
+
 def check(plimsoll, environments, plan):
     compared = []
     with tempfile.TemporaryDirectory() as folder:
         estimate = exported(plimsoll, plan, folder)
-        command, variables = launch_of(folder, os.path.join(environments, plan.environment))
-        # The first step of a compiled program leaves other blocks behind where its kernels are found compiled.
-        variables |= {f"{owner}_CACHE_DIR": os.path.join(folder, owner) for owner in ("TORCHINDUCTOR", "TRITON")}
         for stage, rank in enumerate(plan.ranks()):
             wanted = next(each for each in estimate["ranks"] if each["stage"] == stage)
-            line = rehearsal_of(plimsoll, plan, ["--rank", str(rank)], command)
-            report = report_of(output_of(line, folder, 880, variables))
+            report = rehearsed(plimsoll, environments, plan, folder, ["--rank", str(rank)])
             compared.append(compare(f"rank {rank} " if plan.stages > 1 else "", peaks(wanted), peaks(report["ranks"][0])))
             if plan.stages == 1:
                 compared.append(compare_time(plan, seconds(estimate), seconds(report)))
@@ -298,4 +302,5 @@ def main():
     sys.exit(1 if failed else 0)
 
 
-main()
+if __name__ == "__main__":
+    main()
