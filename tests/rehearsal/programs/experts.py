@@ -18,6 +18,10 @@ for _ in range(4):
     mask = torch.nn.functional.one_hot(places, num_classes=experts).permute(2, 1, 0)
     assert [torch.where(mask[expert])[1].shape[0] for expert in range(experts)] == [share] * experts
     assert torch.greater(mask.sum(dim=(-1, -2)), 0).nonzero().shape == (experts, 1)
+    # transformers: rows sorted by their experts, and where each expert's end
+    ordered = places.view(-1)[torch.argsort(places.view(-1))]
+    ends = torch.cumsum(torch.histc(ordered.int(), bins=experts, min=0, max=experts - 1), 0, dtype=torch.int32)
+    assert ends.tolist() == [share * (expert + 1) for expert in range(experts)] and ordered[ends - 1].tolist() == list(range(experts))
     # Megatron-core: a map, counts that ranks exchange, and permutations by it
     routing = torch.zeros_like(logits).int().scatter(1, places, 1).bool()
     counts = routing.sum(dim=0).long()

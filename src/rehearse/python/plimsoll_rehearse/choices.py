@@ -98,7 +98,7 @@ class Choices:
             return torch.empty((inputs[0].numel() // 2, inputs[0].dim()), dtype=torch.int64, device=result.device)
         if name in self._dealt:
             return self._deal(name, result, inputs[0], arguments, options)
-        if name in ("sort", "argsort"):
+        if name in ("sort", "argsort") and not (values.is_whole(inputs[0]) and values.knowledge(inputs[0]) == ASSUMED):  # dealt ones are sorted
             return self._keep_order(name, result, inputs[0], arguments, options)
         return None
 

@@ -82,7 +82,7 @@ def places(tensor):
 
 
 def on_processor(torch, name):
-    """What computes on the processor what the operator does on the device, which has it under a library's name; None where it has its own name."""
+    """What computes on the processor what the operator does on the device, where it has another name or takes other types; None for all others."""
     aten = torch.ops.aten
 
     def convolution(image, weight, padding, stride, dilation, groups, *settings, output_padding=(), transposed=False):
@@ -91,10 +91,15 @@ def on_processor(torch, name):
     def transposed(image, weight, padding, output_padding, stride, dilation, groups, *settings):
         return convolution(image, weight, padding, stride, dilation, groups, output_padding=output_padding, transposed=True)
 
+    def histogram(values, *settings, **options):
+        """Of whole numbers too, which the processor's kernel does not count."""
+        return aten.histc(values.to(torch.float64), *settings, **options).to(values.dtype)
+
     bilinear_within_zeros = (0, 0, True)  # the one way of cuDNN: its corners are the image's
     return {
         "cudnn_convolution": convolution,
         "cudnn_convolution_transpose": transposed,
+        "histc": histogram,
         "cudnn_grid_sampler": lambda image, grid: aten.grid_sampler(image, grid, *bilinear_within_zeros),
     }.get(name)
 
