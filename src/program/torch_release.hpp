@@ -36,6 +36,10 @@ class TorchRelease {
   /// _set_unsharded_grad_dtypes); before, they are cast to the type of the gathered parameter.
   bool fsdp_reduces_gradients_as_they_come() const { return after_2_11(); }
 
+  /// Whoever asks a collective for its future waits for it on the current stream (c10d::nccl2, the backend "nccl" from 2.15 on:
+  /// WorkNCCL::getFuture calls synchronize): DDP's buckets do not overlap with the rest of backward. Before, the future was waited for.
+  bool futures_wait_for_collectives() const { return release_.since(2, 15); }
+
   /// A checkpoint's second run (use_reentrant=False) ends with the last tensor that was saved; before, a block's last product was run again
   /// for nothing (utils/checkpoint.py, set_checkpoint_early_stop).
   bool checkpoints_stop_early() const { return release_.since(2, 1); }

@@ -91,7 +91,8 @@ Tensor masked_fill_into(const Tensor& x, const Tensor& mask) {
   Tensor y = x.detach();
   return op.done(y, [](BackwardCall& b) {
     const Tensor places = b.saved(0);
-    Tensor gradient = clone(b.grad());
+    // masked_fill clones with MemoryFormat::Contiguous
+    Tensor gradient = b.grad().is_contiguous() ? clone(b.grad()) : contiguous(b.grad());
     in_place(gradient, {&gradient, &places});
     b.give(0, std::move(gradient));
   });

@@ -200,11 +200,13 @@ void Ddp::fill_bucket(std::size_t parameter) {
   gradient = tape_.view(buckets_[place_[parameter].first].flat, gradient.sizes(), gradient.strides());
 }
 
+/// Reducer::run_allreduce_hook, which asks for the future of what it began.
 void Ddp::reduce(const Bucket& bucket) {
   tape_.wait(stream_, kComputeStream);
   const DType type = options_.accumulators.value_or(bucket.flat.dtype());
   tape_.collective(
       {.kind = CollectiveKind::all_reduce, .group = Group::data_replicate, .bytes = bucket.elements * size_of(type), .type = type}, stream_);
+  if (!options_.accumulators && tape_.torch.futures_wait_for_collectives()) tape_.wait(kComputeStream, stream_);
 }
 
 /// Reducer::delay_all_reduce: behind a static graph's first backward, which only told who takes part.

@@ -14,6 +14,7 @@
 #include "program/modules/megatron/te.hpp"
 #include "program/modules/megatron/te_experts.hpp"
 #include "program/modules/megatron/vocabulary.hpp"
+#include "program/ops/choosing.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -359,7 +360,7 @@ class MegatronChunk::Layer {
       }
       mask = to(triangle, DType::boolean);
     }
-    const Tensor masked = masked_fill_in_place(wide, mask);
+    const Tensor masked = masked_fill_into(wide, mask);
     const Tensor probabilities = softmax(masked, DType::fp32);
     return to(probabilities, scores.dtype());
   }

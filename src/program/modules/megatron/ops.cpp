@@ -294,20 +294,6 @@ Tensor fused_causal_softmax(const Tensor& scores) {
   });
 }
 
-Tensor masked_copy(const Tensor& x, const Tensor& mask) {
-  Tensor copy = x.is_contiguous() ? clone(x) : contiguous(x);
-  in_place(copy, {&mask});
-  return copy;
-}
-
-Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask) {
-  Op op("masked_fill_", {&x});
-  op.save(mask);
-  in_place(x, {&mask});
-  Tensor y = x.detach();
-  return op.done(y, [](BackwardCall& b) { b.give(0, masked_copy(b.grad(), b.saved(0))); });
-}
-
 Tensor repeat_interleave(const Tensor& x, std::int64_t times, int dimension) {
   Dims wide, folded;
   for (int i = 0; i < x.rank(); ++i) {

@@ -51,10 +51,6 @@ Tensor scaled_product(const Tensor& a, const Tensor& b);
 bool has_fused_softmax(std::int64_t length, DType type);
 /// ScaledUpperTriangMaskedSoftmax of [b, heads, s, s]: its backward writes over the gradient that arrives.
 Tensor fused_causal_softmax(const Tensor& scores);
-/// x.masked_fill_(mask, value).
-Tensor masked_fill_in_place(const Tensor& x, const Tensor& mask);
-/// x.masked_fill(mask, 0): a copy that is row-major whatever x is (masked_fill clones with MemoryFormat::Contiguous).
-Tensor masked_copy(const Tensor& x, const Tensor& mask);
 /// x.repeat_interleave(times, dim).
 Tensor repeat_interleave(const Tensor& x, std::int64_t times, int dimension);
 

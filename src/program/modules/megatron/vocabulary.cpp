@@ -4,6 +4,7 @@
 
 #include "program/modules/megatron/ops.hpp"
 #include "program/op.hpp"
+#include "program/ops/choosing.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
 #include "program/reduction.hpp"
@@ -147,11 +148,7 @@ Tensor vocab_parallel_embedding(MegatronRuntime& runtime, const Tensor& weight, 
   if (runtime.tp() == 1) return embedding(weight, indices);
   const LocalTarget local = local_target(indices);
   const Tensor rows = embedding(weight, local.index);
-  Op op("masked_fill_", {&rows});
-  op.save(local.outside);
-  in_place(rows, {&local.outside});
-  Tensor filled = rows.detach();
-  return op.done(filled, [](BackwardCall& b) { b.give(0, masked_copy(b.grad(), b.saved(0))); });
+  return masked_fill_into(rows, local.outside);
 }
 
 Tensor te_cross_entropy(MegatronRuntime& runtime, const Tensor& logits, const Tensor& target) {
