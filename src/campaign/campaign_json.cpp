@@ -62,7 +62,7 @@ std::string to_json(const std::vector<CampaignOffer>& offers) {
     if (each.report)
       entry["campaign"] = object_of(*each.report);
     else
-      entry["refused"] = each.refusal;
+      entry["refusal"] = each.refusal;
     campaigns.push_back(std::move(entry));
   }
   return json_text(Json{{"schema", "plimsoll/campaigns/1"}, {"campaigns", std::move(campaigns)}});

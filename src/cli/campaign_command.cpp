@@ -5,6 +5,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/power_limit.hpp"
+#include "plimsoll/printable.hpp"
 #include "price_options.hpp"
 #include "strategy_flags.hpp"
 
@@ -45,6 +46,14 @@ CampaignReport run_on(const Arguments& arguments, CampaignRequest request) {
   return report;
 }
 
+/// A line for each machine whose price is old.
+std::string age_notes(const std::vector<CampaignOffer>& offers) {
+  std::string notes;
+  for (const CampaignOffer& each : offers)
+    if (each.report && each.report->price) notes += age_note(*each.report->price, "  " + printable(each.on) + ": ");
+  return notes;
+}
+
 /// The same run on each machine of --on.
 int run_on_machines(const Arguments& arguments, const CampaignRequest& request) {
   std::vector<CampaignOffer> offers;
@@ -54,7 +63,7 @@ int run_on_machines(const Arguments& arguments, const CampaignRequest& request) 
   }
   const auto answered = [](const CampaignOffer& each) { return each.report.has_value(); };
   if (std::none_of(offers.begin(), offers.end(), answered)) fail(offers.front().refusal, {}, {});  // of every machine, the first one's
-  print_to(arguments, arguments.has("--json") ? to_json(offers) : to_text(offers));
+  print_to(arguments, arguments.has("--json") ? to_json(offers) : to_text(offers) + age_notes(offers));
   return std::any_of(offers.begin(), offers.end(), [&](const CampaignOffer& each) { return answered(each) && each.report->step.verdict != Verdict::does_not_fit; }) ? kFits : kDoesNotFit;
 }
 

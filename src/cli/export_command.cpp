@@ -93,7 +93,7 @@ Command export_command() {
   command.options.push_back({Option::value, "--tokens", "of the whole run, instead: 300B, 15T", false, {}});
   command.options.push_back({Option::value, "--save-every", "steps between two checkpoints", false, {}});
   command.options.push_back({Option::value, "--time-limit", "of the job: 36h, 7d (sbatch)", false, {}});
-  command.options.push_back({Option::value, "--job-name", "small letters, digits and hyphens (sbatch, k8s-pytorchjob)", false, {}});
+  command.options.push_back({Option::value, "--job-name", "small letters, digits and hyphens (sbatch and k8s-…)", false, {}});
   command.options.push_back({Option::value, "-o", "the folder to write to; without it the files are printed", false, {}});
   command.options.front().required = false;  // --from may say it
   for (Option& option : foreign_options()) command.options.push_back(std::move(option));

@@ -181,7 +181,8 @@ def prices(checks):
         campaign = ["campaign", "gpt2", "--on", "8xh100-sxm", "--micro-batch", "8", "--seq", "1024", "--tokens", "1B"]
         for day, age in (("2026-11-28", "price of 2024-12, 23 months old"), ("2025-01-31", None)):
             os.environ["SOURCE_DATE_EPOCH"] = str(int(datetime.datetime.fromisoformat(day + "T12:00:00+00:00").timestamp()))
-            texts = [run(*campaign, "--prices", own).out, run("estimate", *GPT2, "--on", "8xh100-sxm,8xmi300x", "--prices", own).out]
+            machines = ["--on", "8xh100-sxm,8xmi300x", "--prices", own]
+            texts = [run(*campaign, "--prices", own).out, run("estimate", *GPT2, *machines).out, run(*campaign[:2], *campaign[4:], *machines).out]
             checks.check(all("our contract" in text and ((age or "months old") in text) == bool(age) for text in texts), f"on {day}: {texts}")
             answer = run(*campaign, "--prices", own, "--json").out
             checks.check(json.loads(answer)["price"]["date"] == "2024-12" and "months old" not in answer, f"JSON on {day}: {answer}")

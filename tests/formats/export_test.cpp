@@ -1,5 +1,6 @@
 // What is written is read back as the same run: random strategies per program, and the parts of a folder that starts one.
 #include <gtest/gtest.h>
+#include <yaml-cpp/yaml.h>
 
 #include <random>
 
@@ -205,6 +206,29 @@ TEST(Export, ABatchScriptStartsTheProgramsOwnLauncherOnEveryNode) {
   EXPECT_NE(file_of(job, "job.yaml").find("kind: PyTorchJob"), std::string::npos);
   EXPECT_NE(file_of(job, "job.yaml").find("replicas: 3"), std::string::npos);
   EXPECT_EQ(file_of(export_run(plan, "slurm"), "job.sbatch"), file_of(run, "job.sbatch"));   // called by its machine
+}
+
+// Kubeflow's operator 1 numbers master and workers in RANK, Trainer 2 in torchrun's variables, an indexed job in JOB_COMPLETION_INDEX; JobSet's pods have names
+// of its own service.
+TEST(Export, KubernetesJobsTellEveryNodeItsPlace) {
+  const ExportPlan plan{"llama-3.1-8b", load_model("llama-3.1-8b"), parse_cluster("4x8xmi300x"),
+                        strategy_of({{"framework", "transformers"}, {"data_parallel", "ddp"}, {"seq_len", "1024"}})};
+  const std::string set = file_of(export_run(plan, "k8s-jobset"), "job.yaml");
+  const YAML::Node jobset = YAML::Load(set), job = jobset["spec"]["replicatedJobs"][0]["template"]["spec"], pod = job["template"]["spec"];
+  EXPECT_EQ(job["completions"].as<int>(), 4);
+  EXPECT_EQ(pod["restartPolicy"].as<std::string>(), "Never");
+  const std::string name = jobset["metadata"]["name"].as<std::string>();
+  EXPECT_EQ(pod["containers"][0]["command"][2].as<std::string>(), "MASTER_ADDR=" + name + "-node-0-0." + name + " NODE_RANK=$JOB_COMPLETION_INDEX bash run.sh");
+  EXPECT_EQ(pod["containers"][0]["resources"]["limits"]["amd.com/gpu"].as<int>(), 8);
+
+  const YAML::Node trainer = YAML::Load(file_of(export_run(plan, "trainjob"), "job.yaml"))["spec"]["trainer"];
+  EXPECT_EQ(trainer["numNodes"].as<int>(), 4);
+  EXPECT_EQ(trainer["resourcesPerNode"]["limits"]["amd.com/gpu"].as<int>(), 8);
+  EXPECT_NE(trainer["command"][2].as<std::string>().find("NODE_RANK=$PET_NODE_RANK bash run.sh"), std::string::npos);
+
+  const YAML::Node old = YAML::Load(file_of(export_run(plan, "k8s-pytorchjob"), "job.yaml"))["spec"]["pytorchReplicaSpecs"];
+  EXPECT_EQ(old["Worker"]["replicas"].as<int>(), 3);
+  EXPECT_EQ(old["Worker"]["template"]["spec"]["containers"][0]["command"][2].as<std::string>(), "NODE_RANK=${RANK:-0} bash run.sh");
 }
 
 // Megatron-LM has no adapters: a run that trained all weights instead would not be the plan's.

@@ -105,7 +105,7 @@ test("two plans stand side by side", async (page) => {
 
 test("the plan is written as files that start it, those of the command line", async (page) => {
   const formats = await page.locator("#export option").evaluateAll((options) => options.map((option) => option.value).filter((value) => value));
-  assert.deepEqual(formats, cli(["export", "--help"]).match(/accelerate[\w, -]*k8s-pytorchjob/)?.[0].split(", ") ?? formats);
+  assert.deepEqual(formats, cli(["export", "--help"]).match(/accelerate[\w, -]*k8s-jobset/)?.[0].split(", ") ?? formats);
   for (const to of formats) {
     await page.locator("#export").selectOption(to);
     await page.getByRole("heading", { name: `For ${to}` }).waitFor();

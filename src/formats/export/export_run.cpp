@@ -37,7 +37,7 @@ const std::vector<Target>& targets() {
 /// Jobs start whatever program the plan is for.
 const std::vector<std::pair<const char*, void (*)(const Writing&)>>& jobs() {
   static const std::vector<std::pair<const char*, void (*)(const Writing&)>> all = {
-      {"torchrun", nullptr}, {"sbatch", write_sbatch}, {"k8s-pytorchjob", write_pytorchjob}};
+      {"torchrun", nullptr}, {"sbatch", write_sbatch}, {"k8s-pytorchjob", write_pytorchjob}, {"k8s-trainjob", write_trainjob}, {"k8s-jobset", write_jobset}};
   return all;
 }
 
@@ -49,7 +49,7 @@ bool starts(const Target& target, const std::string& framework) {
 std::string usual_name(const std::string& name) {
   static const std::map<std::string, std::string> others = {{"slurm", "sbatch"},           {"kubernetes", "k8s-pytorchjob"}, {"kubeflow", "k8s-pytorchjob"},
                                                             {"megatron-lm", "megatron"},   {"megatron-core", "megatron"},    {"trainer", "accelerate"},
-                                                            {"llamafactory", "llama-factory"}};
+                                                            {"llamafactory", "llama-factory"}, {"trainjob", "k8s-trainjob"},     {"jobset", "k8s-jobset"}};
   const auto found = others.find(name);
   return found == others.end() ? name : found->second;
 }

@@ -1,4 +1,4 @@
-// The same folder, started by Slurm or by a PyTorchJob of Kubeflow.
+// The same folder, started by Slurm, by Kubeflow's PyTorchJob or TrainJob, or by a JobSet of Kubernetes.
 #include <fmt/format.h>
 
 #include "formats/export/writer.hpp"
@@ -28,32 +28,45 @@ void write_sbatch(const Writing& w) {
   w.out.command = "sbatch job.sbatch";
 }
 
+namespace {
+
+const char* device_resource(const Writing& w) { return w.plan.cluster.accelerator.is_amd() ? "amd.com/gpu" : "nvidia.com/gpu"; }
+
+/// A pod's template that runs the folder, mounted from the config map "plan"; `places` are variables that tell run.sh which node the pod is, and
+/// `restart_policy` the line of one, where the job does not set it itself.
+std::string pod_of(const Writing& w, const std::string& places, const char* restart_policy, const std::string& margin) {
+  const std::string text = fmt::format(R"(template:
+  spec:
+{}    containers:
+      - name: pytorch
+        image: IMAGE  # one with the program and its packages
+        workingDir: /workspace/plan
+        command: ["bash", "-c", "{} bash run.sh"]
+        resources:
+          limits: {{"{}": {}}}
+        volumeMounts:
+          - {{name: plan, mountPath: /workspace/plan}}
+          - {{name: shm, mountPath: /dev/shm}}
+    volumes:
+      - {{name: plan, configMap: {{name: plan}}}}
+      - {{name: shm, emptyDir: {{medium: Memory}}}}  # NCCL's buffers between processes: Kubernetes' 64 MiB are too few
+)",
+                                       restart_policy, places, device_resource(w), w.per_node());
+  std::string indented;
+  for (std::size_t at = 0, end; at < text.size(); at = end + 1) {
+    end = text.find('\n', at);
+    indented += margin + text.substr(at, end - at + 1);
+  }
+  return indented;
+}
+
+}  // namespace
+
+/// The operator counts pods in RANK: the master is 0, the first worker 1 (its label replica-index begins at 0 again).
 void write_pytorchjob(const Writing& w) {
   const auto replica = [&](const char* kind, std::int64_t count) {
-    return fmt::format(R"(    {}:
-      replicas: {}
-      restartPolicy: OnFailure
-      template:
-        spec:
-          containers:
-            - name: pytorch
-              image: IMAGE  # one with the program and its packages
-              workingDir: /workspace/plan
-              command: ["bash", "run.sh"]
-              env:
-                - name: NODE_RANK
-                  valueFrom:
-                    fieldRef: {{fieldPath: "metadata.labels['training.kubeflow.org/replica-index']"}}
-              resources:
-                limits: {{"{}": {}}}
-              volumeMounts:
-                - {{name: plan, mountPath: /workspace/plan}}
-                - {{name: shm, mountPath: /dev/shm}}
-          volumes:
-            - {{name: plan, configMap: {{name: plan}}}}
-            - {{name: shm, emptyDir: {{medium: Memory}}}}  # NCCL's buffers between processes: Kubernetes' 64 MiB are too few
-)",
-                       kind, count, w.plan.cluster.accelerator.is_amd() ? "amd.com/gpu" : "nvidia.com/gpu", w.per_node());
+    return fmt::format("    {}:\n      replicas: {}\n      restartPolicy: OnFailure\n", kind, count) +
+           pod_of(w, "NODE_RANK=${RANK:-0}", "", "      ");
   };
   std::string text = w.head() + "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nmetadata:\n  name: " + w.plan.length.name + "\nspec:\n  nprocPerNode: \"" +
                      std::to_string(w.per_node()) + "\"\n  pytorchReplicaSpecs:\n";
@@ -61,6 +74,52 @@ void write_pytorchjob(const Writing& w) {
   if (w.nodes() > 1) text += replica("Worker", w.nodes() - 1);
   w.file("job.yaml", text);
   w.out.command = "kubectl create configmap plan --from-file=. && kubectl apply -f job.yaml";
+}
+
+/// A JobSet's pods are called JOBSET-REPLICATEDJOB-JOB-POD in a service of the JobSet's own name; Kubernetes numbers an indexed job's in JOB_COMPLETION_INDEX.
+void write_jobset(const Writing& w) {
+  const std::string& name = w.plan.length.name;
+  w.file("job.yaml", w.head() + fmt::format(R"(apiVersion: jobset.x-k8s.io/v1alpha2
+kind: JobSet
+metadata:
+  name: {0}
+spec:
+  replicatedJobs:
+    - name: node
+      replicas: 1
+      template:
+        spec:
+          parallelism: {1}
+          completions: {1}
+          backoffLimit: 0  # a run that lost a node starts anew as a whole
+)",
+                                            name, w.nodes()) +
+                         pod_of(w, fmt::format("MASTER_ADDR={0}-node-0-0.{0} NODE_RANK=$JOB_COMPLETION_INDEX", name), "    restartPolicy: Never\n", "          "));
+  w.out.command = "kubectl create configmap plan --from-file=. && kubectl apply -f job.yaml";
+}
+
+/// Kubeflow Trainer 2 says to pods in torchrun's own variables (PET_*) which node they are. What may be mounted differs from release to release
+/// (podTemplateOverrides until 2.1, runtimePatches since 2.2), so the folder lies in the image.
+void write_trainjob(const Writing& w) {
+  w.file("job.yaml", w.head() + fmt::format(R"(apiVersion: trainer.kubeflow.org/v1alpha1
+kind: TrainJob
+metadata:
+  name: {}
+spec:
+  runtimeRef:
+    name: torch-distributed
+  trainer:
+    image: IMAGE  # one with the program, its packages and this folder in /workspace/plan
+    command:
+      - bash
+      - -c
+      - cd /workspace/plan && MASTER_ADDR=$PET_MASTER_ADDR MASTER_PORT=$PET_MASTER_PORT NODE_RANK=$PET_NODE_RANK bash run.sh
+    numNodes: {}
+    resourcesPerNode:
+      limits: {{"{}": {}}}
+)",
+                                            w.plan.length.name, w.nodes(), device_resource(w), w.per_node()));
+  w.out.command = "kubectl apply -f job.yaml";
 }
 
 }  // namespace plimsoll::formats

@@ -53,9 +53,11 @@ void write_torchtune(const Writing& w);
 void write_megatron(const Writing& w);
 void write_axolotl(const Writing& w);
 void write_llama_factory(const Writing& w);
-/// The folder of the framework's own launcher, started by Slurm or by a PyTorchJob.
+/// The folder of the framework's own launcher, started by Slurm, by a PyTorchJob (Kubeflow's training operator 1), a TrainJob (its successor), a JobSet.
 void write_sbatch(const Writing& w);
 void write_pytorchjob(const Writing& w);
+void write_trainjob(const Writing& w);
+void write_jobset(const Writing& w);
 
 /// A program of export/templates, which is part of the library: "trainer.py", transformers' Trainer over tokens; "loop.py", a loop of its
 /// own with DDP, FSDP or DeepSpeed; "megatron.py", Megatron-core without Megatron-LM.

@@ -140,11 +140,12 @@ def distribute(network, said, device, empty):
 
 def optimizer_of(network, said):
     parameters = [parameter for parameter in network.parameters() if parameter.requires_grad]
-    if said["optim"] == "sgd":
+    optim = said.get("optim", "adamw_torch_fused")  # what transformers takes where nothing is said
+    if optim == "sgd":
         return torch.optim.SGD(parameters, lr=1e-4)
-    if said["optim"] not in ("adamw_torch", "adamw_torch_fused"):
-        raise SystemExit(f"this loop has no optimizer {said['optim']}: export --to accelerate")
-    return torch.optim.AdamW(parameters, lr=1e-4, **({"fused": True} if said["optim"] == "adamw_torch_fused" else {}))
+    if optim not in ("adamw_torch", "adamw_torch_fused"):
+        raise SystemExit(f"this loop has no optimizer {optim}: export --to accelerate")
+    return torch.optim.AdamW(parameters, lr=1e-4, **({"fused": True} if optim == "adamw_torch_fused" else {}))
 
 
 def batches(said, device):
