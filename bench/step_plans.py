@@ -47,6 +47,7 @@ PIPELINES = (
 
 
 def plans():
+    """Those of the closed loop and these, each with what its kind of program needs beside its files."""
     beside = {"torchrun": {"program": EMPTY}, "deepspeed": {"program": EMPTY}, "torchtitan": {"rehearse": SYNTHETIC}}
     found = exports.plans()
     found += [Plan(name, model, on, to, options, **beside.get(to, {})) for name, model, on, to, options in FURTHER]

@@ -5,7 +5,6 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/power_limit.hpp"
-#include "plimsoll/printable.hpp"
 #include "price_options.hpp"
 #include "strategy_flags.hpp"
 
@@ -50,7 +49,7 @@ CampaignReport run_on(const Arguments& arguments, CampaignRequest request) {
 std::string age_notes(const std::vector<CampaignOffer>& offers) {
   std::string notes;
   for (const CampaignOffer& each : offers)
-    if (each.report && each.report->price) notes += age_note(*each.report->price, "  " + printable(each.on) + ": ");
+    if (each.report) notes += age_note_of(each.on, each.report->price);
   return notes;
 }
 

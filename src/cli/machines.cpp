@@ -4,7 +4,6 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/power_limit.hpp"
-#include "plimsoll/printable.hpp"
 #include "price_options.hpp"
 #include "report_flags.hpp"
 #include "strategy_flags.hpp"
@@ -18,8 +17,7 @@ constexpr const char* kOn = "--on";
 std::string age_notes(const std::vector<MachineOffer>& offers, const TextStyle& style) {
   std::string notes;
   if (style.detail == TextStyle::Detail::brief) return notes;
-  for (const MachineOffer& each : offers)
-    if (each.price) notes += age_note(*each.price, "  " + printable(each.on) + ": ");
+  for (const MachineOffer& each : offers) notes += age_note_of(each.on, each.price);
   return notes;
 }
 

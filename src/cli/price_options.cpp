@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "plimsoll/error.hpp"
+#include "plimsoll/printable.hpp"
 
 namespace plimsoll::cli {
 namespace {
@@ -44,6 +45,10 @@ std::string today() {
 std::string age_note(const GpuPrice& price, const std::string& lead) {
   const std::string warning = age_warning(price, today());
   return warning.empty() ? std::string() : lead + warning + "\n";
+}
+
+std::string age_note_of(const std::string& machine, const std::optional<GpuPrice>& price) {
+  return price ? age_note(*price, "  " + printable(machine) + ": ") : std::string();
 }
 
 }  // namespace plimsoll::cli

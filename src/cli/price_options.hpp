@@ -1,6 +1,7 @@
 // --prices FILE, and how old a price is today.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "command.hpp"
@@ -21,5 +22,8 @@ std::string today();
 
 /// A line of `lead` and the age of a price that is older than a year; empty for others.
 std::string age_note(const GpuPrice& price, const std::string& lead);
+
+/// The same of one machine among several; empty where it has no price.
+std::string age_note_of(const std::string& machine, const std::optional<GpuPrice>& price);
 
 }  // namespace plimsoll::cli

@@ -7,28 +7,13 @@ namespace plimsoll::formats {
 
 namespace {
 
+/// Started where the folder is, whose files the pods then have.
+constexpr const char* kApplyWithFolder = "kubectl create configmap plan --from-file=. && kubectl apply -f job.yaml";
+
 /// Slurm's days-hours:minutes:seconds.
 std::string slurm_time(std::int64_t seconds) {
   return fmt::format("{}-{:02}:{:02}:{:02}", seconds / 86400, seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
 }
-
-}  // namespace
-
-void write_sbatch(const Writing& w) {
-  const RunLength& length = w.plan.length;
-  w.file("job.sbatch", "#!/bin/bash\n" + fmt::format("#SBATCH --job-name={}\n#SBATCH --output=%x-%j.out\n", length.name) +
-                           (length.seconds > 0 ? "#SBATCH --time=" + slurm_time(length.seconds) + "\n" : std::string()) +
-                           fmt::format("#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:{}\n#SBATCH --exclusive\n",
-                                       w.nodes(), w.per_node()) +
-                           w.head() +
-                           "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
-                           "export MASTER_PORT=29500\n"
-                           "# run.sh starts one launcher per node, which starts a process per GPU\n"
-                           "srun --ntasks-per-node=1 bash -c 'NODE_RANK=$SLURM_NODEID bash run.sh'\n");
-  w.out.command = "sbatch job.sbatch";
-}
-
-namespace {
 
 const char* device_resource(const Writing& w) { return w.plan.cluster.accelerator.is_amd() ? "amd.com/gpu" : "nvidia.com/gpu"; }
 
@@ -62,6 +47,20 @@ std::string pod_of(const Writing& w, const std::string& places, const char* rest
 
 }  // namespace
 
+void write_sbatch(const Writing& w) {
+  const RunLength& length = w.plan.length;
+  w.file("job.sbatch", "#!/bin/bash\n" + fmt::format("#SBATCH --job-name={}\n#SBATCH --output=%x-%j.out\n", length.name) +
+                           (length.seconds > 0 ? "#SBATCH --time=" + slurm_time(length.seconds) + "\n" : std::string()) +
+                           fmt::format("#SBATCH --nodes={}\n#SBATCH --ntasks-per-node=1\n#SBATCH --gres=gpu:{}\n#SBATCH --exclusive\n",
+                                       w.nodes(), w.per_node()) +
+                           w.head() +
+                           "export MASTER_ADDR=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
+                           "export MASTER_PORT=29500\n"
+                           "# run.sh starts one launcher per node, which starts a process per GPU\n"
+                           "srun --ntasks-per-node=1 bash -c 'NODE_RANK=$SLURM_NODEID bash run.sh'\n");
+  w.out.command = "sbatch job.sbatch";
+}
+
 /// The operator counts pods in RANK: the master is 0, the first worker 1 (its label replica-index begins at 0 again).
 void write_pytorchjob(const Writing& w) {
   const auto replica = [&](const char* kind, std::int64_t count) {
@@ -73,7 +72,7 @@ void write_pytorchjob(const Writing& w) {
   text += replica("Master", 1);
   if (w.nodes() > 1) text += replica("Worker", w.nodes() - 1);
   w.file("job.yaml", text);
-  w.out.command = "kubectl create configmap plan --from-file=. && kubectl apply -f job.yaml";
+  w.out.command = kApplyWithFolder;
 }
 
 /// A JobSet's pods are called JOBSET-REPLICATEDJOB-JOB-POD in a service of the JobSet's own name; Kubernetes numbers an indexed job's in JOB_COMPLETION_INDEX.
@@ -95,7 +94,7 @@ spec:
 )",
                                             name, w.nodes()) +
                          pod_of(w, fmt::format("MASTER_ADDR={0}-node-0-0.{0} NODE_RANK=$JOB_COMPLETION_INDEX", name), "    restartPolicy: Never\n", "          "));
-  w.out.command = "kubectl create configmap plan --from-file=. && kubectl apply -f job.yaml";
+  w.out.command = kApplyWithFolder;
 }
 
 /// Kubeflow Trainer 2 says to pods in torchrun's own variables (PET_*) which node they are. What may be mounted differs from release to release
