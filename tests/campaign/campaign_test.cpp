@@ -68,7 +68,7 @@ TEST(Campaign, MachinesAreAnsweredTogether) {
   EXPECT_NE(text.find("4xabacus: unknown accelerator 'abacus'"), std::string::npos) << text;
   offers[1].report->step.verdict = Verdict::does_not_fit;
   EXPECT_EQ(to_text(offers).find("fastest: 8xmi300x, "), 0u) << "what does not fit is no answer";
-  EXPECT_NE(to_json(offers).find("\"refused\": \"unknown accelerator 'abacus'\""), std::string::npos);
+  EXPECT_NE(to_json(offers).find("\"refusal\": \"unknown accelerator 'abacus'\""), std::string::npos);
 }
 
 /// Hoffmann's law is of language models: nothing is said of it for images, nor where adapters learn alone.
