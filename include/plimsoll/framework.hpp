@@ -113,6 +113,10 @@ FrameworkProfile profile_of(const Strategy& resolved);
 /// then others that it may be a release of, then what else runs.
 const std::vector<Package>& packages_of(const std::string& framework);
 
+/// The model with the head that a strategy's task asks for: task cls puts a sequence classifier's in the place of a language model's, of
+/// `num_labels` classes. Throws Error (refused): a type that has none.
+Model under_head_of_task(Model model, const Strategy& said);
+
 /// Fills everything that was not said, in the order: what follows from the other settings, the framework's default, the field's usual
 /// value; every value taken is told in `assumed`. Throws one Error that names all contradictions together, each with what would resolve it,
 /// and what the framework itself would refuse with its reason.

@@ -199,6 +199,12 @@ class ModelSource {
 
 struct Model;
 
+/// What a model was read from, to be read again as another class.
+struct ModelConfig {
+  std::string text, where;
+  bool of_checkpoint = false;  ///< a file beside trained weights; else a class that is built
+};
+
 /// A model that stands frozen beside the one that is trained, because the training loop asks it: "text_encoder_2", "vae".
 struct Neighbour {
   std::string part;                      ///< as the pipeline calls it
@@ -227,6 +233,7 @@ struct Model {
   std::vector<std::string> unread_keys;   ///< keys of the config that nothing read
   std::vector<std::string> assumed;       ///< defaults taken, in words
   std::vector<Neighbour> neighbours;      ///< of a diffusion model: its pipeline's encoders of prompts, in order, and its autoencoder
+  std::shared_ptr<const ModelConfig> config;   ///< none: a graph file, or code
   std::shared_ptr<const ModelSource> source;   ///< of a network that is told by its own code (code.hpp); the blocks are what that code built
 
   std::int64_t parameters() const;          ///< trainable and frozen, tied tensors once
@@ -247,9 +254,9 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
 /// Reads a model from the text of a config.json. `where` names the text in errors. `architecture` overrides the config's class.
 Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture = {});
 
-/// The model that AutoModelForSequenceClassification makes of a language model's config with num_labels=1: its body under a head `score` of
-/// one number; a sequence classifier is answered as it is. Throws Error (refused): a class without either head.
-Model reward_model(Model model);
+/// The model that AutoModelForSequenceClassification makes of the same config with num_labels=`labels` (0: the config's, else 2); a sequence
+/// classifier of so many is answered as it is. Throws Error (refused): a type of which transformers has no such class.
+Model sequence_classifier(const Model& model, std::int64_t labels);
 
 /// A config.json that is shipped.
 struct ShippedConfig {

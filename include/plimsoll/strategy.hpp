@@ -448,6 +448,7 @@ struct Strategy {
       0;  ///< micro-batches per optimizer step of one replica: grad_accum, or with a pipeline grad_accum · those of one run
   std::int64_t seq_len = 0;      ///< tokens of a sequence (seq2seq: of the source; image and diffusion: patches)
   std::int64_t tgt_len = 0;      ///< seq2seq: tokens of the target
+  std::int64_t num_labels = 0;   ///< task cls: classes of the head; 0: what the model's config says, else 2
   std::int64_t text_tokens = 0;  ///< diffusion: tokens of the prompt
   bool packed = false;           ///< sequences packed without padding
   double average_tokens = 0;     ///< mean tokens that are no padding; 0: seq_len

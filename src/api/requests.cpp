@@ -4,6 +4,7 @@
 
 #include "plimsoll/code.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 
 namespace plimsoll::api {
 namespace {
@@ -148,9 +149,9 @@ AskedRun asked_run(const Json& request) {
     return {name, std::move(run.model), std::move(run.cluster), std::move(run.strategy), std::move(said)};
   }
   const Json& said = member(request, "model", kModel);
-  Model model = model_of(request);
-  const std::string name = said.is_string() ? said.get<std::string>() : model.name;
   Strategy strategy = strategy_of(request);
+  Model model = under_head_of_task(model_of(request), strategy);
+  const std::string name = said.is_string() ? said.get<std::string>() : model.name;
   std::vector<SaidKey> keys = said_keys(strategy, {});
   return {name, std::move(model), cluster_of(request), std::move(strategy), std::move(keys)};
 }

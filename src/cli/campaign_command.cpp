@@ -3,6 +3,7 @@
 
 #include "machines.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/framework.hpp"
 #include "plimsoll/plimsoll.hpp"
 #include "plimsoll/power_limit.hpp"
 #include "price_options.hpp"
@@ -40,7 +41,8 @@ CampaignReport run_on(const Arguments& arguments, CampaignRequest request) {
   const Cluster cluster = cluster_of(arguments, "campaign");
   const std::optional<GpuPrice> price = price_said(arguments, cluster);
   if (price) request.dollars_per_gpu_hour = price->dollars_per_gpu_hour;
-  CampaignReport report = campaign(load_model(arguments["MODEL"]), cluster, strategy_of(arguments), request);
+  const Strategy strategy = strategy_of(arguments);
+  CampaignReport report = campaign(under_head_of_task(load_model(arguments["MODEL"]), strategy), cluster, strategy, request);
   if (price) report.price = price;  // and who asks it
   return report;
 }

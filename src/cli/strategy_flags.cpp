@@ -9,6 +9,7 @@
 #include "plimsoll/code.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/formats.hpp"
+#include "plimsoll/framework.hpp"
 #include "plimsoll/power_limit.hpp"
 #include "plimsoll/release.hpp"
 
@@ -181,7 +182,7 @@ Run run_of(const Arguments& arguments, const std::string& command, const std::st
     Cluster cluster = cluster_of(arguments, command);
     Strategy strategy = strategy_of(arguments, taken);
     std::vector<SaidKey> said = said_keys(strategy, arguments["--strategy"]);
-    return {model_of(arguments), std::move(cluster), std::move(strategy), std::move(said)};
+    return {under_head_of_task(model_of(arguments), strategy), std::move(cluster), std::move(strategy), std::move(said)};
   }
   return run_of(arguments, foreign_run(arguments), taken);
 }
@@ -191,7 +192,7 @@ Run run_of(const Arguments& arguments, ForeignRun run, const std::string& taken)
   if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
   std::vector<SaidKey> said = said_keys(run), flags = said_keys(run.strategy, {});
   said.insert(said.end(), std::make_move_iterator(flags.begin()), std::make_move_iterator(flags.end()));
-  return {std::move(run.model), with_power_limit(std::move(run.cluster), arguments), std::move(run.strategy), std::move(said)};
+  return {under_head_of_task(std::move(run.model), run.strategy), with_power_limit(std::move(run.cluster), arguments), std::move(run.strategy), std::move(said)};
 }
 
 Cluster cluster_of(const Arguments& arguments, const std::string& command) {

@@ -247,8 +247,8 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
 /// What estimate_and_read says; no report where not all of it was asked for.
 Sought estimate_asked(const Model& model, const Cluster& cluster, const Strategy& said, const Asked& asked, Strategy* resolved) {
   const bool rewards = said.post_training && said.post_training->kind == PostTraining::Kind::reward;
-  if (rewards && (model.task != Model::Task::classification || !model.activations_modelled))
-    return estimate_asked(reward_model(model), cluster, said, asked, resolved);
+  if (rewards && (model.task != Model::Task::classification || model.labels != 1))
+    return estimate_asked(sequence_classifier(model, 1), cluster, said, asked, resolved);
   refuse_what_is_not_modelled(model);
   const Strategy strategy = resolve(said, model, cluster);
   if (resolved) *resolved = strategy;

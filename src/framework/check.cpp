@@ -240,6 +240,8 @@ void check_recompute(Resolver& r) {
 void check_lengths_read(Resolver& r) {
   if (r.s.tgt_len > 0 && r.model.task != Model::Task::seq2seq)
     r.complaints.add("tgt_len for " + r.model.name + ", which reads one sequence", "give its length as seq_len");
+  if (r.s.num_labels > 0 && (r.model.task != Model::Task::classification || r.model.labels != r.s.num_labels))
+    r.complaints.add("num_labels for " + r.model.name + ", which is trained as " + r.model.architecture, "set task cls, or leave it out");
   if (r.s.text_tokens > 0 && r.model.task != Model::Task::diffusion)
     r.complaints.add("text_tokens for " + r.model.name + ", which has no prompt beside an image", "leave it out");
 }

@@ -164,15 +164,6 @@ void take_terms(Resolver& r) {
     fail("KTO's KL term is of answers behind each other's prompts, and TRL refuses a batch of one", "micro_batch", "2 or more, or kl_batch false");
 }
 
-/// PEFT trains the head of a sequence classifier whole (PeftModelForSequenceClassification).
-void take_trained_head(Resolver& r) {
-  if (r.s.post_training->kind != Kind::reward || !r.s.lora) return;
-  std::vector<std::string>& whole = r.s.lora->modules_to_save;
-  if (std::find(whole.begin(), whole.end(), "score") != whole.end()) return;
-  whole.emplace_back("score");
-  r.assume("lora.modules_to_save: score (the head of a sequence classifier, task type SEQ_CLS)");
-}
-
 /// Since 1.8 the trainers ask a mixture for its routers' logits and add their auxiliary loss (router_aux_loss_coef); RewardTrainer does
 /// not, ORPO and CPO only where the model's config has it.
 void refuse_routers_loss(const Resolver& r) {
@@ -242,7 +233,6 @@ void complete_post_training(Resolver& r) {
   take_reference(r);
   take_lengths(r);
   take_terms(r);
-  take_trained_head(r);
   if (s.post_training->writes_answers()) take_rollout(r);
 }
 

@@ -94,6 +94,7 @@ void drop_absent_liger(Resolver& r) {
 
 LossKernel usual_loss(const Strategy& s, const Resolver& r) {
   if (s.post_training) return LossKernel::cross_entropy;  // of logits or of a fused head, by the trainer itself
+  if (r.model.task == Model::Task::classification) return LossKernel::cross_entropy;  // Liger patches the forward of language models alone
   // The defaults of apply_liger_kernel_to_…: only Granite has no fused one.
   if (s.liger_kernel) return r.model.model_type == "granite" ? LossKernel::liger : LossKernel::liger_fused_linear;
   if (s.framework == "torchtitan") return torchtitan_loss(s);
@@ -182,6 +183,19 @@ void resolve_task(Resolver& r) {
   }
 }
 
+/// PEFT trains the head of a sequence classifier whole (PeftModelForSequenceClassification: "classifier" and "score").
+void train_classifiers_head(Resolver& r) {
+  const bool rewards = r.s.post_training && r.s.post_training->kind == PostTraining::Kind::reward;
+  const bool classifies = r.model.task == Model::Task::classification && r.model.architecture.ends_with("ForSequenceClassification");
+  if (!r.s.lora || !(rewards || classifies)) return;
+  const bool scores = rewards || std::any_of(r.model.blocks.begin(), r.model.blocks.end(), [](const Block& each) { return each.name == "score"; });
+  const std::string head = scores ? "score" : "classifier";
+  std::vector<std::string>& whole = r.s.lora->modules_to_save;
+  if (std::find(whole.begin(), whole.end(), head) != whole.end()) return;
+  whole.push_back(head);
+  r.assume("lora.modules_to_save: " + head + " (the head of a sequence classifier, task type SEQ_CLS)");
+}
+
 /// sdp_utils.cpp, check_prefer_cudnn_attention: on Hopper and data-centre Blackwell from cuDNN 9.15.1 on, which 2.11 is the first to ship.
 static bool torch_prefers_cudnn_attention(const Accelerator& device, const Release& torch) {
   return torch.since(2, 11) && (device.capability() == 90 || device.capability() == 100 || device.capability() == 103);
@@ -195,6 +209,12 @@ static bool prefers_cudnn_attention(const Strategy& s, const Accelerator& device
 }
 
 }  // namespace framework
+
+Model under_head_of_task(Model model, const Strategy& said) {
+  const bool classifies = model.task == Model::Task::classification || model.task == Model::Task::image_classification;
+  if (said.task != Strategy::Task::cls || (classifies && (said.num_labels == 0 || said.num_labels == model.labels))) return model;
+  return sequence_classifier(model, said.num_labels);
+}
 
 Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluster) {
   using namespace framework;
@@ -214,6 +234,7 @@ Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluste
   complete_adapters_of_trl(r);
   if (entry.complete != nullptr) entry.complete(r.s, model);
   complete_post_training(r);
+  train_classifiers_head(r);
   complete_neighbours(r);
   for (std::optional<bool>* cut : {&r.s.loss_parallel, &r.s.sequence_parallel})
     if (!*cut) *cut = false;  // unless the framework's own rule has decided

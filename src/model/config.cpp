@@ -46,6 +46,11 @@ bool ConfigDefaults::known_to_any(std::string_view key) const {
 
 bool ConfigDefaults::immaterial(std::string_view key) const { return contains(immaterial_, key); }
 
+bool ConfigDefaults::has_sequence_classifier(std::string_view model_type) const {
+  const std::vector<JsonValue> types = document_.root()["sequence_classifiers"].elements();
+  return std::any_of(types.begin(), types.end(), [&](const JsonValue& each) { return each.text() == model_type; });
+}
+
 Config::Config(JsonValue object, std::string model_type, std::string name, std::string architecture, bool of_checkpoint)
     : object_(object),
       model_type_(std::move(model_type)),
@@ -195,13 +200,12 @@ void Config::require_divisible(std::string_view key, std::int64_t value, std::st
 }
 
 std::int64_t Config::labels() const {
-  if (const auto count = optional_dimension("num_labels")) return *count;
-  if (const auto names = find("id2label")) {
-    const auto count = static_cast<std::int64_t>(names->size());
-    names->mark_read();
-    if (count > 0) return count;
-  }
-  return 2;
+  const std::optional<std::int64_t> said = optional_dimension("num_labels");
+  const auto names = find("id2label");
+  if (names) names->mark_read();
+  if (asked_labels_ > 0) return asked_labels_;
+  if (said) return *said;
+  return names && names->size() > 0 ? static_cast<std::int64_t>(names->size()) : 2;
 }
 
 std::vector<std::string> Config::unread_keys() const {

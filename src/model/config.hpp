@@ -25,6 +25,8 @@ class Config {
   /// `object` is the config (or a nested "text_config"), `model_type` the row of defaults.json to fall back on (none is fine).
   /// `of_checkpoint`: the config stands beside trained weights; otherwise its class is built.
   Config(JsonValue object, std::string model_type, std::string name, std::string architecture, bool of_checkpoint = false);
+  /// from_pretrained's num_labels: what is asked for in the place of the config's own.
+  void set_labels(std::int64_t labels) { asked_labels_ = labels; }
 
   const std::string& name() const { return name_; }
   const std::string& model_type() const { return model_type_; }
@@ -74,7 +76,7 @@ class Config {
   /// Throws Error unless `divisor` divides the value of `key`.
   void require_divisible(std::string_view key, std::int64_t value, std::string_view divisor_key, std::int64_t divisor) const;
 
-  /// Classes of a classification head: "num_labels", else the entries of "id2label", else 2.
+  /// Classes of a classification head: what was asked for, else "num_labels", else the entries of "id2label", else 2.
   std::int64_t labels() const;
 
   /// Keys of the config that nothing read and that matter. Throws Error when one is a misspelling of a key that was wanted.
@@ -90,6 +92,7 @@ class Config {
   JsonValue object_;
   std::string model_type_, name_, architecture_;
   bool of_checkpoint_;
+  std::int64_t asked_labels_ = 0;
   std::optional<JsonValue> defaults_;                         // the row of models/defaults.json
   std::vector<std::pair<std::string, std::string>> aliases_;  // canonical name, the family's own
   mutable std::vector<std::string> wanted_;                   // keys asked for, to recognize misspellings
@@ -105,6 +108,8 @@ class ConfigDefaults {
   bool known_to_any(std::string_view key) const;
   /// Keys that have no influence on parameters, memory or time: token ids, generation, initialisation.
   bool immaterial(std::string_view key) const;
+  /// Whether transformers has a class of sequence classification for a type.
+  bool has_sequence_classifier(std::string_view model_type) const;
 
  private:
   ConfigDefaults();

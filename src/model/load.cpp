@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "data/shipped_files.hpp"
+#include "model/block_builder.hpp"
 #include "model/config.hpp"
 #include "model/graph_file.hpp"
 #include "model/hub_names.hpp"
@@ -84,17 +85,24 @@ void finish(Model& built, const Config& config, const std::string& stated, const
 /// What stands behind a config: a class that is built, its weights new; or, where the config is read from a file, a checkpoint.
 enum class Source : std::uint8_t { built, checkpoint };
 
-Model read_root(const JsonValue& root, const std::string& where, const std::string& name, const std::string& architecture, Source source) {
+/// What is read of a config in the place of what it says itself; nothing: as it says.
+struct Wanted {
+  std::string architecture = {};
+  std::int64_t labels = 0;
+};
+
+Model read_root(const JsonValue& root, const std::string& where, const std::string& name, const Wanted& wanted, Source source) {
   if (!root.is_object()) root.expected("an object: the config of a model");
   if (root.has(model::kGraphKey)) return model::read_graph(root, name);
   if (const auto named = root.find(model::kNeighboursKey)) named->mark_read();
   const std::string in_config = stated_architecture(root);
-  const std::string stated = architecture.empty() ? in_config : architecture;
+  const std::string stated = wanted.architecture.empty() ? in_config : wanted.architecture;
   const Family& family = family_of(root, stated);
   const auto type = root.find("model_type");
-  const Config config(root, type && type->is_text() ? type->text() : std::string(family.model_type), name,
-                      stated.empty() ? std::string(family.default_class) : model::class_meant_by(stated, family).value_or(stated),
-                      source == Source::checkpoint);
+  Config config(root, type && type->is_text() ? type->text() : std::string(family.model_type), name,
+                stated.empty() ? std::string(family.default_class) : model::class_meant_by(stated, family).value_or(stated),
+                source == Source::checkpoint);
+  config.set_labels(wanted.labels);
   try {
     Model built = family.build(config);
     finish(built, config, stated, family);
@@ -115,10 +123,10 @@ Model read_neighbour(const JsonValue& named) {
   return *std::move(shipped);
 }
 
-Model read_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture,
-                 Source source) {
+Model read_model(const std::string& json, const std::string& where, const std::string& name, const Wanted& wanted, Source source) {
   const JsonDocument document = JsonDocument::parse(json_of_python(json), where);
-  Model read = read_root(document.root(), where, name, architecture, source);
+  Model read = read_root(document.root(), where, name, wanted, source);
+  read.config = std::make_shared<const ModelConfig>(ModelConfig{json, where, source == Source::checkpoint});
   model::add_neighbours(read, document.root(), read_neighbour, [](const std::string& shipped) { return load_shipped(shipped, {}).value(); });
   return read;
 }
@@ -126,7 +134,7 @@ Model read_model(const std::string& json, const std::string& where, const std::s
 }  // namespace
 
 Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture) {
-  return read_model(json, where, name, architecture, Source::built);
+  return read_model(json, where, name, {architecture}, Source::built);
 }
 
 std::vector<std::string> shipped_models() {
@@ -147,7 +155,7 @@ std::optional<Model> load_shipped(const std::string& name, const std::string& ar
   for (const std::string_view file_name : {kConfigName, kGraphName}) {
     const std::string shipped_path = fmt::format("{}{}{}", kModelsFolder, name, file_name);
     if (const auto* file = data::find_shipped_file(shipped_path))
-      return read_model(std::string(file->text), shipped_path, name, architecture, Source::checkpoint);
+      return read_model(std::string(file->text), shipped_path, name, {architecture}, Source::checkpoint);
   }
   return {};
 }
@@ -241,7 +249,46 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
       path.has_parent_path() ? std::filesystem::absolute(path).parent_path().filename().string() : path.stem().string();
   const bool named_by_folder = path.filename() == "config.json" || path.filename() == "graph.json";
   const std::string name = printable(name_or_path == "-" ? "stdin" : named_by_folder ? folder : path.stem().string());
-  return read_model(text, path.string(), name, architecture, Source::checkpoint);
+  return read_model(text, path.string(), name, {architecture}, Source::checkpoint);
+}
+
+namespace {
+
+constexpr std::string_view kSequences = "ForSequenceClassification";
+
+/// A language model's body under the head `score`, as GenericForSequenceClassification and the classes before it have it.
+Model scored(Model model, std::int64_t labels) {
+  constexpr std::string_view kCausal = "ForCausalLM", kHead = "LMHeadModel";
+  const std::string_view before = model.architecture.ends_with(kHead) ? kHead : kCausal;
+  model.blocks.pop_back();
+  model::BlockBuilder score(Block::Role::head, "score");
+  score.linear("", kBlockInput, {.in = model.hidden_size, .out = labels});
+  model.blocks.push_back(score.build());
+  model.architecture.replace(model.architecture.size() - before.size(), before.size(), kSequences);
+  model.task = Model::Task::classification;
+  model.labels = labels;
+  model.tied_embeddings = false;
+  model.logit_softcap = 0;
+  return model;
+}
+
+}  // namespace
+
+Model sequence_classifier(const Model& model, std::int64_t labels) {
+  const bool is_one = model.architecture.ends_with(kSequences);
+  if (is_one && (labels == 0 || labels == model.labels)) return model;
+  const bool exists = !model.source && model::ConfigDefaults::shipped().has_sequence_classifier(model.model_type);
+  if (!exists)
+    refuse("a sequence classifier of " + model.architecture + " is not modelled", "task",
+           "a type of which transformers has a class ForSequenceClassification, such as llama, qwen3 or bert");
+  const bool decodes = model.task == Model::Task::causal_lm && !model.blocks.empty() && model.blocks.back().role == Block::Role::head;
+  if (decodes) return scored(model, labels > 0 ? labels : 2);
+  if (!model.config) refuse("a sequence classifier of " + model.architecture + " that is told by its dimensions is not modelled", "task", "its config.json");
+  const std::string stem = model.architecture.substr(0, std::min(model.architecture.rfind("For"), model.architecture.rfind("Model")));
+  Model read = read_model(model.config->text, model.config->where, model.name, {stem + std::string(kSequences), labels},
+                          model.config->of_checkpoint ? Source::checkpoint : Source::built);
+  read.assumed.insert(read.assumed.end(), model.assumed.begin(), model.assumed.end());
+  return read;
 }
 
 }  // namespace plimsoll

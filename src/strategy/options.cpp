@@ -323,6 +323,7 @@ const std::vector<Entry>& framework_entries() {
       {"seq_len", "tokens", "of a sequence", [](Setting& x) { x.count(x.s.seq_len); }},
       {"seq", "tokens", "", [](Setting& x) { x.count(x.s.seq_len); }, false, "seq_len"},
       {"tgt_len", "tokens", "of the target (seq2seq)", [](Setting& x) { x.count(x.s.tgt_len); }},
+      {"num_labels", "classes", "of a classifier's head (task cls)", [](Setting& x) { x.count(x.s.num_labels); }},
       {"text_tokens", "tokens", "of the prompt (diffusion)", [](Setting& x) { x.count(x.s.text_tokens); }},
       {"packed", "true, false", "sequences packed without padding", [](Setting& x) { x.flag(x.s.packed); }},
       {"average_tokens_per_sample", "tokens", "that are no padding", [](Setting& x) { x.s.average_tokens = x.value.number(0, 1e12); }},

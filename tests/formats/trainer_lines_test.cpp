@@ -339,6 +339,20 @@ const Wild kLines[] = {
     script("a program that is not known, offered", "torchrun --nproc_per_node 8 train_ddp.py --batch_size 32", {}, "to be checked: plimsoll estimate"),
     script("diffusers", "accelerate launch train_text_to_image_lora.py --pretrained_model_name_or_path a/b --dataset_name d --train_batch_size 1", {},
            "those of DreamBooth for FLUX and Stable Diffusion 3 are read"),
+    // run_glue.py's own defaults: sequences of 128 tokens; the classes are GLUE's.
+    script("a sequence classifier", "torchrun --nproc_per_node 8 run_glue.py --model_name_or_path bert-base-cased --task_name mnli --do_train "
+           "--per_device_train_batch_size 32 --learning_rate 2e-5 --num_train_epochs 3 --output_dir o",
+           {{"task", "cls"}, {"num_labels", "3"}, {"seq_len", "128"}, {"micro_batch", "32"}}),
+    script("a regression", "python run_glue.py --model_name_or_path bert-base-uncased --task_name stsb --do_train --max_seq_length 256 --output_dir o",
+           {{"task", "cls"}, {"num_labels", "1"}, {"seq_len", "256"}}),
+    script("a classifier of three languages' pairs", "python run_xnli.py " + kModel + "--language de --train_language en --do_train --bf16 --output_dir o",
+           {{"task", "cls"}, {"num_labels", "3"}, {"precision", "bf16"}}),
+    script("a task that GLUE has not", "python run_glue.py --model_name_or_path bert-base-cased --task_name mrcp --do_train --output_dir o", {}, "did you mean 'mrpc'?"),
+    script("classes that the data has", "python run_classification.py " + kModel + "--do_train --bf16 --output_dir o", {},
+           "how many classes there are stands in the data of run_classification.py alone (give --num-labels)"),
+    script("TRL's example of a reward model", "python examples/scripts/reward_modeling.py --model_name_or_path Qwen/Qwen2-0.5B-Instruct "
+           "--per_device_train_batch_size 8 --max_length 2048 --use_peft --lora_task_type SEQ_CLS --lora_r 32",
+           {{"task", "reward"}, {"lora.r", "32"}, {"seq_len", "2048"}}),
     script("a script that converts", "python scripts/pissa_init.py " + kModel + "--output_dir o", {}, "say nothing of a training"),
     {"llama-factory, a file that merges", "m.yaml",
      "model_name_or_path: meta-llama/Llama-3.2-1B\nadapter_name_or_path: a\nfinetuning_type: lora\ntemplate: llama3\nexport_dir: o\n", "", {},

@@ -235,19 +235,27 @@ TEST(Decoders, MatrixFlopsAreTwoPerWeight) {
   EXPECT_EQ(flops, 2.0 * (12879925248.0 - 32000.0 * 4096.0 - 65.0 * 4096.0));
 }
 
-// num_labels=1 and no bias: a head of hidden_size numbers in the place of lm_head, which of Llama-3.2-1B is the embedding's own weight.
-TEST(Decoders, ARewardModelHasAHeadOfOneNumber) {
+// AutoModelForSequenceClassification with num_labels: no bias, and a head of hidden_size numbers a label in the place of lm_head, which of
+// Llama-3.2-1B is the embedding's own weight.
+TEST(Decoders, ASequenceClassifierHasAHeadOfItsLabels) {
   const Model tied = load_model("llama-3.2-1b"), own = load_model("llama-3.1-8b");
-  EXPECT_EQ(reward_model(tied).parameters(), tied.parameters() + 2048);
-  EXPECT_EQ(reward_model(own).parameters(), own.parameters() - 128256LL * 4096 + 4096);
-  const Model made = reward_model(own);
+  EXPECT_EQ(sequence_classifier(tied, 1).parameters(), tied.parameters() + 2048);
+  EXPECT_EQ(sequence_classifier(own, 1).parameters(), own.parameters() - 128256LL * 4096 + 4096);
+  EXPECT_EQ(sequence_classifier(own, 3).parameters(), own.parameters() - 128256LL * 4096 + 3 * 4096);
+  const Model made = sequence_classifier(own, 0);  // num_labels of PretrainedConfig: 2
   EXPECT_EQ(made.architecture, "LlamaForSequenceClassification");
-  EXPECT_EQ(listed_parameters(made), listed_parameters([] {
-              Model read = load_model("llama-3.1-8b", "LlamaForSequenceClassification");
-              read.blocks.back().operators.front().parameters.front().shape.front() = 1;  // the class's num_labels is 2
-              return read;
-            }()));
-  EXPECT_THROW(reward_model(load_model("bert-base-uncased")), Error);
+  EXPECT_EQ(made.labels, 2);
+  EXPECT_EQ(listed_parameters(made), listed_parameters(load_model("llama-3.1-8b", "LlamaForSequenceClassification")));
+}
+
+// Encoders are read again as their class: BertForMaskedLM's head (a dense layer, a norm, a bias of the vocabulary) makes room for a pooler
+// (768 · 768 + 768) and a classifier (768 · 4 + 4). transformers has no such class of Granite.
+TEST(Decoders, AnEncoderIsReadAgainAsAClassifier) {
+  const Model masked = load_model("bert-base-uncased", "BertForMaskedLM"), made = sequence_classifier(masked, 4);
+  EXPECT_EQ(made.architecture, "BertForSequenceClassification");
+  EXPECT_EQ(made.parameters(), load_model("bert-base-uncased", "BertModel").parameters() + 768 * 4 + 4);
+  EXPECT_EQ(sequence_classifier(made, 4).parameters(), made.parameters());
+  EXPECT_THROW(sequence_classifier(load_model("granite-3.0-2b"), 2), Error);
 }
 
 }  // namespace

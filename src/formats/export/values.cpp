@@ -346,6 +346,7 @@ const Getter kReported[] = {
     {"rank", [](const Strategy& s) { return rank(s.rank); }},
     {"pp_rank", [](const Strategy& s) { return rank(s.pp_rank); }},
     {"tgt_len", [](const Strategy& s) { return number(s.tgt_len); }},
+    {"num_labels", [](const Strategy& s) { return number(s.num_labels); }},
     {"text_tokens", [](const Strategy& s) { return number(s.text_tokens); }},
     {"average_tokens_per_sample", [](const Strategy& s) { return s.average_tokens > 0 ? amount(s.average_tokens) : Value(); }},
     {"fsdp.root_unit", [](const Strategy& s) { return is_fsdp(s) ? flag(s.fsdp.root_unit) : Value(); }},

@@ -7,6 +7,7 @@
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/swift.hpp"
+#include "formats/foreign/text_classifiers.hpp"
 #include "formats/foreign/trl.hpp"
 #include "formats/foreign/wrappers.hpp"
 #include "formats/shell/unknown.hpp"
@@ -219,6 +220,10 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
   if (const Node* file = flags.find("config_file"); file && ends_with(program, "run_train.py") && is_file(file->word()))
     return reading.include(file->word(), *file);  // nanotron's
   if (const TrlTrainer trainer = trl_trainer_of_script(program); trainer != TrlTrainer::none) return read_trl_script(reading, flags, trainer);
+  if (is_text_classifier(program)) {
+    require_training(flags, program);
+    return read_text_classifier(reading, flags, program);
+  }
   if (const Format* trainer = trainer_of(flags)) {
     require_training(flags, program);
     return by(*trainer, flags);

@@ -114,7 +114,9 @@ TrlTrainer trl_trainer_of_script(const std::string& program) {
   for (const std::string_view folder : {kFolder, kExamples}) {
     const std::size_t at = program.find(folder);
     const bool ours = at != std::string::npos && (folder == kFolder || at == 0) && program.ends_with(".py");
-    if (ours) return trainer_of(program.substr(at + folder.size(), program.size() - at - folder.size() - 3));
+    if (!ours) continue;
+    const std::string script = program.substr(at + folder.size(), program.size() - at - folder.size() - 3);
+    return script == "reward_modeling" && folder == kExamples ? TrlTrainer::reward : trainer_of(script);
   }
   return TrlTrainer::none;
 }

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "formats/foreign/swift.hpp"
+#include "formats/foreign/text_classifiers.hpp"
 #include "formats/foreign/trl_trainers.hpp"
 #include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
@@ -457,7 +458,7 @@ bool trains_by_preferences(const std::string& name) {
   return has_word(name, kinds);
 }
 
-/// transformers' own scripts whose model has a head of classes or of answers: run_glue.py, run_image_classification.py.
+/// transformers' own scripts whose model has another head than a language model's or a sequence classifier's: run_ner.py, run_qa.py.
 bool trains_a_head(const std::string& name) {
   static const std::vector<std::string_view> kinds{"glue", "ner", "qa", "swag", "squad", "xnli", "classification"};
   return name.starts_with("run_") && has_word(name, kinds);
@@ -479,7 +480,7 @@ std::string script_name(const std::string& program) {
 void refuse_unread(const Node& program) {
   if (trl_trainer_of_script(program.text) != TrlTrainer::none) return;
   if (program.text == "verl.trainer.main_ppo" || program.text.ends_with("verl/trainer/main_ppo.py")) return;
-  if (swift_script_of(program.text)) return;
+  if (swift_script_of(program.text) || is_text_classifier(program.text)) return;
   if (trains_by_preferences(script_name(program.text))) refuse_preferences(program.text.substr(0, 60), program.where);
   if (trains_a_head(script_name(program.text)))
     refuse("not modelled: a head of classes or answers, which " + program.text.substr(0, 60) + " trains", program.where, kElsewhere);

@@ -420,7 +420,7 @@ void append_head(Model& model, const Config& config, const HeadPlan& plan) {
     return;
   }
   model.task = Model::Task::classification;
-  model.activations_modelled = false;
+  model.activations_modelled = config.architecture_ends_with("ForSequenceClassification") && ConfigDefaults::shipped().has_sequence_classifier(model.model_type);
   if (config.architecture_ends_with("ForSequenceClassification")) {
     model.labels = config.labels();
     append_linear_head(model, "score", {.in = width, .out = model.labels});

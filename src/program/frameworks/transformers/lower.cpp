@@ -45,7 +45,7 @@ StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
   const auto& post = run.strategy.post_training;
   if (!post || post->writes_answers() || post->kind == PostTraining::Kind::sft) return lowered_by_engine(run, rank);
   // disable_dropout_in_model, which the configurations of preferences and rewards ask for by themselves, GRPO's and RLOO's not
-  const Model model = in_evaluation(post->kind == PostTraining::Kind::reward ? reward_model(run.model) : run.model);
+  const Model model = in_evaluation(post->kind == PostTraining::Kind::reward ? sequence_classifier(run.model, 1) : run.model);
   return lowered_by_engine({model, run.strategy, run.device}, rank);
 }
 

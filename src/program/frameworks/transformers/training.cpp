@@ -443,6 +443,7 @@ Batch text_batch(const Model& model, Tape& tape, std::int64_t batch, std::int64_
   const auto numbers = [&](const Dims& sizes) { return tape.empty(sizes, DType::int64, Category::input); };
   const bool of_sequences = model.task == Model::Task::classification && !model.architecture.ends_with("ForTokenClassification");
   Batch made{numbers({batch, length}), numbers(of_sequences ? Dims{batch} : Dims{batch, length})};
+  if (of_sequences && model.labels == 1) made.labels = tape.empty({batch}, DType::fp32, Category::input);
   if (model.architecture.ends_with("ForQuestionAnswering") || model.architecture.ends_with("ForPreTraining"))
     made.conditions.push_back(numbers({batch}));
   return made;

@@ -269,7 +269,7 @@ class Bert final : public Network {
     pooled = pooled ? dropout(pooled, head_dropout()) : pooled;
     Tensor logits = logits_of(hidden, pooled);
     tape_.phase(Phase::loss);
-    Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
+    Tensor loss = label_loss(logits, labels);
     call.done({&loss, &logits});
     hold(options_, {logits});
     return loss;

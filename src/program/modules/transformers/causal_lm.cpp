@@ -6,6 +6,7 @@
 #include "program/attention_library.hpp"
 #include "program/checkpoint.hpp"
 #include "program/modules/transformers/seq2seq.hpp"
+#include "program/modules/transformers/text_heads.hpp"
 #include "program/ops/choosing.hpp"
 #include "program/ops/cut_cross_entropy.hpp"
 #include "program/ops/ops.hpp"
@@ -410,7 +411,14 @@ Tensor token_scores(const RunOptions& options, const Tensor& states, Module& hea
   return scores.log_probs;
 }
 
-Tensor sequence_scores(const Tensor& hidden, const Linear& head, const Tensor& ids) {
+namespace {
+
+/// The scores of each sequence's last token, and where labels are given the loss of them (ForSequenceClassificationLoss).
+struct ScoredSequences {
+  Tensor scores, loss;
+};
+
+ScoredSequences score_sequences(const Tensor& hidden, const Linear& head, const Tensor& ids, const Tensor* labels) {
   Tape& tape = hidden.tape();
   const Tensor scores = head(hidden);
   tape.phase(Phase::loss);
@@ -421,8 +429,24 @@ Tensor sequence_scores(const Tensor& hidden, const Linear& head, const Tensor& i
     const Tensor numbered = multiply(places, real);
     last = place_of_extreme(numbered, 1, false);
   }
-  const Tensor rows = arange(tape, ids.size(0));
-  return indexed_by(scores, 0, {rows, last});
+  ScoredSequences answer;
+  {
+    const Tensor rows = arange(tape, ids.size(0));
+    answer.scores = indexed_by(scores, 0, {rows, last});
+  }
+  if (labels) answer.loss = label_loss(answer.scores, *labels);
+  return answer;
+}
+
+}  // namespace
+
+Tensor classify_sequences(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Linear& head, const Batch& batch) {
+  const bool no_loss = options.loss == RunOptions::Loss::sequence_scores;
+  ScoredSequences answer = score_sequences(hidden, head, batch.input_ids, no_loss ? nullptr : &batch.labels);
+  if (no_loss) return call.done(std::move(answer.scores));
+  call.done({&answer.loss, &answer.scores});
+  hold(options, {answer.scores});
+  return std::move(answer.loss);
 }
 
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs) {
@@ -441,6 +465,7 @@ Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, 
   Tensor ids = batch.input_ids, labels = batch.labels;
   ModuleCall call(root, tape, {&ids, &labels});
   const Tensor hidden = decode(ids);
+  if (classifies(root)) return classify_sequences(options, call, hidden, head, {ids, labels});
   if (options.loss == RunOptions::Loss::token_scores) {
     tape.phase(Phase::loss);
     return call.done(token_scores(options, hidden, head.module(), labels));

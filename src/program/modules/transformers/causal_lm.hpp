@@ -83,8 +83,13 @@ Tensor predicting(const RunOptions& options, const Tensor& hidden);
 /// 0 where one does not count. The metrics are held.
 Tensor token_scores(const RunOptions& options, const Tensor& hidden, Module& head, const Tensor& labels);
 
-/// GenericForSequenceClassification.forward behind the last norm: every token's score, of which each sequence's last token's is taken.
-Tensor sequence_scores(const Tensor& hidden, const Linear& head, const Tensor& ids);
+/// GenericForSequenceClassification.forward behind the last norm: every token's score, of which each sequence's last token's is taken, and
+/// its loss. `call` is the model's; a trainer with a loss of its own is answered the scores.
+Tensor classify_sequences(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Linear& head, const Batch& batch);
+
+/// A causal model's head, or the one of sequence classification that stands in its place.
+inline Module& head_module(Module& root) { return root.find_child("score") ? root.child("score") : root.child("lm_head"); }
+inline bool classifies(Module& root) { return root.find_child("score") != nullptr; }
 
 /// Puts tensors into the output object, where somebody holds it.
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs);

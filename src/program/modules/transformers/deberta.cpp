@@ -256,6 +256,7 @@ class Deberta final : public Network {
 
   /// Samples whose label is not negative, gathered: all of them.
   Tensor labelled_loss(const Tensor& logits, const Tensor& labels) const {
+    if (logits.size(-1) == 1) return label_loss(logits, labels);
     Tensor indices;
     {
       const Tensor labelled = elementwise(tape_, {&labels}, DType::boolean);

@@ -111,7 +111,7 @@ class DistilBert final : public Network {
     }
     Tensor logits = model_.task == Model::Task::masked_lm ? predict(hidden) : classify(hidden);
     tape_.phase(Phase::loss);
-    Tensor loss = cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
+    Tensor loss = label_loss(logits, labels);
     call.done({&loss, &logits});
     hold(options_, {logits});
     return loss;

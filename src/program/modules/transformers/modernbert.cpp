@@ -143,7 +143,7 @@ class ModernBert final : public Network {
     }
     tape_.phase(Phase::loss);
     const Tensor wide = masked ? to(logits, DType::fp32) : logits;
-    Tensor loss = cross_entropy(view(wide, {-1, wide.size(-1)}), view(labels, {-1}));
+    Tensor loss = label_loss(wide, labels);
     call.done({&loss, &logits});
     hold(options_, {logits});
     return loss;

@@ -231,7 +231,7 @@ class RotaryDecoder final : public Network {
         outer_(text_type(model.model_type) == model.model_type ? nullptr : &root.child("model")),
         base_(outer_ ? outer_->child("language_model") : root.child("model")),
         embed_(base_.child("embed_tokens"), tape),
-        head_(root.child(options.loss == RunOptions::Loss::sequence_scores ? "score" : "lm_head"), tape) {
+        head_(head_module(root), tape) {
     if (style_.sinks && options.attention != RunOptions::Attention::eager)
       refuse("transformers' GPT-OSS does not support scaled_dot_product_attention", "attention", "eager");
     if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
@@ -263,6 +263,7 @@ class RotaryDecoder final : public Network {
     const Tensor hidden = decode(ids);
     record_->open = false;
     std::vector<Tensor> router_logits = std::exchange(record_->logits, {});
+    if (classifies(root_)) return classify_sequences(options_, call, hidden, head_, {ids, labels});
     if (options_.loss == RunOptions::Loss::liger_fused_linear) {
       if (balanced_) refuse("Liger's loss beside the routers' auxiliary loss is not modelled", "output_router_logits");
       tape_.phase(Phase::loss);
@@ -280,7 +281,6 @@ class RotaryDecoder final : public Network {
     }
     if (balanced_ && answers_no_loss(options_))
       refuse("the routers' auxiliary loss beside a trainer's own is not modelled", "output_router_logits");
-    if (options_.loss == RunOptions::Loss::sequence_scores) return call.done(sequence_scores(hidden, head_, ids));
     if (options_.loss == RunOptions::Loss::token_scores) {
       tape_.phase(Phase::loss);
       return call.done(token_scores(options_, hidden, head_.module(), labels));

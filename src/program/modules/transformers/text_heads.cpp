@@ -14,4 +14,9 @@ Tensor answer_loss(const Tensor& logits, const Batch& batch, std::vector<Tensor>
   return divide_scalar(sum);
 }
 
+Tensor label_loss(const Tensor& logits, const Tensor& labels) {
+  if (logits.size(-1) == 1) return mse_loss(view(logits, {-1}), view(labels, {-1}));
+  return cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
+}
+
 }  // namespace plimsoll::program
