@@ -10,38 +10,53 @@ using What = Item::What;
 // ---- Meetings ------------------------------------------------------------------------------------------------------
 
 void Meetings::send(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready) {
-  Pair& pair = pairs_[{channel, from, to}];
-  if (pair.received.empty()) {
-    pair.sent.push_back(ready);
-    return;
-  }
-  Meeting& meeting = all_[pair.received.front()];
-  pair.received.pop_front();
-  meeting = {std::max(meeting.ready, ready), 0};
+  lines_[{channel, from, to}].sent.push_back(ready);
 }
 
-MeetingId Meetings::receive(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready) {
-  Pair& pair = pairs_[{channel, from, to}];
-  if (pair.sent.empty()) {
-    pair.received.push_back(all_.size());
-    all_.push_back({ready, 1});
-  } else {
-    all_.push_back({std::max(ready, pair.sent.front()), 0});
-    pair.sent.pop_front();
-  }
-  return all_.size() - 1;
+Meetings::Id Meetings::receive(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready) {
+  Line& line = lines_[{channel, from, to}];
+  line.received.push_back(ready);
+  return {&line, line.received.size() - 1};
 }
 
-MeetingId Meetings::meet(const Joint& joint, std::size_t index, double ready) {
-  std::vector<MeetingId>& list = of_channel_[joint.channel];
+Meetings::Id Meetings::meet(const Joint& joint, std::size_t index, double ready) {
+  std::vector<std::size_t>& list = of_channel_[joint.channel];
   if (list.size() <= index) {  // ranks come to them in order
-    list.push_back(all_.size());
-    all_.push_back({0, joint.members});
+    list.push_back(collectives_.size());
+    collectives_.push_back({0, joint.members});
   }
-  Meeting& meeting = all_[list[index]];
-  meeting.ready = std::max(meeting.ready, ready);
-  --meeting.missing;
-  return list[index];
+  Collective& collective = collectives_[list[index]];
+  collective.ready = std::max(collective.ready, ready);
+  --collective.missing;
+  return {nullptr, list[index]};
+}
+
+void Meetings::end_repetition(std::uint32_t rank) {
+  for (auto& [ends, line] : lines_) {
+    if (std::get<1>(ends) == rank) line.end_repetition(line.sends, line.sent.size());
+    if (std::get<2>(ends) == rank) line.end_repetition(line.receives, line.received.size());
+  }
+}
+
+bool Meetings::recur(const Later& later) const {
+  return std::all_of(lines_.begin(), lines_.end(), [&](const auto& each) {
+    const Line& line = each.second;
+    const std::size_t of_repetition = line.sends.each, met = std::min(line.sent.size(), line.received.size());
+    if (line.receives.each != of_repetition) return false;
+    const std::vector<double>& longer = line.sent.size() > met ? line.sent : line.received;
+    for (std::size_t i = met; i < longer.size() && of_repetition > 0; ++i)
+      if (i < of_repetition || !later(longer[i - of_repetition], longer[i])) return false;
+    return true;
+  });
+}
+
+void Meetings::postpone(double seconds) {
+  for (auto& [ends, line] : lines_) {
+    if (line.sends.each == 0) continue;
+    const std::size_t met = std::min(line.sent.size(), line.received.size());
+    for (std::vector<double>* side : {&line.sent, &line.received})
+      for (std::size_t i = met; i < side->size(); ++i) (*side)[i] += seconds;
+  }
 }
 
 // ---- one rank ------------------------------------------------------------------------------------------------------
@@ -56,12 +71,16 @@ RankPlayer::RankPlayer(const Score& score, const PlaySettings& settings, std::ui
       events_(score_.events),
       launches_(static_cast<std::size_t>(std::max<std::int64_t>(pricing_.host.queue, 1)), 0.0),
       device_(pricing_),
-      began_(score_.streams, 0.0) {}
+      began_(score_.streams, 0.0),
+      may_stand_(can_stand()) {}
 
 bool RankPlayer::play() {
   for (; step_ < settings_.steps; end_step()) {
     for (;;) {
-      if (at_ == score_.repeat_end && repeat()) continue;
+      if (at_ == score_.repeat_end && repeat()) {
+        if (stands_) return false;
+        continue;
+      }
       if (at_ >= score_.items.size()) break;
       if (!play(score_.items[at_])) return false;
       ++at_;
@@ -178,7 +197,7 @@ bool RankPlayer::meet(const Item& item, const Joint& joint) {
     return true;
   }
   if (!transfer && met_.size() <= joint.channel) met_.resize(joint.channel + std::size_t{1});
-  const MeetingId meeting = transfer ? meetings_.receive(joint.channel, item.id, rank_, start.time)
+  const Meetings::Id meeting = transfer ? meetings_.receive(joint.channel, item.id, rank_, start.time)
                                      : meetings_.meet(joint, met_[joint.channel]++, start.time);
   stream.closed = false;
   stream.open.push_back({meeting, start, item.seconds, item.instruction, item.cause, item.claim});
@@ -290,7 +309,9 @@ void RankPlayer::end_step() {
   if (step_ == settings_.steps) return;
   at_ = 0;
   repetition_ = 0;
-  before_ = before_that_ = {};
+  before_.reset();
+  now_.reset();
+  may_stand_ = can_stand();
   parts_.fill(0);
   for (std::size_t i = 0; i < streams_.size(); ++i) began_[i] = streams_[i].last.time;
   began_[kComputeStream] = counted_;
@@ -298,60 +319,96 @@ void RankPlayer::end_step() {
 
 // ---- repeated micro-batches ------------------------------------------------------------------------------------------
 
-RankPlayer::Snapshot RankPlayer::snapshot() const {
-  Snapshot now;
-  for (const Stream& stream : streams_) now.streams.push_back(stream.last.time);
-  now.host = host_.time;
-  now.parts = parts_;
-  return now;
-}
-
-/// From a to b as much time went by everywhere as from b to c.
-bool RankPlayer::alike(const Snapshot& a, const Snapshot& b, const Snapshot& c) {
-  if (a.streams.empty()) return false;
-  const double whole = c.host - b.host + c.streams[kComputeStream] - b.streams[kComputeStream], tolerance = 1e-9 * whole;
-  const auto same = [&](double x, double y, double z) { return std::abs((z - y) - (y - x)) <= tolerance; };
-  for (std::size_t i = 0; i < a.streams.size(); ++i)
-    if (!same(a.streams[i], b.streams[i], c.streams[i])) return false;
-  return same(a.host, b.host, c.host);
-}
-
-/// Nothing within the repeated items waits for another rank.
-bool RankPlayer::repeats_alone() const {
-  bool meets = score_.repeats_transfers;
+/// Where events are asked for, or ranks meet within the repetitions in more than sends and receives, all of them are played.
+bool RankPlayer::can_stand() const {
+  bool meets = settings_.with_events;
   for (std::size_t group = 0; group < kGroups; ++group) meets = meets || (score_.repeats_meetings[group] && settings_.meets[group]);
-  return !meets;
+  return score_.repeat_times > 1 && !meets;
 }
 
-/// At the end of the repeated items: whether they are played again. Once one repetition takes as long as the one before it, so do all others.
+/// At the end of the repeated items: whether they are played again. It stands still before they are where the last two repetitions were alike.
 bool RankPlayer::repeat() {
   if (repetition_ + 1 >= score_.repeat_times) return false;
   ++repetition_;
-  if (repeats_alone() && !settings_.with_events) {
-    const Snapshot now = snapshot();
-    if (alike(before_that_, before_, now)) {
-      skip_repeats(static_cast<double>(score_.repeat_times - repetition_));
-      return false;
-    }
-    before_that_ = std::exchange(before_, now);
-  }
   at_ = score_.repeat_begin;
+  stands_ = may_stand_ && repeated_alike();
   return true;
 }
 
-/// `times` more of the last repetition.
-void RankPlayer::skip_repeats(double times) {
-  const Snapshot now = snapshot();
-  const auto longer = [&](std::size_t stream) { return times * (now.streams[stream] - before_.streams[stream]); };
-  for (RecordedEvent& event : events_) event.moment.time += longer(event.stream);
-  for (std::size_t i = 0; i < streams_.size(); ++i) streams_[i].last.time += longer(i);
-  for (Stream& stream : streams_) stream.held = {};
-  for (double& launch : launches_) launch += longer(kComputeStream);
-  for (std::size_t i = 0; i < kCauses; ++i) parts_[i] += times * (now.parts[i] - before_.parts[i]);
-  device_.clear();
-  counted_ += longer(kComputeStream);
-  host_.time += times * (now.host - before_.host);
-  repetition_ = score_.repeat_times;
+RankPlayer::Standing RankPlayer::standing() const {
+  Standing now{host_, counted_, parts_, streams_, {}, launches_, launched_, {}};
+  double earliest = host_.time;  // at which anything yet to come can begin
+  for (const Stream& stream : streams_)
+    for (const Open& open : stream.open) earliest = std::min(earliest, open.start.time);
+  now.afloat = device_.afloat(earliest);
+  for (const std::uint32_t id : repeated_events_) now.events.push_back(events_[id]);
+  return now;
+}
+
+/// Whether `b` is `a`, later. A time that did not change keeps nothing waiting: if it did so in one repetition, it would have in the one before.
+/// Nor does the start of a launch that the host has passed.
+bool RankPlayer::alike(const Standing& a, const Standing& b, const Later& later) const {
+  const auto alike = [&](const Moment& before, const Moment& now) { return later(before.time, now.time) || before.time == now.time; };
+  const auto passed = [&](double before, double now) { return before <= a.host.time && now <= b.host.time; };
+  if (!later(a.host.time, b.host.time) || !later(a.counted, b.counted)) return false;
+  for (std::size_t i = 0; i < b.streams.size(); ++i) {
+    const Stream &before = a.streams[i], &now = b.streams[i];
+    const bool held = alike(before.held, now.held) || passed(before.held.time, now.held.time);
+    if (!held || !alike(before.last, now.last) || before.closed != now.closed || before.open.size() != now.open.size()) return false;
+    for (std::size_t k = 0; k < now.open.size(); ++k)
+      if (before.open[k].instruction != now.open[k].instruction || !later(before.open[k].start.time, now.open[k].start.time)) return false;
+  }
+  for (std::size_t i = 0; i < b.events.size(); ++i)
+    if (a.events[i].open != b.events[i].open || !alike(a.events[i].moment, b.events[i].moment)) return false;
+  const std::size_t queue = b.launches.size(), of_repetition = b.launched - a.launched;
+  for (std::size_t i = 0; i < queue; ++i) {
+    const double before = a.launches[i], now = b.launches[(i + of_repetition) % queue];
+    if (!later(before, now) && !passed(before, now)) return false;
+  }
+  return SharedDevice::alike(a.afloat, b.afloat, later);
+}
+
+/// Whether the repetition that ends here was like the one before it, and so will be those that follow.
+bool RankPlayer::repeated_alike() {
+  if (!now_) find_repeated_events();
+  meetings_.end_repetition(rank_);
+  before_ = std::exchange(now_, standing());
+  if (!before_) return false;
+  const Later later(now_->counted - before_->counted);
+  Parts more = now_->parts;
+  for (std::size_t i = 0; i < kCauses; ++i) more[i] -= before_->parts[i];
+  const bool same_parts = std::equal(more.begin(), more.end(), each_.begin(), [&](double a, double b) { return std::abs(a - b) <= later.tolerance; });
+  each_ = more;
+  return same_parts && alike(*before_, *now_, later);
+}
+
+void RankPlayer::find_repeated_events() {
+  repeated_events_.clear();
+  for (std::size_t i = score_.repeat_begin; i < score_.repeat_end; ++i)
+    if (score_.items[i].what == What::record) repeated_events_.push_back(score_.items[i].id);
+}
+
+void RankPlayer::skip(std::int64_t repetitions, double period) {
+  const double times = static_cast<double>(repetitions), seconds = times * period;
+  const Later later(period);
+  const auto postpone = [&](const Moment& before, Moment& moment) {
+    if (later(before.time, moment.time)) moment.time += seconds;
+  };
+  for (std::size_t i = 0; i < streams_.size(); ++i) {
+    postpone(before_->streams[i].last, streams_[i].last);
+    postpone(before_->streams[i].held, streams_[i].held);
+    for (Open& open : streams_[i].open) open.start.time += seconds;
+  }
+  for (std::size_t i = 0; i < repeated_events_.size(); ++i) postpone(before_->events[i].moment, events_[repeated_events_[i]].moment);
+  for (double& launch : launches_) launch += seconds;
+  for (Moment& link : links_) link.time += seconds;
+  for (std::size_t i = 0; i < kCauses; ++i) parts_[i] += times * each_[i];
+  device_.shift(seconds);
+  host_.time += seconds;
+  counted_ += seconds;
+  repetition_ += repetitions;
+  if (left() == 0) at_ = score_.repeat_end;
+  may_stand_ = false;
 }
 
 // ---- the reading ---------------------------------------------------------------------------------------------------

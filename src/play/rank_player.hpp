@@ -1,9 +1,11 @@
 // One rank on its way through its step.
 #pragma once
 
+#include <algorithm>
 #include <array>
-#include <deque>
+#include <cmath>
 #include <map>
+#include <optional>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -14,36 +16,55 @@
 
 namespace plimsoll {
 
-using MeetingId = std::size_t;
-
 /// What ranks do together: sends with their receives, in order for each pair of ranks, and collectives.
 class Meetings {
+  /// From one rank to another.
+  struct Line {
+    std::vector<double> sent, received;  ///< when each was ready
+    struct Side {
+      std::size_t until = 0, each = 0;  ///< at the end of its rank's last repetition, and of these within it
+    };
+    Side sends, receives;
+    void end_repetition(Side& side, std::size_t count) { side = {count, count - side.until}; }
+  };
+
  public:
+  /// One of a line's receives, or, of no line, a collective.
+  struct Id {
+    const Line* line = nullptr;
+    std::size_t index = 0;
+  };
+
   /// The next send of a channel from one rank to another is ready.
   void send(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready);
   /// The next receive from another rank.
-  MeetingId receive(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready);
+  Id receive(std::uint32_t channel, std::uint32_t from, std::uint32_t to, double ready);
   /// The `index`-th collective of the channel, of so many ranks.
-  MeetingId meet(const Joint& joint, std::size_t index, double ready);
+  Id meet(const Joint& joint, std::size_t index, double ready);
 
   /// Whether everybody has come.
-  bool complete(MeetingId id) const { return all_[id].missing == 0; }
+  bool complete(const Id& id) const { return id.line != nullptr ? id.index < id.line->sent.size() : collectives_[id.index].missing == 0; }
   /// When the last one came.
-  double ready(MeetingId id) const { return all_[id].ready; }
+  double ready(const Id& id) const {
+    return id.line != nullptr ? std::max(id.line->sent[id.index], id.line->received[id.index]) : collectives_[id.index].ready;
+  }
+
+  /// A rank is at the end of a repetition.
+  void end_repetition(std::uint32_t rank);
+  /// Where all ranks are: whether what was sent and not received yet, or the reverse, is what was a repetition before.
+  bool recur(const Later& later) const;
+  /// All of that comes later by so much.
+  void postpone(double seconds);
 
  private:
-  struct Meeting {
+  struct Collective {
     double ready = 0;
     std::size_t missing = 0;
   };
-  struct Pair {
-    std::deque<double> sent;         ///< not received yet
-    std::deque<MeetingId> received;  ///< not sent yet
-  };
 
-  std::vector<Meeting> all_;
-  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Pair> pairs_;  ///< by channel, from, to
-  std::map<std::uint32_t, std::vector<MeetingId>> of_channel_;
+  std::vector<Collective> collectives_;
+  std::map<std::tuple<std::uint32_t, std::uint32_t, std::uint32_t>, Line> lines_;  ///< by channel, from, to
+  std::map<std::uint32_t, std::vector<std::size_t>> of_channel_;                   ///< collectives in order
 };
 
 /// How ranks are played.
@@ -61,10 +82,22 @@ class RankPlayer {
  public:
   RankPlayer(const Score& score, const PlaySettings& settings, std::uint32_t rank, Meetings& meetings);
 
-  /// Goes on until the last step is done or another rank is needed; whether it is done.
+  /// Goes on until the last step is done, another rank is needed, or it stands between two repetitions that were alike; whether it is done.
   bool play();
   /// Rises with everything that is played.
   std::size_t progress() const { return launched_ + at_ + static_cast<std::size_t>(step_) + static_cast<std::size_t>(repetition_) * score_.items.size(); }
+
+  /// Whether it stands between two repetitions that were alike: all that is to come depends on comes later by the same time each.
+  bool stands() const { return stands_; }
+  /// Whether it stood.
+  bool go_on() { return std::exchange(stands_, false); }
+  /// Seconds that the last repetition took.
+  double period() const { return now_->counted - before_->counted; }
+  /// Repetitions to come.
+  std::int64_t left() const { return score_.repeat_times - repetition_; }
+  /// Of one that stands: so many more repetitions, each of which takes so long.
+  void skip(std::int64_t repetitions, double period);
+
   /// Of the last step: from the end of the one before, on the stream that took longest.
   double seconds() const;
   /// The last step, where the slowest rank's takes so long.
@@ -81,7 +114,7 @@ class RankPlayer {
   };
   /// Work that ends when another rank lets it.
   struct Open {
-    MeetingId meeting;
+    Meetings::Id meeting;
     Moment start;
     double seconds;
     std::uint32_t instruction;
@@ -109,8 +142,9 @@ class RankPlayer {
   bool wait(const Item& item);
   bool synchronize(const Item& item);
   bool repeat();
-  bool repeats_alone() const;
-  void skip_repeats(double times);
+  bool can_stand() const;
+  bool repeated_alike();
+  void find_repeated_events();
   void end_step();
 
   bool await_open(const Item& item);
@@ -151,14 +185,24 @@ class RankPlayer {
   Parts parts_{};
   std::vector<Event> played_;
 
-  struct Snapshot {
-    std::vector<double> streams;
-    double host = 0;
+  /// All that what comes next depends on, and the parts so far.
+  struct Standing {
+    Moment host;
+    double counted = 0;
     Parts parts{};
+    std::vector<Stream> streams;
+    std::vector<RecordedEvent> events;  ///< of those that a repetition records
+    std::vector<double> launches;
+    std::size_t launched = 0;
+    SharedDevice::Afloat afloat;
   };
-  Snapshot snapshot() const;
-  static bool alike(const Snapshot& a, const Snapshot& b, const Snapshot& c);
-  Snapshot before_, before_that_;  ///< at the ends of the last repetitions
+  Standing standing() const;
+  bool alike(const Standing& a, const Standing& b, const Later& later) const;
+
+  bool may_stand_, stands_ = false;
+  std::vector<std::uint32_t> repeated_events_;
+  std::optional<Standing> before_, now_;  ///< at the ends of the last repetitions
+  Parts each_{};                          ///< what the last of them added
 };
 
 }  // namespace plimsoll

@@ -1,6 +1,6 @@
 // Ranks of a pipeline played together. Work is started in the order of issue: a stream is a queue and an event lies behind what was issued
 // before it, so one walk over a rank's items gives every start. A rank stands still where it needs to know when something ends that another
-// rank has not come to yet; the others go on, and it is taken up again.
+// rank has not come to yet; the others go on, and it is taken up again. Of repeated micro-batches those are passed over that only repeat the last.
 #include <algorithm>
 
 #include "play/other_devices.hpp"
@@ -21,6 +21,27 @@ std::array<bool, kGroups> shared_meetings(const std::vector<const Score::Parts*>
   return shared;
 }
 
+/// Where all ranks stand between repetitions that were alike, and so was what is on its way between them, each repetition to come is the
+/// last one, later: they pass over as many as all of them have left.
+void skip_repetitions(std::vector<RankPlayer>& players, Meetings& meetings) {
+  if (!std::all_of(players.begin(), players.end(), [](const RankPlayer& player) { return player.stands(); })) return;
+  const double period = players.front().period();
+  const Later later(period);
+  const auto at_that_pace = [&](const RankPlayer& player) { return later(0, player.period()); };
+  if (!std::all_of(players.begin(), players.end(), at_that_pace) || !meetings.recur(later)) return;
+  std::int64_t least = players.front().left();
+  for (const RankPlayer& player : players) least = std::min(least, player.left());
+  for (RankPlayer& player : players) player.skip(least, period);
+  meetings.postpone(static_cast<double>(least) * period);
+}
+
+/// Whether anybody who stood still goes on.
+bool go_on(std::vector<RankPlayer>& players) {
+  bool anybody = false;
+  for (RankPlayer& player : players) anybody = player.go_on() || anybody;
+  return anybody;
+}
+
 /// `settings`: of each rank, or one of all. Empty where none goes on.
 std::vector<Timeline> play(const std::vector<Score>& ranks, const std::vector<PlaySettings>& settings) {
   Meetings meetings;
@@ -33,13 +54,15 @@ std::vector<Timeline> play(const std::vector<Score>& ranks, const std::vector<Pl
     const std::size_t before = left;
     bool moved = false;
     for (std::size_t i = 0; i < players.size(); ++i) {
-      if (done[i]) continue;
+      if (done[i] || players[i].stands()) continue;
       const std::size_t from = players[i].progress();
       done[i] = players[i].play();
       if (done[i]) --left;
       moved = moved || players[i].progress() != from;
     }
-    if (left == before && !moved) return {};
+    if (left < before || moved) continue;
+    skip_repetitions(players, meetings);
+    if (!go_on(players)) return {};
   }
   double slowest = 0;
   for (const RankPlayer& player : players) slowest = std::max(slowest, player.seconds());

@@ -39,7 +39,6 @@ std::int64_t Score::pieces() const {
 void Score::stand_alone() {
   for (Item& item : parts_->items)
     if (item.what == Item::What::send || item.what == Item::What::receive) item.what = Item::What::collective;
-  parts_->repeats_transfers = false;
   parts_->repeats_meetings = {};
 }
 
@@ -232,10 +231,7 @@ class ScoreWriter {
       item.id = static_cast<std::uint32_t>(group);
       score_.meetings[group] += runs_;
     }
-    if (runs_ > 1) {
-      if (item.what == Item::What::meeting) score_.repeats_meetings[group] = true;
-      if (item.what == Item::What::send || item.what == Item::What::receive) score_.repeats_transfers = true;
-    }
+    if (runs_ > 1 && item.what == Item::What::meeting) score_.repeats_meetings[group] = true;
     item.claim = claim_of(collective);
     if (item.stream != kComputeStream) slow_down(item, group);
     score_.communication += Seconds(item.seconds * static_cast<double>(runs_));

@@ -60,8 +60,7 @@ struct Score::Parts {
   std::vector<Item> items;
   std::size_t repeat_begin = 0, repeat_end = 0;  ///< items
   std::int64_t repeat_times = 1;
-  bool repeats_transfers = false;                     ///< sends or receives are within the repeated items
-  std::array<bool, kGroups> repeats_meetings{};       ///< per group: so are collectives that all ranks might share
+  std::array<bool, kGroups> repeats_meetings{};  ///< per group: collectives that all ranks might share are within the repeated items
   std::size_t streams = 1, events = 0;
   std::array<std::int64_t, kGroups> meetings{};  ///< per group: collectives that all ranks might share
   std::vector<KernelShare> dearest;

@@ -1,6 +1,7 @@
 #include "play/shared_device.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 namespace plimsoll {
 namespace {
@@ -114,9 +115,25 @@ double SharedDevice::hold_back(std::size_t first) {
   return delay;
 }
 
-void SharedDevice::clear() {
-  taken_.clear();
-  begun_ = 0;
+void SharedDevice::shift(double seconds) {
+  for (Taken& taken : taken_) taken.start += seconds, taken.end += seconds;
+  for (Running& running : running_) running.start += seconds, running.end += seconds;
+}
+
+SharedDevice::Afloat SharedDevice::afloat(double from) const {
+  Afloat afloat;
+  std::copy_if(taken_.begin(), taken_.end(), std::back_inserter(afloat.taken), [&](const Taken& taken) { return taken.end > from; });
+  for (std::size_t i = begun_; i-- > begun_ - std::min(begun_, kRunning) && running(i).end > from;) afloat.running.push_back(running(i));
+  return afloat;
+}
+
+bool SharedDevice::alike(const Afloat& a, const Afloat& b, const Later& later) {
+  const auto lies = [&](const auto& before, const auto& now) {
+    return before.claim == now.claim && later(before.start, now.start) && later(before.end, now.end);
+  };
+  const auto taken = [&](const Taken& before, const Taken& now) { return before.stream == now.stream && lies(before, now); };
+  return std::equal(a.taken.begin(), a.taken.end(), b.taken.begin(), b.taken.end(), taken) &&
+         std::equal(a.running.begin(), a.running.end(), b.running.begin(), b.running.end(), lies);
 }
 
 }  // namespace plimsoll

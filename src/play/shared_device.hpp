@@ -8,11 +8,22 @@
 #pragma once
 
 #include <array>
+#include <cmath>
 #include <deque>
+#include <vector>
 
 #include "play/score.hpp"
 
 namespace plimsoll {
+
+/// Whether a time is another one, a repetition later.
+struct Later {
+  double by, tolerance;
+
+  /// `period`: of a repetition, in seconds.
+  explicit Later(double period) : by(period), tolerance(1e-9 * period) {}
+  bool operator()(double before, double now) const { return std::abs(now - before - by) <= tolerance; }
+};
 
 class SharedDevice {
  public:
@@ -23,21 +34,31 @@ class SharedDevice {
   /// A kernel or a collective of another stream lies there. How much later the compute stream's last kernel ends for it: kernels that
   /// were issued before it may still run.
   double add(const Item& item, StreamId stream, double start, double end);
-  /// What was issued is long over.
-  void clear();
+  /// All of it comes later.
+  void shift(double seconds);
 
- private:
+  /// Of another stream, beside the compute stream.
   struct Taken {
     double start, end;
     StreamId stream;
     Claim claim;
   };
+  /// A kernel of the compute stream.
   struct Running {
     double start, end;
     double alone;  ///< seconds
     Claim claim;
   };
+  /// What may still meet what begins at some time or later.
+  struct Afloat {
+    std::vector<Taken> taken;
+    std::vector<Running> running;  ///< the last first
+  };
+  Afloat afloat(double from) const;
+  /// Whether `b` is `a`, later.
+  static bool alike(const Afloat& a, const Afloat& b, const Later& later);
 
+ private:
   /// Of a kernel beside what takes that.
   double slowdown(Claim kernel, Claim taken) const {
     if (kernel == Claim::bandwidth) return pricing_.memory_slowdown;
@@ -50,6 +71,7 @@ class SharedDevice {
   double hold_back(std::size_t first);
 
   Running& running(std::size_t index) { return running_[index % kRunning]; }
+  const Running& running(std::size_t index) const { return running_[index % kRunning]; }
 
   const Pricing& pricing_;
   std::deque<Taken> taken_;  ///< what may still run beside the compute stream

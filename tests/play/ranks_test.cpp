@@ -2,7 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <random>
 #include <string>
+#include <vector>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/play.hpp"
@@ -23,9 +25,13 @@ class RankWriter {
  public:
   RankWriter(const Schedule& schedule, int rank, const Work& work) : schedule_(schedule), rank_(rank), work_(work) {
     program.streams = {"compute", "activations in", "activations out", "gradients in", "gradients out"};
-    for (const Slot& slot : schedule.ranks[static_cast<std::size_t>(rank)]) write(slot);
+    for (const Slot& slot : schedule.ranks[static_cast<std::size_t>(rank)]) {
+      slots.push_back(program.step.size());
+      write(slot);
+    }
   }
   StepProgram program;
+  std::vector<std::size_t> slots;  ///< instructions at which they begin
 
  private:
   void write(const Slot& slot) {
@@ -261,6 +267,71 @@ TEST(PlayRepeated, ARankAloneMeetsNobody) {
   const double each = (step(2000) - step(1000)) / 1000;
   constexpr std::int64_t kMany = 100'000'000;
   EXPECT_NEAR(step(kMany), each * static_cast<double>(kMany), 1e-6 * each * static_cast<double>(kMany));
+}
+
+/// Ranks of 1F1B, whose kernels, transfers and host's work are drawn, and differ from rank to rank.
+struct DrawnPipeline {
+  int stages;
+  std::vector<Work> works;
+  Pricing prices = pricing();
+
+  explicit DrawnPipeline(std::mt19937_64& draw) : stages(static_cast<int>(2 + draw() % 4)) {
+    const auto up_to = [&](std::uint64_t most) { return static_cast<std::int64_t>(1 + draw() % most); };
+    const bool equal = draw() % 2 == 0;
+    for (int rank = 0; rank < stages; ++rank) {
+      const Work work{up_to(64) << 20, up_to(128) << 20, up_to(8) << 20};
+      works.push_back(equal && rank > 0 ? works.front() : work);
+    }
+    prices.host.launch = Seconds(1e-6 * static_cast<double>(draw() % 12));
+    prices.host.queue = up_to(16);
+    prices.gap = Seconds(1e-7 * static_cast<double>(draw() % 4));
+    prices.memory_slowdown = draw() % 2 == 0 ? 1 : 1.5;
+  }
+
+  /// So many micro-batches; `folded`: those between the first steady ones and the last are written once.
+  std::vector<Timeline> played(int micro_batches, bool folded) const {
+    const int written = folded ? 3 * stages : micro_batches;
+    const Schedule schedule = make_schedule("1f1b", stages, written, 1);
+    Pricer pricer(prices);
+    std::vector<Score> ranks;
+    for (int rank = 0; rank < stages; ++rank) {
+      RankWriter writer(schedule, rank, works[static_cast<std::size_t>(rank)]);
+      const auto warm_up = static_cast<std::size_t>(stages - 1 - rank);  // forward passes; then one forward and one backward in turn
+      if (folded) writer.program.repeated = {writer.slots[warm_up + 2], writer.slots[warm_up + 4], micro_batches - written + 1};
+      ranks.push_back(pricer.score(writer.program));
+    }
+    return play_ranks(ranks, prices);
+  }
+};
+
+// A pipeline's repeated micro-batches take what they take written out, on every rank and part for part, whatever its ranks take.
+TEST(PlayRepeated, APipelineAsLongAsWrittenOut) {
+  std::mt19937_64 draw(20);
+  for (int i = 0; i < 200; ++i) {
+    const DrawnPipeline pipeline(draw);
+    const int micro_batches = 4 * pipeline.stages + static_cast<int>(draw() % 60);
+    const auto folded = pipeline.played(micro_batches, true), whole = pipeline.played(micro_batches, false);
+    for (std::size_t rank = 0; rank < whole.size(); ++rank) {
+      const double step = whole[rank].step.value;
+      EXPECT_NEAR(folded[rank].step.value, step, 1e-8 * step) << i << ", rank " << rank;
+      EXPECT_NEAR(folded[rank].sum().value, step, 1e-8 * step);
+      EXPECT_NEAR(folded[rank].compute.value, whole[rank].compute.value, 1e-8 * step);
+      EXPECT_NEAR(folded[rank].transfers.value, whole[rank].transfers.value, 1e-8 * step);
+      EXPECT_NEAR(folded[rank].bubble.value, whole[rank].bubble.value, 1e-8 * step);
+      EXPECT_NEAR(folded[rank].host.value, whole[rank].host.value, 1e-8 * step);
+    }
+  }
+}
+
+// More micro-batches than anybody could play one by one: the ranks pass over those that only repeat the last, each of which takes as long.
+TEST(PlayRepeated, APipelinePassesOverWhatOnlyRepeats) {
+  std::mt19937_64 draw(43);
+  DrawnPipeline pipeline(draw);
+  pipeline.works.assign(pipeline.works.size(), {});
+  const auto step = [&](int micro_batches) { return pipeline.played(micro_batches, true).front().step.value; };
+  const double each = (step(2000) - step(1000)) / 1000;
+  constexpr int kMany = 100'000'000;
+  EXPECT_NEAR(step(kMany), each * kMany, 1e-6 * each * kMany);
 }
 
 }  // namespace
