@@ -197,8 +197,8 @@ bool RankPlayer::meet(const Item& item, const Joint& joint) {
     return true;
   }
   if (!transfer && met_.size() <= joint.channel) met_.resize(joint.channel + std::size_t{1});
-  const Meetings::Id meeting = transfer ? meetings_.receive(joint.channel, item.id, rank_, start.time)
-                                     : meetings_.meet(joint, met_[joint.channel]++, start.time);
+  const Meetings::Id meeting =
+      transfer ? meetings_.receive(joint.channel, item.id, rank_, start.time) : meetings_.meet(joint, met_[joint.channel]++, start.time);
   stream.closed = false;
   stream.open.push_back({meeting, start, item.seconds, item.instruction, item.cause, item.claim});
   return true;
@@ -326,7 +326,8 @@ bool RankPlayer::can_stand() const {
   return score_.repeat_times > 1 && !meets;
 }
 
-/// At the end of the repeated items: whether they are played again. It stands still before they are where the last two repetitions were alike.
+/// At the end of the repeated items: whether they are played again. It stands still before they are where the last two repetitions were
+/// alike.
 bool RankPlayer::repeat() {
   if (repetition_ + 1 >= score_.repeat_times) return false;
   ++repetition_;
@@ -345,8 +346,8 @@ RankPlayer::Standing RankPlayer::standing() const {
   return now;
 }
 
-/// Whether `b` is `a`, later. A time that did not change keeps nothing waiting: if it did so in one repetition, it would have in the one before.
-/// Nor does the start of a launch that the host has passed.
+/// Whether `b` is `a`, later. A time that did not change keeps nothing waiting: if it did so in one repetition, it would have in the one
+/// before. Nor does the start of a launch that the host has passed.
 bool RankPlayer::alike(const Standing& a, const Standing& b, const Later& later) const {
   const auto alike = [&](const Moment& before, const Moment& now) { return later(before.time, now.time) || before.time == now.time; };
   const auto passed = [&](double before, double now) { return before <= a.host.time && now <= b.host.time; };
@@ -377,7 +378,8 @@ bool RankPlayer::repeated_alike() {
   const Later later(now_->counted - before_->counted);
   Parts more = now_->parts;
   for (std::size_t i = 0; i < kCauses; ++i) more[i] -= before_->parts[i];
-  const bool same_parts = std::equal(more.begin(), more.end(), each_.begin(), [&](double a, double b) { return std::abs(a - b) <= later.tolerance; });
+  const bool same_parts =
+      std::equal(more.begin(), more.end(), each_.begin(), [&](double a, double b) { return std::abs(a - b) <= later.tolerance; });
   each_ = more;
   return same_parts && alike(*before_, *now_, later);
 }

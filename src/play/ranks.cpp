@@ -1,6 +1,7 @@
 // Ranks of a pipeline played together. Work is started in the order of issue: a stream is a queue and an event lies behind what was issued
 // before it, so one walk over a rank's items gives every start. A rank stands still where it needs to know when something ends that another
-// rank has not come to yet; the others go on, and it is taken up again. Of repeated micro-batches those are passed over that only repeat the last.
+// rank has not come to yet; the others go on, and it is taken up again. Of repeated micro-batches those are passed over that only repeat
+// the last.
 #include <algorithm>
 
 #include "play/other_devices.hpp"

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 #include "plimsoll/error.hpp"
 
@@ -111,11 +112,12 @@ class ScoreWriter {
     const Repeated& repeated = program_.repeated;
     score_.repeat_times = repeated.begin < repeated.end ? repeated.times : 1;
     for (std::size_t i = 0; i < program_.step.size(); ++i) {
-      if (i == repeated.begin) score_.repeat_begin = score_.items.size();
-      if (i == repeated.end) score_.repeat_end = score_.items.size();
+      if (i == repeated.begin) score_.repeat_begin = place();
+      if (i == repeated.end) score_.repeat_end = place();
       if (takes_time(program_.step[i])) read(static_cast<std::uint32_t>(i));
     }
-    if (repeated.end >= program_.step.size() && repeated.begin < repeated.end) score_.repeat_end = score_.items.size();
+    const std::size_t end = place();
+    if (repeated.end >= program_.step.size() && repeated.begin < repeated.end) score_.repeat_end = end;
     find_dearest();
   }
 
@@ -143,6 +145,7 @@ class ScoreWriter {
       case InstructionKind::host:
         return host(item, instruction);
       case InstructionKind::synchronize:
+        place();
         item.what = Item::What::synchronize;
         item.id = instruction.id;
         return add(item);
@@ -171,6 +174,19 @@ class ScoreWriter {
 
   /// By a CUDA graph, whose single launch stands for all that it captured.
   bool replayed(const Instruction& instruction) const { return !replayed_.empty() && replayed_[instruction.label]; }
+
+  /// What the host has done so far lies before the next item.
+  std::size_t place() {
+    Item item;
+    item.what = Item::What::host;
+    item.cause = Cause::host;
+    item.seconds = std::exchange(worked_, 0);
+    if (item.seconds > 0) add(item);
+    return score_.items.size();
+  }
+
+  /// Host seconds until the next launch is issued, which itself takes so many.
+  double issue(double launch) { return launch + std::exchange(worked_, 0); }
 
   void add(const Item& item) {
     if (item.stream >= score_.streams) throw Error(ErrorCode::internal, "a step program uses a stream that it does not name");
@@ -206,7 +222,7 @@ class ScoreWriter {
     item.claim = launches.claim;
     item.seconds = launches.seconds;
     if (item.stream == kComputeStream) ++kernels_issued_;
-    item.issue = replayed(instruction) ? 0 : tables_.pricing.host.launch.value;
+    item.issue = issue(replayed(instruction) ? 0 : tables_.pricing.host.launch.value);
     item.cause = phase_ == Phase::optimizer ? Cause::optimizer : instruction.again ? Cause::recompute : Cause::compute;
     score_.by_kernel[launches.kind] += Seconds(item.seconds * static_cast<double>(runs_));
     score_.drawn += Seconds(item.seconds * static_cast<double>(runs_) * launches.draw);
@@ -217,7 +233,7 @@ class ScoreWriter {
     const Collective& collective = program_.collectives.at(id);
     if (collectives_[id] < 0) collectives_[id] = tables_.seconds_of(collective);
     item.seconds = collectives_[id];
-    item.issue = tables_.pricing.meeting[static_cast<std::size_t>(collective.group)].value;
+    item.issue = issue(tables_.pricing.meeting[static_cast<std::size_t>(collective.group)].value);
     item.cause = cause_of(collective.group);
     const auto group = static_cast<std::size_t>(collective.group);
     const bool transfer = is_transfer(collective);
@@ -279,7 +295,7 @@ class ScoreWriter {
     const bool on_device = copy.direction == Copy::Direction::set || copy.direction == Copy::Direction::device_to_device;
     item.what = Item::What::copy;
     item.seconds = copies_[id];
-    item.issue = tables_.pricing.host.launch.value;
+    item.issue = issue(tables_.pricing.host.launch.value);
     item.cause = !on_device ? Cause::copy : phase_ == Phase::optimizer ? Cause::optimizer : Cause::compute;
     score_.copies += Seconds(item.seconds * static_cast<double>(runs_));
     add(item);
@@ -287,9 +303,15 @@ class ScoreWriter {
 
   void host(Item& item, const Instruction& instruction) {
     if (replayed(instruction)) return;
-    item.what = Item::What::host;
     item.seconds = static_cast<double>(instruction.bytes) * tables_.pricing.host.work.at(instruction.id).value;
-    item.cause = static_cast<HostWork>(instruction.id) == HostWork::memory_traffic ? Cause::host_optimizer : Cause::host;
+    if (static_cast<HostWork>(instruction.id) != HostWork::memory_traffic) {
+      worked_ += item.seconds;
+      if (tables_.pricing.blocking) place();  // it waits for what is open before it works
+      return;
+    }
+    place();
+    item.what = Item::What::host;
+    item.cause = Cause::host_optimizer;
     if (item.seconds > 0) add(item);
   }
 
@@ -305,6 +327,7 @@ class ScoreWriter {
   std::vector<std::optional<Beside>> beside_;  ///< by stream
   std::vector<std::size_t> recorded_on_;       ///< by event: its stream
   std::size_t kernels_issued_ = 0;
+  double worked_ = 0;  ///< seconds of the host since the last item that it had to do with
   static constexpr double kNotAsked = -1;
   std::vector<char> replayed_;                ///< by label; empty: none
   std::vector<Launches> launches_;            ///< by kernel

@@ -47,7 +47,7 @@ struct Item {
     synchronize,  ///< the host waits for the device; `id` 1: for the stream
   };
   double seconds = 0;
-  double issue = 0;  ///< host seconds that issuing it takes
+  double issue = 0;  ///< host seconds since the item before it that has some, with those that issuing it takes
   std::uint32_t instruction = 0;
   std::uint32_t id = 0;  ///< event; of a send or receive the other's rank
   StreamId stream = kComputeStream;

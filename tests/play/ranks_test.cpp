@@ -233,6 +233,28 @@ TEST(PlayHost, TheQueueIsBounded) {
   EXPECT_GT(play_time(program, prices).step.value, alone + 30 * kernel);
 }
 
+// A host issues events and waits at no cost, so it does not matter whether it works before them or behind them; before it waits for the
+// device itself its work is hidden behind the device's, after that it is not.
+TEST(PlayHost, WorkLiesBetweenLaunchesWhereverEventsAre) {
+  constexpr std::size_t kWork = 1, kWait = 4;
+  const Instruction work{InstructionKind::host, kComputeStream, Category::temporary, static_cast<std::uint32_t>(HostWork::unit), 3, 0};
+  const auto step = [&](std::size_t place, bool synchronizes) {
+    StepProgram program = of_kernels(2, 64 << 20);
+    program.streams.emplace_back("other");
+    const std::vector<Instruction> between = {
+        {InstructionKind::record_event, kComputeStream, Category::temporary, 0, 0, 0},
+        {InstructionKind::wait_event, 1, Category::temporary, 0, 0, 0},
+        {synchronizes ? InstructionKind::synchronize : InstructionKind::record_event, 1, Category::temporary, 1, 0, 0}};
+    program.step.insert(program.step.begin() + 1, between.begin(), between.end());
+    program.step.insert(program.step.begin() + static_cast<std::ptrdiff_t>(place), work);
+    Pricing prices = with_launch(1e-6);
+    prices.host.work[static_cast<std::size_t>(HostWork::unit)] = Seconds(2e-6);
+    return play_time(program, prices).step.value;
+  };
+  EXPECT_DOUBLE_EQ(step(kWork, false), step(kWait, false));
+  EXPECT_NEAR(step(kWait, true) - step(kWork, true), 6e-6, 1e-9);
+}
+
 // ---- repeated micro-batches ------------------------------------------------------------------------------------------
 
 // A stretch written once and run a thousand times takes what a thousand of them written out take.
