@@ -159,11 +159,8 @@ void MegatronPasses::finalize() {
   if (defers()) rank_.chunks.back()->finish_weight_gradients();
   for (const auto& wrapped : rank_.wrapped) wrapped->finish_grad_sync();
   std::int64_t elements = 0;
-  for (std::size_t i = 0; i < rank_.chunks.size(); ++i) {
-    for (const auto& parameter : rank_.chunks[i]->parameters()) {
-      if (rank_.chunks[i]->sequence_partial(*parameter)) elements += rank_.wrapped[i]->gradient_elements(*parameter);
-    }
-  }
+  for (std::size_t i = 0; i < rank_.chunks.size(); ++i)
+    for (const Parameter* parameter : rank_.chunks[i]->sequence_partials()) elements += rank_.wrapped[i]->gradient_elements(*parameter);
   if (elements > 0) {
     const DType type = rank_.wrapped.front()->gradient_type();
     const Tensor flat = tape_.empty({elements}, type, Category::communication_buffer);

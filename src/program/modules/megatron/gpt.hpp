@@ -65,11 +65,12 @@ class MegatronChunk {
   /// The weight that the embedding and the head share with another pipeline stage; null when they do not.
   const Parameter* shared_embedding() const;
   /// Parameters whose gradients are partial sums on each tensor-parallel rank: norms and the biases added after a reduce-scatter.
-  bool sequence_partial(const Parameter& parameter) const;
+  std::vector<const Parameter*> sequence_partials() const;
 
  private:
   class Layer;
 
+  bool sequence_partial(const Module& module, const Parameter& parameter) const;
   Tensor embed(const MegatronBatch& batch);
   Tensor rotary(std::int64_t length);
   Tensor decode(Tensor hidden, const Tensor& rotary_embedding);

@@ -1,6 +1,8 @@
 // The parameters of a model chunk: when each is made, and which other ranks hold parts or copies of them.
 #include <algorithm>
 #include <string_view>
+#include <unordered_map>
+#include <vector>
 
 #include "program/modules/megatron/gpt.hpp"
 
@@ -49,25 +51,29 @@ const Parameter* MegatronChunk::shared_embedding() const {
   return plan_.embedding || predicts ? parameters_.front().get() : parameters_.back().get();
 }
 
-bool MegatronChunk::sequence_partial(const Parameter& parameter) const {
-  if (runtime_.tp() == 1 || parameter.expert || !parameter.trainable) return false;
-  for (Module* module : root_->all_modules()) {
-    for (const auto& own : module->parameters) {
-      if (own.get() != &parameter) continue;
-      const std::string& path = module->path;
-      const auto ends = [&](std::string_view end) {
-        return path.size() >= end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
-      };
-      // Norms of heads see this rank's heads alone, whether or not the sequence is cut.
-      if (ends("q_layernorm") || ends("k_layernorm")) return true;
-      if (!runtime_.sequence_parallel()) return false;
-      if (ends("layernorm") || ends("enorm") || ends("hnorm") || ends("router") || ends("down_proj") || ends("latent_proj") ||
-          parameter.name.rfind("layer_norm", 0) == 0)
-        return true;
-      return parameter.name == "bias" && (ends("linear_proj") || ends("linear_fc2"));
-    }
-  }
-  return false;
+bool MegatronChunk::sequence_partial(const Module& module, const Parameter& parameter) const {
+  if (parameter.expert || !parameter.trainable) return false;
+  const std::string_view path = module.path;
+  const auto ends = [&](std::string_view end) { return path.ends_with(end); };
+  // Norms of heads see this rank's heads alone, whether or not the sequence is cut.
+  if (ends("q_layernorm") || ends("k_layernorm")) return true;
+  if (!runtime_.sequence_parallel()) return false;
+  if (ends("layernorm") || ends("enorm") || ends("hnorm") || ends("router") || ends("down_proj") || ends("latent_proj") ||
+      parameter.name.rfind("layer_norm", 0) == 0)
+    return true;
+  return parameter.name == "bias" && (ends("linear_proj") || ends("linear_fc2"));
+}
+
+std::vector<const Parameter*> MegatronChunk::sequence_partials() const {
+  if (runtime_.tp() == 1) return {};
+  std::unordered_map<const Parameter*, const Module*> owners;
+  for (const Module* module : root_->all_modules())
+    for (const auto& parameter : module->parameters) owners.emplace(parameter.get(), module);
+  std::vector<const Parameter*> partial;
+  for (const auto& parameter : parameters_)
+    if (const auto owner = owners.find(parameter.get()); owner != owners.end() && sequence_partial(*owner->second, *parameter))
+      partial.push_back(parameter.get());
+  return partial;
 }
 
 }  // namespace plimsoll::program
