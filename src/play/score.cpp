@@ -104,27 +104,35 @@ class ScoreWriter {
   }
 
   void write() {
-    const auto takes_time = [](const Instruction& each) {
-      return each.kind != InstructionKind::alloc && each.kind != InstructionKind::free;
-    };
     score_.streams = std::max<std::size_t>(program_.streams.size(), 1);
-    score_.items.reserve(static_cast<std::size_t>(std::count_if(program_.step.begin(), program_.step.end(), takes_time)));
+    score_.items.reserve(program_.step.size() / kOfInstructions);
     const Repeated& repeated = program_.repeated;
-    score_.repeat_times = repeated.begin < repeated.end ? repeated.times : 1;
-    for (std::size_t i = 0; i < program_.step.size(); ++i) {
-      if (i == repeated.begin) score_.repeat_begin = place();
-      if (i == repeated.end) score_.repeat_end = place();
-      if (takes_time(program_.step[i])) read(static_cast<std::uint32_t>(i));
+    const std::size_t end = program_.step.size();
+    if (repeated.begin < repeated.end) {
+      read(0, repeated.begin);
+      score_.repeat_begin = place();
+      score_.repeat_times = runs_ = repeated.times;
+      read(repeated.begin, repeated.end);
+      score_.repeat_end = place();
+      runs_ = 1;
+      read(repeated.end, end);
+    } else {
+      read(0, end);
     }
-    const std::size_t end = place();
-    if (repeated.end >= program_.step.size() && repeated.begin < repeated.end) score_.repeat_end = end;
+    place();
     find_dearest();
   }
 
  private:
-  void read(std::uint32_t index) {
-    const Instruction& instruction = program_.step[index];
-    runs_ = program_.repeated.runs_of(index);
+  static constexpr std::size_t kOfInstructions = 3;  // a third of them takes time, or has somebody wait
+
+  void read(std::size_t from, std::size_t to) {
+    const Instruction* const step = program_.step.data();
+    for (std::size_t i = from; i < to; ++i)
+      if (step[i].kind > InstructionKind::free) read(step[i], static_cast<std::uint32_t>(i));
+  }
+
+  void read(const Instruction& instruction, std::uint32_t index) {
     Item item;
     item.instruction = index;
     item.stream = instruction.stream;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "plimsoll/error.hpp"
-#include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
 
@@ -20,58 +19,74 @@ bool frees(const Instruction& instruction) { return instruction.kind == Instruct
 
 constexpr std::uint32_t kNone = UINT32_MAX;
 
-/// Where the tensors of a part are born in it and where it drops them, by name; kNone: not in this part.
+/// Of a part: which of its tensors it leaves behind, and where it drops those of parts before it.
 class Lives {
  public:
   explicit Lives(const std::vector<Instruction>& part) : part_(part) {
-    for (std::uint32_t i = 0; i < part.size(); ++i) {
-      if (!names_a_tensor(part[i])) continue;
-      if (part[i].id >= births_.size()) grow(part[i].id);
-      if (allocates(part[i])) {
-        births_[part[i].id] = i;
-        first_born_ = std::min(first_born_, part[i].id);
-      } else if (frees(part[i])) {
-        deaths_[part[i].id] = i;
-      } else {
+    const auto last = std::find_if(part.rbegin(), part.rend(), allocates);  // names rise
+    if (last != part.rend()) states_.resize(last->id + std::size_t{1}, kUnknown);
+    const Instruction* const all = part.data();
+    for (std::uint32_t i = 0, count = static_cast<std::uint32_t>(part.size()); i < count; ++i) {
+      if (allocates(all[i]))
+        born(all[i].id, i);
+      else if (frees(all[i]))
+        died(all[i].id, i);
+      else if (all[i].kind == InstructionKind::record_stream)
         marks_.push_back(i);
-      }
     }
   }
 
-  std::uint32_t birth(TensorId id) const { return births_[id]; }
-  std::uint32_t death(TensorId id) const { return id < deaths_.size() ? deaths_[id] : kNone; }
+  /// Of a tensor that it leaves behind.
+  std::uint32_t birth(TensorId id) const { return states_[id]; }
+  /// Whether it drops a tensor that was there before it, and where.
+  bool drops(TensorId id) const { return id < states_.size() && states_[id] == kDropped; }
+  std::uint32_t death(TensorId id) const { return deaths_.at(id); }
   /// Instructions that name a tensor and neither make nor drop it.
   const std::vector<std::uint32_t>& marks() const { return marks_; }
 
   /// The allocations that no instruction of the part frees, in order.
   std::vector<const Instruction*> left_behind() const {
     std::vector<const Instruction*> left;
-    for (std::size_t id = first_born_; id < births_.size(); ++id)
-      if (births_[id] != kNone && deaths_[id] == kNone) left.push_back(&part_[births_[id]]);
+    for (std::size_t id = first_born_; id < states_.size(); ++id)
+      if (states_[id] < kDropped) left.push_back(&part_[states_[id]]);
     std::sort(left.begin(), left.end());
     return left;
   }
 
  private:
-  void grow(TensorId id) {
-    const std::size_t names = std::max<std::size_t>(id + std::size_t{1}, 2 * births_.size());
-    births_.resize(names, kNone);
-    deaths_.resize(names, kNone);
+  /// Of a tensor, behind the instructions so far; any other: it was born there and lives.
+  static constexpr std::uint32_t kUnknown = UINT32_MAX, kFreed = kUnknown - 1, kDropped = kFreed - 1;
+
+  std::uint32_t& state(TensorId id) {
+    if (id >= states_.size()) states_.resize(std::max<std::size_t>(id + std::size_t{1}, 2 * states_.size()), kUnknown);
+    return states_[id];
+  }
+  void born(TensorId id, std::uint32_t at) {
+    std::uint32_t& state = this->state(id);
+    if (state == kUnknown) state = at;
+    first_born_ = std::min(first_born_, id);
+  }
+  void died(TensorId id, std::uint32_t at) {
+    std::uint32_t& state = this->state(id);
+    state = state == kUnknown || state == kDropped ? kDropped : kFreed;
+    if (state == kDropped) deaths_[id] = at;
   }
 
   const std::vector<Instruction>& part_;
-  std::vector<std::uint32_t> births_, deaths_, marks_;
-  TensorId first_born_ = kNone;
+  std::vector<std::uint32_t> states_, marks_;
+  std::unordered_map<TensorId, std::uint32_t> deaths_;  ///< of the few that it drops
+  TensorId first_born_ = kUnknown;
 };
 
 /// The allocations of a part that it does not free and that `step` drops, in order.
 std::vector<const Instruction*> left_to(const Lives& step, const std::vector<Instruction>& part) {
-  std::unordered_map<TensorId, std::uint32_t> births;  // of the few that `step` drops; of what the part frees: kNone
-  for (std::uint32_t i = 0; i < part.size(); ++i) {
-    if (!(allocates(part[i]) || frees(part[i])) || step.death(part[i].id) == kNone) continue;
-    if (frees(part[i]))
-      births[part[i].id] = kNone;
-    else if (const auto [birth, fresh] = births.emplace(part[i].id, i); !fresh && birth->second != kNone)
+  std::unordered_map<TensorId, std::uint32_t> births;  // of what the part frees: kNone
+  const Instruction* const all = part.data();
+  for (std::uint32_t i = 0, count = static_cast<std::uint32_t>(part.size()); i < count; ++i) {
+    if (!(allocates(all[i]) || frees(all[i])) || !step.drops(all[i].id)) continue;
+    if (frees(all[i]))
+      births[all[i].id] = kNone;
+    else if (const auto [birth, fresh] = births.emplace(all[i].id, i); !fresh && birth->second != kNone)
       birth->second = i;
   }
   std::vector<const Instruction*> left;
