@@ -53,6 +53,7 @@ CachingAllocator::CachingAllocator(const Options& options)
   check(settings_);
   if (settings_.per_process_memory_fraction)
     fraction_limit_ = static_cast<std::int64_t>(*settings_.per_process_memory_fraction * static_cast<double>(total_));
+  collects_garbage_ = fraction_limit_ >= 0 && settings_.garbage_collection_threshold > 0;
   blocks_.reserve(1024);
   constexpr std::size_t kUsualPools = 8;  // a small and a large one for each of a few streams; each holds the bins of a free list
   pools_.reserve(kUsualPools);
@@ -185,10 +186,10 @@ inline BlockId CachingAllocator::split(BlockId id, std::int64_t size) {
 
 // ---- allocation ----------------------------------------------------------------------------------------------------
 
-inline bool CachingAllocator::should_split(const Block& block, std::int64_t size) const {
-  const std::int64_t rest = block.size - size;
+inline bool CachingAllocator::should_split(bool small, std::int64_t whole, std::int64_t size) const {
+  const std::int64_t rest = whole - size;
   if (rest < kMinBlock) return false;
-  if (pools_[block.pool].small || settings_.expandable_segments) return true;
+  if (small || settings_.expandable_segments) return true;
   return size < max_split_ && rest > kSmallSize;
 }
 
@@ -206,18 +207,18 @@ inline FreeList::Cursor CachingAllocator::best_fit(const Pool& pool, std::int64_
 
 inline BlockId CachingAllocator::take_free_block(std::uint32_t pool_id, std::int64_t size) {
   Pool& pool = pools_[pool_id];
-  if (collects_garbage()) ++searches_[pool.small];
+  if (collects_garbage_) ++searches_[pool.small];
   const FreeList::Cursor place = best_fit(pool, size);
   if (pool.free.at_end(place)) return kNoBlock;
-  const BlockId id = pool.free.at(place).block;
-  if (!should_split(blocks_[id], size)) {
+  const FreeList::Entry found = pool.free.at(place);
+  if (!should_split(pool.small, found.size, size)) {
     pool.free.erase(place);
-    return id;
+    return found.block;
   }
-  const BlockId rest = split(id, size);
-  blocks_[rest].age_base = searches_[pool.small];
-  pool.free.shrink(place, entry_of(rest));
-  return id;
+  const BlockId rest = split(found.block, size);
+  if (collects_garbage_) blocks_[rest].age_base = searches_[pool.small];
+  pool.free.shrink(place, {found.size - size, found.address + static_cast<std::uint64_t>(size), rest});
+  return found.block;
 }
 
 /// What no device of this size can hold.
@@ -228,23 +229,36 @@ BlockId CachingAllocator::refuse_request() {
   return kNoBlock;
 }
 
-BlockId CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
+inline BlockId CachingAllocator::give_out(BlockId id) {
+  blocks_[id].allocated = true;
+  allocated_ += blocks_[id].size;
+  return id;
+}
+
+BlockId CachingAllocator::take_free(std::int64_t bytes, StreamId stream) {
   if (any_pending_ && delayed_free_ == DelayedFree::next_allocation) complete_all();
+  if (bytes > capacity_) return kNoBlock;
+  const std::int64_t size = rounded_size(bytes, settings_.roundup_power2_divisions);
+  const BlockId found = take_free_block(pool_of(stream, size <= kSmallSize), size);
+  return found == kNoBlock ? kNoBlock : give_out(found);
+}
+
+BlockId CachingAllocator::take_new(std::int64_t bytes, StreamId stream) {
   if (bytes > capacity_) return refuse_request();
   const std::int64_t size = rounded_size(bytes, settings_.roundup_power2_divisions);
-  const std::uint32_t pool = pool_of(stream, size <= kSmallSize);
-  BlockId found = take_free_block(pool, size);
-  if (found == kNoBlock) found = take_from_driver(pool, size);
-  if (found == kNoBlock) return kNoBlock;
-  blocks_[found].allocated = true;
-  allocated_ += blocks_[found].size;
-  return found;
+  const BlockId found = take_from_driver(pool_of(stream, size <= kSmallSize), size);
+  return found == kNoBlock ? kNoBlock : give_out(found);
+}
+
+BlockId CachingAllocator::allocate(std::int64_t bytes, StreamId stream) {
+  const BlockId found = take_free(bytes, stream);
+  return found != kNoBlock ? found : take_new(bytes, stream);
 }
 
 /// What no free block serves: a new segment, if need be in the place of those that are given back. The rest goes to the pool where it is
 /// worth splitting off.
 BlockId CachingAllocator::take_from_driver(std::uint32_t pool, std::int64_t size) {
-  if (collects_garbage()) collect_garbage();
+  if (collects_garbage_) collect_garbage();
   BlockId found = take_new_block(pool, size);
   if (found == kNoBlock && stop_at_capacity()) return kNoBlock;
   if (found == kNoBlock && release_oversize(pool, size)) found = take_new_block(pool, size);
@@ -259,7 +273,7 @@ BlockId CachingAllocator::take_from_driver(std::uint32_t pool, std::int64_t size
 
 std::int64_t CachingAllocator::passing_size(std::int64_t bytes, StreamId stream) {
   if (any_pending_ && delayed_free_ == DelayedFree::next_allocation) complete_all();
-  if (collects_garbage()) return 0;  // whose clock counts searches
+  if (collects_garbage_) return 0;  // whose clock counts searches
   const std::int64_t size = rounded_size(bytes, settings_.roundup_power2_divisions);
   const Pool& pool = pools_[pool_of(stream, size <= kSmallSize)];
   const FreeList::Cursor place = best_fit(pool, size);

@@ -65,6 +65,10 @@ class CachingAllocator {
 
   /// A block of at least `bytes` (> 0) in the pool of `stream`, or kNoBlock when the device is full.
   BlockId allocate(std::int64_t bytes, StreamId stream);
+  /// The same of a free block alone, or kNoBlock where the driver has to be asked for one: by take_new().
+  BlockId take_free(std::int64_t bytes, StreamId stream);
+  /// What no free block serves: a block that is got from the driver, or kNoBlock when the device is full.
+  BlockId take_new(std::int64_t bytes, StreamId stream);
   /// What the block would measure that allocate() would find free; 0 where it would find none. For memory that is given back at once:
   /// taking and freeing such a block leaves everything as it is.
   std::int64_t passing_size(std::int64_t bytes, StreamId stream);
@@ -152,7 +156,7 @@ class CachingAllocator {
   bool stop_at_capacity();
   BlockId refuse_request();
   void delay(BlockId id);
-  bool collects_garbage() const { return fraction_limit_ >= 0 && settings_.garbage_collection_threshold > 0; }
+  BlockId give_out(BlockId id);
   BlockId take_free_block(std::uint32_t pool, std::int64_t size);
   FreeList::Cursor best_fit(const Pool& pool, std::int64_t size) const;
   FreeList::Cursor best_expandable(const Pool& pool, FreeList::Cursor cursor) const;
@@ -163,7 +167,8 @@ class CachingAllocator {
   bool has_room(BlockId first, std::int64_t size) const;
   bool map(BlockId id, std::int64_t size);
   void unmap(BlockId id);
-  bool should_split(const Block& block, std::int64_t size) const;
+  bool should_split(const Block& block, std::int64_t size) const { return should_split(pools_[block.pool].small, block.size, size); }
+  bool should_split(bool small, std::int64_t whole, std::int64_t size) const;
 
   void return_to_pool(BlockId id);
   void collect_garbage();
@@ -179,6 +184,7 @@ class CachingAllocator {
   std::int64_t capacity_, total_, max_split_, fraction_limit_ = -1;
   bool stops_at_capacity_ = false, stopped_at_capacity_ = false;
   DelayedFree delayed_free_;
+  bool collects_garbage_ = false;
   bool any_block_fits_;  // of its size or larger: none is kept for oversize requests, none can still grow
   DeviceAddresses addresses_;
   std::vector<Block> blocks_;

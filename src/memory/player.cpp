@@ -39,7 +39,7 @@ inline Player::Tensor& Player::tensor(std::uint32_t id) {
   return tensors_[id];
 }
 
-inline void Player::note_reserved() {
+void Player::note_reserved() {
   const Bytes reserved(allocator_.reserved());
   trace_.peak_reserved = std::max(trace_.peak_reserved, reserved);
   if (phase_ == Phase::optimizer) trace_.optimizer_reserved = std::max(trace_.optimizer_reserved, reserved);
@@ -53,15 +53,29 @@ inline void Player::hold(BlockId block, TensorId tensor) {
 inline bool Player::allocate(const Instruction& instruction) {
   Tensor& tensor = this->tensor(instruction.id);
   if (tensor.alive()) defect("a tensor that is alive is allocated", program_, instruction);
-  if (instruction.bytes < 0) defect("an allocation of negative size", program_, instruction);
-  tensor = {&instruction, kNoBlock};
-  if (instruction.bytes == 0) {
-    without_bytes_.push_back(instruction.id);
-    return true;
-  }
-  const int retries = allocator_.retries();
+  if (instruction.bytes <= 0) return allocate_nothing(instruction);
   if (!lagging_) host_waits();
-  tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
+  tensor = {&instruction, allocator_.take_free(instruction.bytes, instruction.stream)};
+  if (tensor.block == kNoBlock && !ask_driver(instruction, tensor)) return false;
+  if (history_) note(AllocatorEvent::Kind::alloc, tensor);
+  hold(tensor.block, instruction.id);
+  live_[instruction.category] += Bytes(allocator_.size(tensor.block));
+  requested_ += instruction.bytes;
+  if (allocator_.allocated() > part_peak_) reach_peak(instruction);
+  return true;
+}
+
+bool Player::allocate_nothing(const Instruction& instruction) {
+  if (instruction.bytes < 0) defect("an allocation of negative size", program_, instruction);
+  tensor(instruction.id) = {&instruction, kNoBlock};
+  without_bytes_.push_back(instruction.id);
+  return true;
+}
+
+/// Where no free block serves. False where the run ends.
+bool Player::ask_driver(const Instruction& instruction, Tensor& tensor) {
+  const int retries = allocator_.retries();
+  tensor.block = allocator_.take_new(instruction.bytes, instruction.stream);
   if (tensor.block == kNoBlock && allocator_.stopped_at_capacity()) {
     stop_at_capacity(instruction);
     tensor.block = allocator_.allocate(instruction.bytes, instruction.stream);
@@ -71,18 +85,15 @@ inline bool Player::allocate(const Instruction& instruction) {
     behind_.clear();
     waited_ = launches_;
   }
-  if (history_) note(AllocatorEvent::Kind::alloc, tensor);
-  const bool given = tensor.block != kNoBlock;
-  if (given) hold(tensor.block, instruction.id);
-  if (!given || (ran_short && options_.shortage_is_fatal)) {
+  const bool ends = tensor.block == kNoBlock || (ran_short && options_.shortage_is_fatal);
+  if (ends) {
+    if (history_) note(AllocatorEvent::Kind::alloc, tensor);
+    if (tensor.block != kNoBlock) hold(tensor.block, instruction.id);
     fail_allocation(instruction);
-    return false;
+  } else {
+    note_reserved();
   }
-  live_[instruction.category] += Bytes(allocator_.size(tensor.block));
-  requested_ += instruction.bytes;
-  if (allocator_.allocated() > part_peak_) reach_peak(instruction);
-  note_reserved();
-  return true;
+  return !ends;
 }
 
 /// Whether a tensor that dies at once (a BLAS workspace) finds a free block and reaches no peak: then nothing remembers it.
@@ -244,20 +255,19 @@ std::uint32_t Player::passed_over() const {
 }
 
 bool Player::play_to(std::size_t count) {
-  const Instruction* const instructions = part(step_).data();
+  const Instruction *const begin = part(step_).data(), *const end = begin + count;
   const std::uint32_t passed = passed_over();
-  for (; position_ < count; ++position_) {
-    while (passed >> static_cast<unsigned>(instructions[position_].kind) & 1)
-      if (++position_ == count) return true;
-    const Instruction& instruction = instructions[position_];
+  for (const Instruction* at = begin + position_; at < end; ++at) {
+    const Instruction& instruction = *at;
+    if (passed >> static_cast<unsigned>(instruction.kind) & 1) continue;
+    position_ = static_cast<std::size_t>(at - begin);
     switch (instruction.kind) {
       case InstructionKind::alloc: {
-        const Instruction* const next = position_ + 1 < count ? &instruction + 1 : nullptr;
-        if (next && next->kind == InstructionKind::free && next->id == instruction.id && passes_by(instruction)) {
-          ++position_;
-        } else if (!allocate(instruction)) {
+        const bool dies = at + 1 < end && at[1].kind == InstructionKind::free && at[1].id == instruction.id;
+        if (dies && passes_by(instruction))
+          ++at;
+        else if (!allocate(instruction))
           return false;
-        }
         break;
       }
       case InstructionKind::free:
@@ -300,6 +310,7 @@ bool Player::play_to(std::size_t count) {
     }
     if (samples_) note_sample(instruction);
   }
+  position_ = std::max(position_, count);
   return true;
 }
 

@@ -65,6 +65,8 @@ class Player {
   void begin_step(int step);
   void stop_at_capacity(const Instruction& instruction);
   bool allocate(const Instruction& instruction);
+  bool allocate_nothing(const Instruction& instruction);
+  bool ask_driver(const Instruction& instruction, Tensor& tensor);
   bool passes_by(const Instruction& instruction);
   void hold(BlockId block, TensorId tensor);
   void free(const Instruction& instruction);
