@@ -141,7 +141,7 @@ std::optional<double> seconds_if_first_fits(const Model& model, const Cluster& c
   std::optional<StepWork> work;
   if (verdict_of(rank_memory(programs, model, 0, cluster, strategy, basis, work, time)) == Verdict::does_not_fit) return {};
   for (int stage = 1; stage < strategy.pp; ++stage) {
-    StepProgram program = programs.of_stage(stage);
+    StepProgram program = programs.work_of_stage(stage);
     time.add(program);
     programs.give_back(std::move(program));
   }

@@ -165,9 +165,15 @@ Band device_band(Bytes reserved, const RunKind& kind, const BytesBand& outside) 
 
 }  // namespace
 
-StepProgram RankPrograms::of_stage(int stage) {
+program::RankSource& RankPrograms::source() {
   if (!source_) source_ = program::rank_source({model_, resolved_, program::target_device(cluster_)});
-  StepProgram program = source_->rank(stage, std::exchange(spare_, {}));
+  return *source_;
+}
+
+StepProgram RankPrograms::work_of_stage(int stage) { return source().work(stage, std::exchange(spare_, {})); }
+
+StepProgram RankPrograms::of_stage(int stage) {
+  StepProgram program = source().rank(stage, std::exchange(spare_, {}));
   if (reader_) reader_(program);
   return program;
 }

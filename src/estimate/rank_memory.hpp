@@ -22,10 +22,14 @@ class RankPrograms {
       : model_(model), resolved_(resolved), cluster_(cluster), reader_(std::move(reader)) {}
   /// The program of a rank of that pipeline stage. Throws Error (refused) where there is no lowering yet.
   StepProgram of_stage(int stage);
+  /// One that takes as long, whose memory is not told.
+  StepProgram work_of_stage(int stage);
   /// Gives back a program that was read: the next one is written into its memory.
   void give_back(StepProgram program) { spare_ = std::move(program); }
 
  private:
+  program::RankSource& source();
+
   const Model& model_;
   const Strategy& resolved_;
   const Cluster& cluster_;

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "plimsoll/framework.hpp"
 #include "plimsoll/model.hpp"
@@ -39,6 +40,8 @@ class RankSource {
   /// The program of the rank at that place of the pipeline, if possible in the memory of `spare`, a program that nobody needs any more.
   /// Throws Error (refused): what has no lowering.
   virtual StepProgram rank(int pipeline_rank, StepProgram spare = {}) = 0;
+  /// A program whose `step` has the same work in the same order, for reading its time alone: its memory is not told.
+  virtual StepProgram work(int pipeline_rank, StepProgram spare = {}) { return rank(pipeline_rank, std::move(spare)); }
 };
 
 /// The source of a framework's programs. Throws Error (refused): a framework, an engine or a model without a lowering.
@@ -111,6 +114,7 @@ class MegatronPipeline final : public RankSource {
 
   /// What lower_megatron gives for this rank.
   StepProgram rank(int pipeline_rank, StepProgram spare = {}) override;
+  StepProgram work(int pipeline_rank, StepProgram spare = {}) override;
   /// Ranks that were recorded so far; all others were put together.
   int recordings() const;
 

@@ -1,7 +1,9 @@
 // Megatron-core's lowering, by what its papers and its code say must be alive.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 
@@ -377,6 +379,38 @@ TEST(MegatronPipeline, ComposedRanksAreTheRecordedOnes) {
                                                << " where recorded " << *first.second;
       }
       EXPECT_LT(pipeline.recordings(), 12) << "nothing was put together";
+    }
+  }
+}
+
+/// The step without its tensors.
+StepProgram work_alone(StepProgram program) {
+  const auto names_tensor = [](const Instruction& each) {
+    return each.kind == InstructionKind::alloc || each.kind == InstructionKind::free || each.kind == InstructionKind::record_stream;
+  };
+  const auto work_before = [&](std::size_t place) {
+    return static_cast<std::size_t>(
+        std::count_if(program.step.begin(), program.step.begin() + static_cast<std::ptrdiff_t>(place), std::not_fn(names_tensor)));
+  };
+  program.repeated = {work_before(program.repeated.begin), work_before(program.repeated.end), program.repeated.times};
+  std::erase_if(program.step, names_tensor);
+  return program;
+}
+
+/// What is lowered for its time alone does the same work in the same order, though its first step is a short one: with few micro-batches
+/// and many, with passes that are called and with those that are not.
+TEST(MegatronPipeline, WorkAloneIsThatOfTheWholeProgram) {
+  for (const std::string more :
+       {R"(, "pp": 2, "vp": 2, "micro_batches_per_step": 2)", R"(, "pp": 2, "vp": 4, "micro_batches_per_step": 32)",
+        R"(, "pp": 4, "vp": 2, "micro_batches_per_step": 4, "recompute": "full")", R"(, "pp": 4, "vp": 2, "micro_batches_per_step": 24)",
+        R"(, "pp": 4, "micro_batches_per_step": 32)", R"(, "pp": 4, "vp": 2, "micro_batches_per_step": 8, "overlap_grad_reduce": true,
+                                                          "overlap_param_gather": true, "data_parallel": "megatron-distopt")"}) {
+    for (const std::string layers : {R"("local", "attention": "sdpa")", R"("te")"}) {
+      const Model model = gpt(8);
+      const Strategy strategy = resolved(model, R"(, "tp": 2, "sequence_parallel": true)" + more, 8, layers);
+      MegatronPipeline pipeline(on_h100(model, strategy));
+      for (int rank = 0; rank < strategy.pp; ++rank)
+        EXPECT_EQ(worked(work_alone(pipeline.work(rank))), worked(work_alone(pipeline.rank(rank)))) << more << layers << " rank " << rank;
     }
   }
 }

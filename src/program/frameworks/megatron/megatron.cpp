@@ -170,9 +170,10 @@ class Training {
     wrap();
   }
 
-  /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state. `with_routines`: passes that do what one before them
-  /// did are called, where nothing is known to tell them apart; throws Routine::Differs where something does.
-  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up, bool with_routines) {
+  /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state. `with_routines`: passes that do what one before
+  /// them did are called, where nothing is known to tell them apart; throws Routine::Differs where something does. `short_first`: where
+  /// passes are called, the first step has no more of them than it takes to learn them.
+  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up, bool with_routines, bool short_first) {
     RecordedPipelineRank recorded;
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
@@ -197,7 +198,9 @@ class Training {
     if (with_routines && may_call_passes()) rank.routines = &routines;
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
-      rank.marks = part == Tape::Part::first_step ? &recorded.first_step : &recorded.step;
+      const bool first = part == Tape::Part::first_step;
+      rank.marks = first ? &recorded.first_step : &recorded.step;
+      rank.micro_batches = first && short_first && rank.routines ? std::min(micro_batches, fewest_to_learn()) : micro_batches;
       record_step(rank);
     }
     recorded.program = tape_.take();
@@ -212,6 +215,12 @@ class Training {
     const bool shards = strategy_.data_parallel == DataParallel::megatron_fsdp || strategy_.data_parallel == DataParallel::fsdp2;
     return !shards && !framework::splits_backward(strategy_) && !*strategy_.moe.a2a_overlap && config_.offloaded_layers == 0 &&
            !*strategy_.megatron.defer_embedding_wgrad_compute;
+  }
+
+  /// Micro-batches of an interleaved schedule between whose first and last pass there is one more.
+  std::int64_t fewest_to_learn() const {
+    constexpr std::int64_t kPasses = 3;
+    return round_up(kPasses, strategy_.pp);
   }
 
   /// Of more micro-batches than the limit the first are deferred. Those before the repeated ones are recorded so; others compute their
@@ -317,11 +326,11 @@ class Training {
 };
 
 RecordedPipelineRank recorded_rank(const Lowering& run, int pipeline_rank, std::int64_t micro_batches, std::int64_t warm_up,
-                                   StepProgram spare = {}) {
+                                   StepProgram spare = {}, bool short_first = false) {
   try {
-    return Training(run, pipeline_rank, std::move(spare)).record(micro_batches, warm_up, true);
+    return Training(run, pipeline_rank, std::move(spare)).record(micro_batches, warm_up, true, short_first);
   } catch (const Routine::Differs&) {
-    return Training(run, pipeline_rank, {}).record(micro_batches, warm_up, false);
+    return Training(run, pipeline_rank, {}).record(micro_batches, warm_up, false, false);
   }
 }
 
@@ -388,6 +397,16 @@ StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
     if (std::optional<StepProgram> program = impl_->in_turn(pipeline_rank, std::move(spare))) return std::move(*program);
   ++impl_->recordings;
   return lowered_rank(impl_->run, pipeline_rank, recorded_micro_batches(s, pipeline_rank), std::move(spare));
+}
+
+/// What is carried across steps changes no work.
+StepProgram MegatronPipeline::work(int pipeline_rank, StepProgram spare) {
+  const Strategy& s = impl_->strategy;
+  if (s.vp == 1 || framework::splits_backward(s)) return rank(pipeline_rank, std::move(spare));
+  ++impl_->recordings;
+  return recorded_rank(impl_->run, pipeline_rank, recorded_micro_batches(s, pipeline_rank), warm_up_of(s, pipeline_rank), std::move(spare),
+                       true)
+      .program;
 }
 
 int MegatronPipeline::recordings() const { return impl_->recordings; }
