@@ -524,6 +524,12 @@ OUTCOMES = (
         err=("ValueError: the loss vanished", r"fails\.py:\d+", "read values that no device computed"),
     ),
     Outcome(
+        "arguments not understood",
+        "BIN/torchrun --nproc-per-node 8 PROGRAMS/leaves.py --rate much",
+        2,
+        err=(r"leaves\.py:\d+ <module>: .* exit code 2: leaves\.py: error: argument --rate: invalid float value: 'much'",),
+    ),
+    Outcome(
         "another world",
         "BIN/python PROGRAMS/other_world.py",
         2,

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from . import imports, journal, roles
+from . import exits, imports, journal, roles
 
 # framework as imported -> file of this package that knows it
 FRAMEWORKS = (
@@ -32,6 +32,7 @@ def install():
     signal.signal(asked, lambda *_: journal.stop("it was stopped (--timeout)"))
     faulthandler.register(asked, all_threads=True, file=sys.__stderr__, chain=True)
     journal.install()
+    exits.watch()
     roles.take_told()
     for framework in FRAMEWORKS:
         imports.watch(framework)

@@ -15,6 +15,7 @@ _replaced, _read, _notes = {}, {}, {}
 _summary = {"schema": "plimsoll/rehearsal/1", "steps": 0, "ended": None, "error": None, "out_of_memory": None, "versions": {}}
 _before_end, _before_leaving, _at_phases = [], [], []
 _ended = False
+_leaving = None  # the failure with which the program asked to be ended, until it goes on
 
 
 def replaced(what):
@@ -65,6 +66,8 @@ def boundary(number):
 
 
 def phase(name):
+    global _leaving
+    _leaving = None
     device.mark(device.PHASE_BEGIN, 0, name)
     for function in _at_phases:
         function(name)
@@ -146,8 +149,8 @@ def _end_when_idle(others, over, patience=10.0, least=0.05):
 
 def _restart():
     """A forked child tells its own story."""
-    global _pid, _ended
-    _pid, _ended = os.getpid(), False
+    global _pid, _ended, _leaving
+    _pid, _ended, _leaving = os.getpid(), False, None
     for table in (_replaced, _read, _notes):
         table.clear()
     for name in ("error", "out_of_memory", "model", "parameters", "tokens", "rank", "world"):
@@ -197,12 +200,19 @@ def failed(kind, error, trace):
     _summary["error"] = {"type": kind.__name__, "message": str(error)[:2000], "stack": stack[-40:]}
 
 
+def leaves(code, said):
+    """The program asks to be ended with that exit code, and may have said why."""
+    global _leaving
+    _leaving = {"type": f"exit code {code}", "message": said[:2000], "stack": user_frames(sys._getframe(1))}
+
+
 def end(reason):
     """Writes the summary; the first reason counts."""
     global _ended
     if _ended or os.getpid() != _pid:
         return
     _ended = True
+    _summary["error"] = _summary["error"] or _leaving
     for function in _before_end:
         try:
             function()
