@@ -42,16 +42,6 @@ const Collective* collective_at(const StepProgram& program, std::size_t i) {
   return program.step[i].kind == InstructionKind::collective ? &program.collectives[program.step[i].id] : nullptr;
 }
 
-std::vector<Instruction> phase_of(const StepProgram& program, Phase wanted) {
-  std::vector<Instruction> found;
-  bool inside = false;
-  for (const Instruction& each : program.step) {
-    if (each.kind == InstructionKind::phase) inside = each.id == static_cast<std::uint32_t>(wanted);
-    if (inside) found.push_back(each);
-  }
-  return found;
-}
-
 /// Megatron-LM of 2021 on one GPU.
 TEST(MegatronRelease, AnOldOneRunsLayersOfItsOwnWithGradientsInTheWeightsType) {
   const Strategy old = resolved("2021-04", "", 1), newest = resolved("", "", 1);

@@ -305,6 +305,26 @@ TEST(Megatron, AStepLeavesWhatItFound) {
   }
 }
 
+// local_multi_tensor_l2_norm and local_multi_tensor_scale (megatron/core/utils.py), where neither Transformer Engine nor a kernel of Apex is
+// there: the host reads the norm of each gradient, then the square of them all, and each is scaled into a tensor that is copied back. Twelve
+// parameters a layer, two embeddings and the last norm's two.
+TEST(Megatron, WithoutListsGradientsAreNormedAndScaledOneByOne) {
+  constexpr int kLayers = 2, kParameters = 12 * kLayers + 2 + 2;
+  const auto counts = [](const std::string& fused_softmax) {
+    const StepProgram program = lowered(kLayers, R"(, "masked_softmax_fusion": )" + fused_softmax, 1);
+    std::map<std::string, int> found;
+    for (const Instruction& each : phase_of(program, Phase::optimizer)) {
+      found["reads"] += each.kind == InstructionKind::synchronize;
+      found["copies"] += each.kind == InstructionKind::copy && program.copies[each.id].direction == Copy::Direction::device_to_device;
+      found["norms"] += each.kind == InstructionKind::kernel && std::holds_alternative<Reduction>(program.kernels[each.id].work);
+    }
+    return found;
+  };
+  using Found = std::map<std::string, int>;
+  EXPECT_EQ(counts("false"), (Found{{"reads", kParameters + 1}, {"copies", kParameters}, {"norms", kParameters}}));
+  EXPECT_EQ(counts("true"), (Found{{"reads", 1}, {"copies", 0}, {"norms", 0}}));
+}
+
 /// HybridDeviceOptimizer: fp32 parameters and moments in pageable memory, gradients pinned; half of them on each of two ranks.
 TEST(Megatron, AnOptimizerOnTheHostKeepsItsStatesThere) {
   for (const int ranks : {1, 2}) {

@@ -51,6 +51,17 @@ inline std::vector<std::string> worked(const StepProgram& program) {
   return lines;
 }
 
+/// A phase's instructions, in all its passages.
+inline std::vector<Instruction> phase_of(const StepProgram& program, Phase wanted) {
+  std::vector<Instruction> found;
+  bool inside = false;
+  for (const Instruction& each : program.step) {
+    if (each.kind == InstructionKind::phase) inside = each.id == static_cast<std::uint32_t>(wanted);
+    if (inside) found.push_back(each);
+  }
+  return found;
+}
+
 /// What a step asks for, micro-batches that are written once counted as often as they run.
 struct Asked {
   std::int64_t launches = 0, collectives = 0;

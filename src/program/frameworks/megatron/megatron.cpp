@@ -310,7 +310,7 @@ class Training {
     for (const auto& optimizer : optimizers_) {
       for (Tensor& gradient : optimizer->gradients()) gradients.push_back(std::move(gradient));
       if (strategy_.data_parallel == DataParallel::megatron_distopt && optimizer != optimizers_.back()) continue;
-      megatron_grad_norm(tape_, gradients, !framework::megatron_release(strategy_).core());
+      megatron_grad_norm(tape_, gradients, takes_lists(strategy_));
       gradients.clear();
     }
   }

@@ -4,6 +4,7 @@
 
 #include "framework/megatron.hpp"
 #include "program/op.hpp"
+#include "program/ops/copying.hpp"
 #include "program/ops/ops.hpp"
 #include "program/optimizers/host_optimizer.hpp"
 #include "program/reduction.hpp"
@@ -20,7 +21,30 @@ bool keeps_remainders(const Strategy& strategy) {
          (strategy.low_precision == LowPrecision::none || delayed || strategy.offload.optimizer);
 }
 
+/// multi_tensor_l2norm of a list: the norm, in one launch.
+void take_norm_of_list(Tape& tape, const std::vector<Tensor>& gradients) {
+  if (!gradients.empty()) launch_foreach(tape, gradients, 1, 0, {.function = MultiTensor::Function::norm});
+}
+
+/// local_multi_tensor_l2_norm: torch.tensor of the norms asks the host for each in turn (Tensor.__float__), and their own norm, taken
+/// there, goes back.
+void take_norms_on_host(Tape& tape, const std::vector<Tensor>& gradients) {
+  std::vector<Tensor> norms;
+  tape.host(HostWork::operation, static_cast<std::int64_t>(gradients.size()));
+  for (const Tensor& gradient : gradients)
+    norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
+  for (std::size_t read = 0; read < norms.size(); ++read) tape.read_back();
+  const Tensor total = tape.empty({1}, DType::fp32);
+  tape.copy({Copy::Direction::host_to_device, total.bytes()}, tape.stream);
+}
+
 }  // namespace
+
+bool takes_lists(const Strategy& strategy) {
+  const MegatronOptions& megatron = strategy.megatron;
+  const bool apex = !framework::megatron_release(strategy).core() || *megatron.gradient_accumulation_fusion || *megatron.masked_softmax_fusion;
+  return apex || megatron.layer_spec == "te";
+}
 
 MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronParameterBuffer*>& buffers,
                                      std::int64_t shard_rank)
@@ -29,6 +53,7 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
       keeps_remainders_(keeps_remainders(strategy)),
       on_host_(strategy.offload.optimizer),
       scales_losses_(strategy.precision == Precision::mixed_fp16),
+      lists_(takes_lists(strategy)),
       apex_(!framework::megatron_release(strategy).core()),
       model_type_(*strategy.param_dtype),
       scales_copies_(!distributed_ && scales_losses_),
@@ -57,7 +82,7 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
 }
 
 MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<MegatronMain>& mains)
-    : tape_(tape), distributed_(true), attaches_gradients_(false), scales_copies_(false), groups_(2) {
+    : tape_(tape), distributed_(true), attaches_gradients_(false), lists_(takes_lists(strategy)), scales_copies_(false), groups_(2) {
   const LabelScope label(tape, tape.intern("optimizer"));
   make_scalars(strategy);
   for (const MegatronMain& main : mains) groups_[main.decays ? 0 : 1].mains.push_back(main);
@@ -65,7 +90,7 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
 }
 
 MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<Tensor>& shards)
-    : tape_(tape), distributed_(false), model_type_(*strategy.param_dtype), scales_copies_(false), groups_(2) {
+    : tape_(tape), distributed_(false), lists_(takes_lists(strategy)), model_type_(*strategy.param_dtype), scales_copies_(false), groups_(2) {
   const LabelScope label(tape, tape.intern("optimizer"));
   make_scalars(strategy);
   for (std::size_t group = 0; group < groups_.size(); ++group) {
@@ -209,22 +234,11 @@ void MegatronOptimizer::unscale_grads() {
   tape_.read_back();  // found_inf.item()
 }
 
-void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool apex) {
+void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool lists) {
   tape.operator_name = "clip_grad_norm";
   const Tensor overflow = tape.empty({1}, DType::int32, Category::workspace);
-  if (apex) {
-    if (!gradients.empty()) launch_foreach(tape, gradients, 1, 0, {.function = MultiTensor::Function::norm});
-    tape.scratch(4);     // the norm, then its square
-    tape.read_back();  // total_norm.item()
-    return;
-  }
-  std::vector<Tensor> norms;
-  for (const Tensor& gradient : gradients)
-    norms.push_back(reduce(gradient, std::vector<bool>(static_cast<std::size_t>(gradient.rank()), true), false, DType::fp32));
-  const Tensor total = tape.empty({}, DType::fp32);
-  reduce(tape, Reduction::Axis::all, 1, {packed(static_cast<std::int64_t>(norms.size()), DType::fp32)}, {operand(total)});
-  norms.clear();
-  tape.scratch(4);      // its square
+  lists ? take_norm_of_list(tape, gradients) : take_norms_on_host(tape, gradients);
+  tape.scratch(4);   // the norm, then its square
   tape.read_back();  // total_norm.item()
 }
 
@@ -241,8 +255,18 @@ void MegatronOptimizer::scale_grads() {
   for (const ParameterGroup& group : groups_) {
     std::vector<Tensor> own;
     for (const MegatronMain& main : group.mains) own.push_back(main.parameter.grad());
-    if (!own.empty()) launch_foreach(tape_, own, 2, 1, {.made = 1});  // multi_tensor_scale from the list to itself
+    if (!lists_)
+      scale_one_by_one(own);
+    else if (!own.empty())
+      launch_foreach(tape_, own, 2, 1, {.made = 1});  // multi_tensor_scale from the list to itself
   }
+}
+
+/// local_multi_tensor_scale.
+void MegatronOptimizer::scale_one_by_one(const std::vector<Tensor>& gradients) {
+  constexpr std::int64_t kOperators = 2;  // a product, and its copy into the gradient
+  tape_.host(HostWork::operation, kOperators * static_cast<std::int64_t>(gradients.size()));
+  for (const Tensor& gradient : gradients) copy_into(gradient, elementwise(tape_, {&gradient}, gradient.dtype()));
 }
 
 void MegatronOptimizer::step_with_ready_grads() {

@@ -20,8 +20,13 @@ struct MegatronMain {
   Tensor shard = {};   ///< torch's FSDP2: what it is a copy of, beside which gradients lie until they are copied; else undefined
 };
 
-/// get_grad_norm_fp32: over gradients whose norms are taken one by one, or by apex's multi_tensor_l2norm.
-void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool apex);
+/// Whether lists of tensors are one kernel's: Transformer Engine's, or Apex', which is there where its kernels for weight gradients or for
+/// the softmax are, and in releases before Megatron-core. Without both Megatron-core has loops of its own over the tensors
+/// (local_multi_tensor_l2_norm, local_multi_tensor_scale of megatron/core/utils.py).
+bool takes_lists(const Strategy& strategy);
+
+/// get_grad_norm_fp32, by either.
+void megatron_grad_norm(Tape& tape, const std::vector<Tensor>& gradients, bool lists);
 
 /// One of the chained optimizers: of the dense parameters or of the experts'.
 class MegatronOptimizer {
@@ -57,6 +62,7 @@ class MegatronOptimizer {
   static Tensor copied_to_fp32(const Tensor& parameter);
   void copy_to_host(const std::vector<Tensor>& parameters, bool kept);
   void step_on_host();
+  void scale_one_by_one(const std::vector<Tensor>& gradients);
   void make_remainders();
   void copy_by_lists();
   void make_torch_optimizer(ParameterGroup& group, const Strategy& strategy);
@@ -76,6 +82,7 @@ class MegatronOptimizer {
   bool on_host_ = false;
   std::unique_ptr<Optimizer> host_;  ///< HybridDeviceOptimizer's on the host
   bool scales_losses_ = false;  ///< fp16
+  bool lists_ = true;           ///< takes_lists
   bool apex_ = false;           ///< Megatron before Megatron-core: multi-tensor kernels copy between the types
   DType model_type_ = DType::bf16;
   bool scales_copies_;  ///< without them fp16 weights are written by multi_tensor_scale, through a product of its own each
