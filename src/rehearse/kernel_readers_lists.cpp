@@ -41,6 +41,19 @@ const GatherRule kGatherRules[] = {{"vectorized_gather_kernel<", Gather::Functio
                                    {"tensor_kernel_scan_innermost_dim<", Gather::Function::scan, {2, 3}},
                                    {"index_elementwise_kernel<", Gather::Function::index, {0}}};
 
+/// vLLM's reshape_and_cache_flash_kernel (csrc/libtorch_stable/cache_kernels.cu): a block for each token puts its rows of keys and of values,
+/// heads x size of each, into their slots of the cache.
+std::optional<Kernel> read_cache_write(std::string_view name, const Launch& launch) {
+  constexpr int kHeads = 10, kSize = 11, kRows = 2;
+  const auto types = template_arguments(name, "reshape_and_cache_flash_kernel<");
+  const auto row = product_of(launch.arguments, {kHeads, kSize});
+  const std::int64_t tokens = blocks_of(launch);
+  if (types.size() < 2 || !row || *row > kMostElements / kRows / tokens) return {};
+  const std::int64_t elements = kRows * *row * tokens;
+  const DType from = element_type(types[0]).value_or(DType::bf16), into = element_type(types[1]).value_or(from);
+  return Kernel{Gather{Gather::Function::scatter, elements, Operands({{elements, from}}, {{elements, into, Walk::strided}})}};
+}
+
 // ---- lists -----------------------------------------------------------------------------------------------------------
 
 /// Lists that a functor walks through: how many it reads, and how many it writes.
@@ -103,7 +116,7 @@ std::optional<Kernel> read_gather(std::string_view name, const Launch& launch) {
     const DType type = rule.in_bytes ? DType::uint8 : first_type(name);
     return Kernel{Gather{rule.function, *size, Operands({{*size, type, Walk::strided}}, {{*size, type}})}};
   }
-  return {};
+  return read_cache_write(name, launch);
 }
 
 std::optional<Kernel> read_multi_tensor(std::string_view name, const Launch& launch) {

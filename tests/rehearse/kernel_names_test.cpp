@@ -280,6 +280,20 @@ TEST(KernelNames, ShortNames) {
   EXPECT_EQ(short_name("triton_poi_fused_add_0"), "triton_poi_fused_add_0");
 }
 
+/// 16 tokens of two heads of 64, keys and values each: however large the cache is, into which they are put.
+TEST(KernelArguments, ACacheIsWrittenWhereItsTokensAre) {
+  const std::string put =
+      "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, unsigned char, (vllm::Fp8KVCacheDataType)2>(__nv_bfloat16 const*, "
+      "__nv_bfloat16 const*, unsigned char*, unsigned char*, long const*, long, long, long, long, long, int, int, int, float const*, float "
+      "const*, int)";
+  const Kept kept = Kept().number<std::int64_t>(2, 64).number<std::int32_t>(10, 2).number<std::int32_t>(11, 64).number<std::int32_t>(12, 16);
+  const NamedKernel named = classify(put, launch(16, 1, 1, 128), kept);
+  constexpr std::int64_t kAll = 2 * 16 * 2 * 64;
+  EXPECT_TRUE(named.bytes_known);
+  EXPECT_EQ(named.kernel,
+            Kernel{(Gather{Gather::Function::scatter, kAll, Operands({{kAll, DType::bf16}}, {{kAll, DType::uint8, Walk::strided}})})});
+}
+
 /// FSDP2: eight chunks 1000 bytes apart are copied out; gradients of 3 slices of 800 bytes are put side by side as they are, and from bf16 as fp32,
 /// of which a slice has 200.
 TEST(KernelArguments, ChunksOfManyTensorsAreCutOutAndPutTogether) {
