@@ -305,9 +305,9 @@ TEST(Megatron, AStepLeavesWhatItFound) {
   }
 }
 
-// local_multi_tensor_l2_norm and local_multi_tensor_scale (megatron/core/utils.py), where neither Transformer Engine nor a kernel of Apex is
-// there: the host reads the norm of each gradient, then the square of them all, and each is scaled into a tensor that is copied back. Twelve
-// parameters a layer, two embeddings and the last norm's two.
+// local_multi_tensor_l2_norm and local_multi_tensor_scale (megatron/core/utils.py), where neither Transformer Engine nor a kernel of Apex
+// is there: the host reads the norm of each gradient, then the square of them all, and each is scaled into a tensor that is copied back.
+// Twelve parameters a layer, two embeddings and the last norm's two.
 TEST(Megatron, WithoutListsGradientsAreNormedAndScaledOneByOne) {
   constexpr int kLayers = 2, kParameters = 12 * kLayers + 2 + 2;
   const auto counts = [](const std::string& fused_softmax) {

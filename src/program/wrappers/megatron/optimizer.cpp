@@ -42,7 +42,8 @@ void take_norms_on_host(Tape& tape, const std::vector<Tensor>& gradients) {
 
 bool takes_lists(const Strategy& strategy) {
   const MegatronOptions& megatron = strategy.megatron;
-  const bool apex = !framework::megatron_release(strategy).core() || *megatron.gradient_accumulation_fusion || *megatron.masked_softmax_fusion;
+  const bool apex =
+      !framework::megatron_release(strategy).core() || *megatron.gradient_accumulation_fusion || *megatron.masked_softmax_fusion;
   return apex || megatron.layer_spec == "te";
 }
 
@@ -90,7 +91,12 @@ MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const
 }
 
 MegatronOptimizer::MegatronOptimizer(Tape& tape, const Strategy& strategy, const std::vector<Tensor>& shards)
-    : tape_(tape), distributed_(false), lists_(takes_lists(strategy)), model_type_(*strategy.param_dtype), scales_copies_(false), groups_(2) {
+    : tape_(tape),
+      distributed_(false),
+      lists_(takes_lists(strategy)),
+      model_type_(*strategy.param_dtype),
+      scales_copies_(false),
+      groups_(2) {
   const LabelScope label(tape, tape.intern("optimizer"));
   make_scalars(strategy);
   for (std::size_t group = 0; group < groups_.size(); ++group) {
