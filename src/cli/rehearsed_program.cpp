@@ -3,6 +3,7 @@
 
 #include <fmt/core.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -206,7 +207,12 @@ std::vector<pid_t> processes_with(const std::string& folder, const std::string& 
 
 std::string file_of(const std::string& folder, pid_t process, const char* kind) { return fmt::format("{}/{}.{}", folder, process, kind); }
 
-bool lives(pid_t process) { return kill(process, 0) == 0; }
+/// One that has ended and was left to us by its parent answers signals until we ask for its status.
+bool lives(pid_t process) {
+  siginfo_t ended{};
+  const bool ours = waitid(P_PID, static_cast<id_t>(process), &ended, WEXITED | WNOHANG | WNOWAIT) == 0;
+  return kill(process, 0) == 0 && !(ours && ended.si_pid == process);
+}
 
 /// Seconds since the process wrote its summary; negative before.
 double seconds_since_summary(const std::string& folder, pid_t process) {
@@ -283,13 +289,16 @@ const std::string& script_of(const std::vector<std::string>& command) {
   return command.front();
 }
 
+std::string advice_on_reads(const Recording& recording) {
+  return "it read values that no device computed, and --value NAME=NUMBER says what they are: " + recording.read.back().what;
+}
+
 /// What to do about the error that ended the program.
 std::string advice_on(const Recording& recording) {
   if (recording.error.find("undefined symbol") != std::string::npos || recording.error.find("symbol not found") != std::string::npos)
     return "a library of the program wants a function that the stand-in device does not have: its version is newer than this plimsoll's";
   if (recording.error.find("ModuleNotFoundError") == 0) return "install it for the Python of the command";
-  if (recording.read.empty()) return "its own output is above";
-  return "it read values that no device computed, and --value NAME=NUMBER says what they are: " + recording.read.back().what;
+  return recording.read.empty() ? "its own output is above" : advice_on_reads(recording);
 }
 
 std::string when(const Rehearsed& rehearsed) {
@@ -338,7 +347,9 @@ Failure failure_of(const Rehearse& wanted, const ChildResult& child, const Rehea
     return {fmt::format("the program trained for {} steps and never used the device", told), program,
             "its model lies on the CPU: does the script move it to the GPU, with .to(\"cuda\") or by its framework's settings?"};
   if (launches == 0) return {"the program ended without using the device", program, "does it train on a GPU?"};
-  return {"the program ended without a whole step of an optimizer", program, kOwnSteps};
+  const auto decides = std::find_if(rehearsed.others.begin(), rehearsed.others.end(), [](const Recording& each) { return !each.read.empty(); });
+  return {"the program ended without a whole step of an optimizer", program,
+          decides == rehearsed.others.end() ? kOwnSteps : advice_on_reads(*decides) + "; " + kOwnSteps};
 }
 
 void print_facts(const std::vector<Recording>& recordings, const ChildResult& child) {

@@ -41,8 +41,8 @@ const GatherRule kGatherRules[] = {{"vectorized_gather_kernel<", Gather::Functio
                                    {"tensor_kernel_scan_innermost_dim<", Gather::Function::scan, {2, 3}},
                                    {"index_elementwise_kernel<", Gather::Function::index, {0}}};
 
-/// vLLM's reshape_and_cache_flash_kernel (csrc/libtorch_stable/cache_kernels.cu): a block for each token puts its rows of keys and of values,
-/// heads x size of each, into their slots of the cache.
+/// vLLM's reshape_and_cache_flash_kernel (csrc/libtorch_stable/cache_kernels.cu): a block for each token puts its rows of keys and of
+/// values, heads x size of each, into their slots of the cache.
 std::optional<Kernel> read_cache_write(std::string_view name, const Launch& launch) {
   constexpr int kHeads = 10, kSize = 11, kRows = 2;
   const auto types = template_arguments(name, "reshape_and_cache_flash_kernel<");

@@ -374,9 +374,9 @@ OUTCOMES = (
         "given loss",
         "BIN/python PROGRAMS/given_value.py",
         2,
-        err=(r"a loss of 2\.5", "--value NAME=NUMBER"),
+        err=(r"ValueError: 2\.5 bits", "--value NAME=NUMBER"),
         on="1xh100-sxm",
-        options=("--value", "loss=2.5"),
+        options=("--value", "loss=1.5", "--value", "bits=2.5"),
     ),
     Outcome("on the processor", "BIN/python PROGRAMS/on_processor.py", 2, err=("trained for 4 steps and never used the device",)),
     Outcome(
@@ -511,11 +511,10 @@ OUTCOMES = (
     ),
     Outcome(
         "thread left behind",
-        "BIN/python PROGRAMS/lingers.py",
+        "BIN/torchrun --nproc-per-node 8 PROGRAMS/lingers.py",
         0,
         out=("its main thread ended and 'logger' only waited",),
-        on="1xh100-sxm",
-        options=("--timeout", "60"),
+        options=("--timeout", "60", "--rank", "0"),
     ),
     Outcome(
         "failure",

@@ -286,7 +286,8 @@ TEST(KernelArguments, ACacheIsWrittenWhereItsTokensAre) {
       "void vllm::reshape_and_cache_flash_kernel<__nv_bfloat16, unsigned char, (vllm::Fp8KVCacheDataType)2>(__nv_bfloat16 const*, "
       "__nv_bfloat16 const*, unsigned char*, unsigned char*, long const*, long, long, long, long, long, int, int, int, float const*, float "
       "const*, int)";
-  const Kept kept = Kept().number<std::int64_t>(2, 64).number<std::int32_t>(10, 2).number<std::int32_t>(11, 64).number<std::int32_t>(12, 16);
+  const Kept kept =
+      Kept().number<std::int64_t>(2, 64).number<std::int32_t>(10, 2).number<std::int32_t>(11, 64).number<std::int32_t>(12, 16);
   const NamedKernel named = classify(put, launch(16, 1, 1, 128), kept);
   constexpr std::int64_t kAll = 2 * 16 * 2 * 64;
   EXPECT_TRUE(named.bytes_known);

@@ -1,9 +1,12 @@
-"""Trains to its end and leaves a thread behind that waits for what never comes."""
+"""Trains to its end and leaves a thread behind that waits for what never comes, and a process that ended and was not asked how."""
 
+import subprocess
+import sys
 import threading
 
 import torch
 
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1)"])
 threading.Thread(target=threading.Event().wait, name="logger").start()
 model = torch.nn.Linear(1024, 1024).cuda()
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

@@ -35,7 +35,7 @@ def lines_of_program():
 class Choices:
     def __init__(self, torch, values):
         self._torch, self._values, self._given = torch, values, given_values()
-        self._asked = {}  # by line of the program: for how many numbers in this step
+        self._asked = {}  # by line of the program: for how many numbers in this step, and at which operator last
         steps.at_boundaries(self._asked.clear)
         self._dealt = {"topk": 1, "argmax": 0, "argmin": 0, "max": 1, "min": 1, "multinomial": 0}
 
@@ -59,13 +59,22 @@ class Choices:
         return torch.clamp(spread, min=2.0**-7).view(tensor.shape)
 
     def _number_here(self):
-        """The same for all who ask; but a line that asks on and on waits for convergence, and gets half as much every time."""
+        """The same for all who ask; but a line that asks on and on, and computes between, waits for convergence: it gets half as much every
+        time. One that reads what was computed before (each norm of a list) is through in the end."""
         line = next((place for place, _ in lines_of_program()), None)
-        asked = self._asked[line] = self._asked.get(line, 0) + 1
+        asked, last = self._asked.get(line, (0, None))
+        asked += last is None or self._values.operators > last + 1
+        self._asked[line] = asked, self._values.operators
         if asked <= PATIENCE:
             return NUMBER
         journal.note(f"{line} reads a number more than {PATIENCE} times in a step: from there on it halves, as what converges does")
         return NUMBER * 2.0 ** (PATIENCE - asked)
+
+    def give(self, tensor):
+        """What the user gave for this line, in the place of a number that follows from assumed ones."""
+        number = self._given_here()
+        if number is not None:
+            self._values.set(tensor, self._torch.full(tensor.shape, number, dtype=self._torch.float64, device="cpu").to(tensor.dtype), ASSUMED)
 
     def _given_here(self):
         """What the user gave for a name that stands in the line that asks, or for that line."""

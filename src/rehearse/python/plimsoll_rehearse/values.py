@@ -181,6 +181,7 @@ class Values:
         self._generator = torch.Generator(device="cpu").manual_seed(0)  # not the program's own, whose draws would move
         self._thread = threading.local()
         self._choices = choices.Choices(torch, self)
+        self.operators = 0  # on the device, that were followed
         self._alterations, self._altered = 0, {}  # how many were made in place; by address, which was the last
 
     # ---- what is known ---------------------------------------------------------------------------------------------
@@ -243,6 +244,7 @@ class Values:
                 arguments = plan.with_tensors(self._torch, arguments)
             if backend != on_device or getattr(self._thread, "busy", False):
                 return call(key, *arguments, **options)
+            self.operators += 1
             if before is not None:
                 before(*arguments, **options)
             begun = self._alterations
@@ -409,6 +411,8 @@ class Values:
         try:
             if known == NONE:
                 self.assume(tensor)
+            elif tensor.numel() == 1:
+                self._choices.give(tensor)
             if tensor.numel() <= choices.MOST_TOLD:
                 value = f": taken as {host_view(tensor).item():.4g}" if tensor.numel() == 1 else ""
                 journal.read(f"{how} of a {str(tensor.dtype)[6:]} tensor at {journal.user_line()}{value}")
