@@ -43,6 +43,13 @@ TEST(Followed, WhatFollowsFromThem) {
             "none");
   EXPECT_EQ(error_of("assert (torch.tensor([7, 8]) // 2).tolist() == [3, 4] and (torch.tensor([7, -7]) % 4).tolist() == [3, 1]\n"), "none");
   EXPECT_EQ(error_of("assert torch.tensor([1.7]).long().tolist() == [1] and torch.tensor([2]).float().item() == 2.0\n"), "none");
+  EXPECT_EQ(error_of("assert torch.where(torch.arange(3) > 1, torch.arange(3), 7).tolist() == [7, 7, 2]\n"), "none");
+  EXPECT_EQ(error_of("assert torch.where(torch.ones(300, 300) > 0, 2, 3).sum().item() == 180000\n"), "none");  // 300 * 300 twos
+  EXPECT_EQ(error_of("assert torch.clamp(torch.arange(5), min=1, max=3).tolist() == [1, 1, 2, 3, 3]\n"), "none");
+  EXPECT_EQ(error_of("x = torch.ones(9, 9)\nx[x == 2] = 5\nassert x.sum().item() == 81\n"), "none");  // a mask of no truths changes nothing
+  EXPECT_EQ(error_of("assert torch.div(7, 2, rounding_mode='floor').item() == 3 and torch.add(2, 3).item() == 5\n"),
+            "none");                                                                                                   // of two numbers
+  EXPECT_EQ(error_of("assert torch.ones(200, 200)[torch.zeros(2, dtype=torch.long)].sum().item() == 400\n"), "none");  // rows of ones
   EXPECT_EQ(error_of("assert not (torch.arange(3) == 1).all() and (torch.arange(3) == 1).any()\n"), "none");
 }
 

@@ -34,13 +34,15 @@ Value where(Interpreter& i, Bound& a) {
   for (const Tensor* side : {&left, &right})
     if (*side) torch_of(i).check_broadcast(condition, *side);
   if (left && right) torch_of(i).check_broadcast(left, right);
-  if (!left && !right) {  // two numbers: of the type that both have
-    const bool real = a[1].is_real() || a[2].is_real(), truths = a[1].is_boolean() && a[2].is_boolean();
-    return torch_of(i).wrap(
-        program::where(condition, {}, {}, real ? torch_of(i).default_type : truths ? DType::boolean : DType::int64));
-  }
-  const DType number = left && right ? DType::fp32 : type_of_number(left ? a[2] : a[1], (left ? left : right).dtype());
-  return torch_of(i).wrap(program::where(condition, left, right, number));
+  const bool real = a[1].is_real() || a[2].is_real(), truths = a[1].is_boolean() && a[2].is_boolean();
+  const DType number = left && right   ? DType::fp32
+                       : left || right ? type_of_number(left ? a[2] : a[1], (left ? left : right).dtype())
+                       : real          ? torch_of(i).default_type  // two numbers: of the type that both have
+                       : truths        ? DType::boolean
+                                       : DType::int64;
+  Value made = torch_of(i).wrap(program::where(condition, left, right, number));
+  follow_chosen(torch_of(i), a[0], a[1], a[2], made);
+  return made;
 }
 
 /// x.where(condition, other).
@@ -82,8 +84,11 @@ Value masked_fill_into(Interpreter& i, Bound& a) {
 Value clamp(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
   if (!a.has(1) && !a.has(2)) torch_of(i).wrong_shape("torch.clamp: At least one of 'min' or 'max' must not be None");
-  if (!Torch::is_tensor(a[1]) && !Torch::is_tensor(a[2]))
-    return torch_of(i).wrap(a.has(1) && a.has(2) ? program::clamp(x) : program::clamp_one_side(x));
+  if (!Torch::is_tensor(a[1]) && !Torch::is_tensor(a[2])) {
+    Value made = torch_of(i).wrap(a.has(1) && a.has(2) ? program::clamp(x) : program::clamp_one_side(x));
+    follow_clamped(torch_of(i), a[0], a[1], a[2], made);
+    return made;
+  }
   const auto bound = [&](std::size_t at) -> Tensor {
     if (!a.has(at)) return {};
     if (!Torch::is_tensor(a[at])) i.unknown("clamp() between a number and a tensor");

@@ -244,13 +244,47 @@ void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension,
 }
 
 void follow_masked(Torch& torch, const Value& of, const Value& mask, double number, const Value& result) {
-  if (!torch.follows(of) || !torch.follows(mask)) return;
+  if (!torch.follows(of) || !torch.follows(mask)) {
+    const std::optional<double> own = torch.uniform(of), all = torch.uniform(mask);
+    if (own && all) (void)torch.follow_filled(result, *all != 0 ? number : *own);
+    return;
+  }
   const Dims sizes = torch.tensor(result).sizes();
   Numbers values = torch.values_of(of, false);
   const Numbers truths = broadcast(torch.values_of(mask, false), torch.tensor(mask).sizes(), sizes);
   for (std::size_t at = 0; at < values.size(); ++at)
     if (truths[at] != 0) values[at] = number;
   (void)torch.follow(result, values);
+}
+
+void follow_chosen(Torch& torch, const Value& condition, const Value& a, const Value& b, const Value& result) {
+  if (const std::optional<double> all = torch.uniform(condition)) {
+    if (const std::optional<double> number = torch.uniform(*all != 0 ? a : b)) (void)torch.follow_filled(result, *number);
+    return;
+  }
+  const Tensor& made = torch.tensor(result);
+  const auto known = [&](const Value& side) { return side.is_number() || torch.follows(side); };
+  if (!torch.follows(condition) || !known(a) || !known(b) || made.elements() > kMostFollowed) return;
+  const auto spread = [&](const Value& side) {
+    return side.is_number() ? Numbers(static_cast<std::size_t>(made.elements()), side.as_real())
+                            : broadcast(torch.values_of(side, false), torch.tensor(side).sizes(), made.sizes());
+  };
+  const Numbers truths = spread(condition), yes = spread(a), no = spread(b);
+  Numbers values;
+  for (std::size_t at = 0; at < truths.size(); ++at) values.push_back(truths[at] != 0 ? yes[at] : no[at]);
+  (void)torch.follow(result, values);
+}
+
+void follow_clamped(Torch& torch, const Value& of, const Value& least, const Value& most, const Value& result) {
+  const auto bounded = [&](double number) {
+    if (least.is_number()) number = std::max(number, least.as_real());
+    return most.is_number() ? std::min(number, most.as_real()) : number;
+  };
+  if (const std::optional<double> number = torch.uniform(of)) return (void)torch.follow_filled(result, bounded(*number));
+  if (!torch.follows(of)) return;
+  Numbers values = torch.values_of(of, false);
+  std::transform(values.begin(), values.end(), values.begin(), bounded);
+  (void)torch.follow(result, values, {}, torch.is_dealt(of));
 }
 
 void follow_scattered(Torch& torch, const Value& of, const Value& indices, double number, const Value& result) {
@@ -580,16 +614,15 @@ Native with_following(std::string_view name, const Native& run_in) {
     Value result = run(i, a);
     Torch& torch = i.torch();
     if (result.same(given) || !Torch::is_tensor(result)) return result;
-    if (!torch.follows(given)) {
-      const std::optional<double> number = rule->of_uniform != nullptr && !(extreme && a.has(1)) ? torch.uniform(given) : std::nullopt;
-      if (!number || torch.tensor(result).elements() == 0) return result;
-      const double count = static_cast<double>(torch.tensor(given).elements()) / static_cast<double>(torch.tensor(result).elements());
-      return torch.follow_filled(std::move(result), rule->of_uniform(*number, count), rule->is_view ? given : Value());
-    }
     if (extreme && a.has(1)) return result;  // max(dim) and max(other)
     const Tensor x = torch.tensor(given), made = torch.tensor(result);
     const bool dealt = torch.is_dealt(given);
-    if (made.elements() > most_followed(dealt)) return result;
+    if (!torch.follows(given) || made.elements() > most_followed(dealt)) {
+      const std::optional<double> number = rule->of_uniform != nullptr ? torch.uniform(given) : std::nullopt;
+      if (!number || made.elements() == 0) return result;
+      const double count = static_cast<double>(x.elements()) / static_cast<double>(made.elements());
+      return torch.follow_filled(std::move(result), rule->of_uniform(*number, count), rule->is_view ? given : Value());
+    }
     const std::optional<Numbers> values = rule->rule(i, a, torch.values_of(given, false), x, made);
     if (!values) return result;
     return torch.follow(std::move(result), *values, rule->is_view ? given : Value(), dealt);

@@ -7,14 +7,16 @@
 
 namespace plimsoll::code {
 
-
-
 /// An operator of torch, whose result is followed where its input is and a rule is known.
 Native with_following(std::string_view name, const Native& run);
 /// cat() and stack() of these in that dimension of the result, likewise.
 void follow_joined(Torch& torch, const std::vector<Value>& parts, int dimension, const Value& result);
 /// masked_fill() by a number, likewise.
 void follow_masked(Torch& torch, const Value& of, const Value& mask, double number, const Value& result);
+/// where() of tensors or numbers, likewise.
+void follow_chosen(Torch& torch, const Value& condition, const Value& a, const Value& b, const Value& result);
+/// clamp() between numbers, of which one may not be told, likewise.
+void follow_clamped(Torch& torch, const Value& of, const Value& least, const Value& most, const Value& result);
 /// scatter() of a number along the last dimension, and one_hot(), likewise.
 void follow_scattered(Torch& torch, const Value& of, const Value& indices, double number, const Value& result);
 void follow_classes(Torch& torch, const Value& indices, std::int64_t classes, const Value& result);

@@ -1,6 +1,7 @@
 // x[…] and x[…] = y: torch/csrc/autograd/python_variable_indexing.cpp.
 #include <algorithm>
 #include <optional>
+#include <utility>
 
 #include "code/torch/arguments.hpp"
 #include "code/torch/followed.hpp"
@@ -209,7 +210,8 @@ Value Torch::indexed(const Value& of, const Value& key) {
     }
     return follow(std::move(result), made, {}, is_dealt(of) || is_dealt(key));
   }
-  return result;
+  const std::optional<double> number = uniform(of);
+  return number ? follow_filled(std::move(result), *number) : result;
 }
 
 /// x[mask] where it is known how many elements of the mask are true: expandTensors makes indices of it (nonzero, one for each dimension).
@@ -227,6 +229,15 @@ void Torch::set_indexed(const Value& of, const Value& key, const Value& value) {
     std::int64_t below;
     ~KeepIds() { object.ids_below = below; }
   } const keep_ids{object, before > 0 && given_ids > 0 ? std::max(before, given_ids) : 0};
+  // What a mask of no truths names is nothing: all stays as it is known.
+  const bool names_nothing = is_tensor(key) && tensor(key).dtype() == DType::boolean && uniform(key) == 0;
+  struct KeepKnown {
+    TensorObject& object;
+    std::shared_ptr<const Followed> known;
+    ~KeepKnown() {
+      if (known) object.followed = known;
+    }
+  } const keep_known{object, names_nothing ? std::exchange(object.followed, nullptr) : nullptr};
   if (object.followed) *object.followed->changed = true;
   const Tensor x = tensor(of);
   if (!is_on_device(x)) return;

@@ -52,7 +52,15 @@ Tensor batched_product(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
+/// A number as the tensor that a function of torch takes it for: one of the host.
+Value Torch::tensor_of_number(const Value& number) {
+  if (!number.is_number()) i_.raise("TypeError", "an operand must be Tensor, not " + i_.type_name(number));
+  const DType type = number.is_real() ? default_type : number.is_boolean() ? DType::boolean : DType::int64;
+  return follow(wrap(host_.empty({}, type)), {number.as_real()});
+}
+
 Value Torch::binary(Operator op, const Value& a, const Value& b) {
+  if (!is_tensor(a) && !is_tensor(b)) return binary(op, tensor_of_number(a), b);
   Value result = binary_result(op, a, b);
   follow_binary(*this, op, a, b, result);
   return result;
@@ -183,6 +191,7 @@ Value Torch::in_place(Operator op, const Value& target, const Value& other) {
 }
 
 Value Torch::compared(Operator op, const Value& a, const Value& b) {
+  if (!is_tensor(a) && !is_tensor(b)) return compared(op, tensor_of_number(a), b);
   if (!is_tensor(a) || !is_tensor(b)) {
     const Value& other = is_tensor(a) ? b : a;
     if (!other.is_number()) return Value::boolean(op == Operator::not_equal);

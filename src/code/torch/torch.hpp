@@ -149,6 +149,7 @@ class Torch {
   friend class TracedModule;
   friend void define_modules(Interpreter& i, Torch& torch);
   Value binary_result(Operator op, const Value& a, const Value& b);
+  Value tensor_of_number(const Value& number);
   Value chosen_by_mask(const program::Tensor& x, int first, const Value& mask);
   Value call_hooked(program::Module& module, CallArguments arguments, const std::function<Value(CallArguments)>& forward);
   Value finish(program::ModuleCall& call, const program::Module& module, Value result);
