@@ -167,7 +167,7 @@ constexpr LibraryRow kRows[] = {
     {"concatenate", "tensors, dim=", cat},
     {"stack", "tensors, dim=", stack},
     {"arange", "start, end=, step=, *, dtype=, device=, requires_grad=", arange},
-    {"full", "size, fill_value, *, dtype=, device=", full},
+    {"full", "size, fill_value, *, dtype=, device=, requires_grad=", full},
     {"zeros_like", "input, *, dtype=, device=, requires_grad=, memory_format=", made_like<true, false>},
     {"ones_like", "input, *, dtype=, device=, requires_grad=, memory_format=", made_like<false, true>},
     {"empty_like", "input, *, dtype=, device=, requires_grad=, memory_format=", made_like<false, false>},

@@ -4,6 +4,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "code/torch/arguments.hpp"
 #include "code/torch/torch.hpp"
 #include "plimsoll/error.hpp"
 #include "program/modules/adapters/peft.hpp"
@@ -117,6 +118,40 @@ Value require_grad(Interpreter& i, Bound& a) {
   return a[0];
 }
 
+/// Module._apply of a parameter on the device, whose data becomes another's (Variable.set_data). A wrapper that waits for its gradient is
+/// not modelled with it.
+void retype_on_device(Interpreter& i, program::Parameter& parameter, DType type) {
+  auto* leaf = parameter.tensor.impl();
+  if (parameter.cut != Cut::replicated || leaf->accumulator != nullptr || !leaf->leaf_hooks.empty() || !leaf->post_accumulate.empty())
+    i.unknown("changing the type of a parameter that is sharded or reduced");
+  const program::Tensor typed = program::to(parameter.tensor.detach(), type);
+  leaf->storage = typed.impl()->storage;
+  leaf->dtype = type;
+  parameter.type = type;
+}
+
+/// Module._apply(lambda t: t.to(type)): floating parameters and buffers.
+void retype(Interpreter& i, const Value& root, DType type) {
+  for (const auto& item : of(i).all_parameters(root)) {
+    auto& object = *item.second.as<TensorObject>();
+    if (object.current().dtype() == type) continue;
+    if (of(i).is_on_device(object.current())) {
+      retype_on_device(i, *object.parameter, type);
+      continue;
+    }
+    const bool trains = object.tensor.requires_grad();
+    object.tensor = program::to(object.tensor.detach(), type);
+    object.tensor.set_requires_grad(trains);
+    object.parameter->type = type;
+  }
+  for (const auto& item : of(i).all_modules(root))
+    for (ModuleState::Buffer& buffer : of(i).state(item.second).buffers) {
+      if (buffer.value.is_none() || !is_floating(of(i).tensor(buffer.value).dtype())) continue;
+      const Value typed = i.call(i.attribute(buffer.value, i.symbol("to")), std::vector<Value>{of(i).type_value(type)});
+      i.set_attribute(item.second, buffer.name, typed);
+    }
+}
+
 /// Module.to(dtype), and .to(device), which changes nothing before the whole is moved.
 Value to(Interpreter& i, Bound& a) {
   std::vector<Value> wanted = a.rest;
@@ -125,16 +160,7 @@ Value to(Interpreter& i, Bound& a) {
   for (const Value& each : wanted) {
     const auto* token = each.as<TokenObject>();
     if (token == nullptr || token->kind != TokenObject::Kind::dtype) continue;
-    const DType type = of(i).type_of(each);
-    for (const auto& item : of(i).all_parameters(a[0])) {
-      auto& object = *item.second.as<TensorObject>();
-      if (object.current().dtype() == type) continue;
-      if (of(i).is_on_device(object.current())) i.unknown("changing a module's type on the device");
-      const bool trains = object.tensor.requires_grad();
-      object.tensor = program::to(object.tensor.detach(), type);
-      object.tensor.set_requires_grad(trains);
-      object.parameter->type = type;
-    }
+    retype(i, a[0], of(i).type_of(each));
   }
   return a[0];
 }

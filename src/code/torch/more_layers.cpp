@@ -24,27 +24,31 @@ Value tuple_of(Interpreter& i, const Value& value, int count, std::int64_t other
   return i.tuple(i.all_of(value));
 }
 
-template <int kDimensions>
+/// nn.Conv1d to 3d, and nn.ConvTranspose1d to 3d, whose arguments stand otherwise and whose weights have the channels turned.
+template <int kDimensions, bool kIsTransposed = false>
 Value convolution_init(Interpreter& i, Bound& a) {
+  constexpr std::size_t kDilation = kIsTransposed ? 9 : 6, kMode = kIsTransposed ? 10 : 9, kType = kIsTransposed ? 12 : 11;
   ModuleState& state = start(a);
   const std::int64_t in = i.whole(a[1], "in_channels"), out = i.whole(a[2], "out_channels"),
                      groups = a.has(7) ? i.whole(a[7], "groups") : 1;
   if (groups <= 0) i.raise("ValueError", "groups must be a positive integer");
   if (in % groups != 0) i.raise("ValueError", "in_channels must be divisible by groups");
   if (out % groups != 0) i.raise("ValueError", "out_channels must be divisible by groups");
-  if (a.has(9) && i.words(a[9], "modes") != "zeros") i.unknown("a convolution with padding_mode='" + i.words(a[9], "modes") + "'", "zeros");
+  if (a.has(kMode) && i.words(a[kMode], "modes") != "zeros")
+    i.unknown("a convolution with padding_mode='" + i.words(a[kMode], "modes") + "'", "zeros");
   const Value window = tuple_of(i, a[3], kDimensions, 1);
   keep(i, a[0], "in_channels", a[1]);
   keep(i, a[0], "out_channels", a[2]);
   keep(i, a[0], "kernel_size", window);
   keep(i, a[0], "stride", tuple_of(i, a[4], kDimensions, 1));
   keep(i, a[0], "padding", tuple_of(i, a[5], kDimensions, 0));
-  keep(i, a[0], "dilation", tuple_of(i, a[6], kDimensions, 1));
+  keep(i, a[0], "dilation", tuple_of(i, a[kDilation], kDimensions, 1));
+  if (kIsTransposed) keep(i, a[0], "output_padding", tuple_of(i, a[6], kDimensions, 0));
   keep(i, a[0], "groups", Value::integer(groups));
-  std::vector<std::int64_t> sizes{out, in / groups};
+  std::vector<std::int64_t> sizes{kIsTransposed ? in : out, (kIsTransposed ? out : in) / groups};
   for (const Value& each : i.all_of(window)) sizes.push_back(i.whole(each, "kernel_size"));
-  add_parameter(i, state, "weight", true, std::move(sizes), a[11]);
-  add_parameter(i, state, "bias", flag(i, a, 8, true), {out}, a[11]);
+  add_parameter(i, state, "weight", true, std::move(sizes), a[kType]);
+  add_parameter(i, state, "bias", flag(i, a, 8, true), {out}, a[kType]);
   return Value::none();
 }
 
@@ -54,6 +58,34 @@ Value convolution(Interpreter& i, Bound& a) {
   return functional(i, kNames[kDimensions - 1],
                     {a[1], kept(i, a[0], "weight"), kept(i, a[0], "bias"), kept(i, a[0], "stride"), kept(i, a[0], "padding"),
                      kept(i, a[0], "dilation"), kept(i, a[0], "groups")});
+}
+
+/// Layers without a rule for their forward: a part of a model that rests has their parameters all the same.
+Value without_forward(Interpreter& i, Bound& a) { i.unknown("the forward of '" + i.type_name(a[0]) + "'"); }
+
+/// Parameters of nn.LSTM and nn.GRU (RNNBase.__init__): the rows of all gates behind each other.
+template <int kGates>
+Value recurrent_init(Interpreter& i, Bound& a) {
+  ModuleState& state = start(a);
+  if (a.has(8) && i.whole(a[8], "proj_size") != 0) i.unknown("a recurrent layer with proj_size");
+  const std::int64_t in = i.whole(a[1], "input_size"), hidden = i.whole(a[2], "hidden_size"),
+                     layers = a.has(3) ? i.whole(a[3], "num_layers") : 1, rows = kGates * hidden, directions = flag(i, a, 7) ? 2 : 1;
+  keep(i, a[0], "input_size", a[1]);
+  keep(i, a[0], "hidden_size", a[2]);
+  keep(i, a[0], "num_layers", Value::integer(layers));
+  keep(i, a[0], "bidirectional", Value::boolean(directions == 2));
+  for (std::int64_t layer = 0; layer < layers; ++layer)
+    for (std::int64_t direction = 0; direction < directions; ++direction) {
+      i.step();
+      const std::string ending = "_l" + std::to_string(layer) + (direction == 1 ? "_reverse" : "");
+      const bool biased = flag(i, a, 4, true);
+      add_parameter(i, state, ("weight_ih" + ending).c_str(), true, {rows, layer == 0 ? in : hidden * directions}, a[10]);
+      add_parameter(i, state, ("weight_hh" + ending).c_str(), true, {rows, hidden}, a[10]);
+      if (!biased) continue;
+      add_parameter(i, state, ("bias_ih" + ending).c_str(), true, {rows}, a[10]);
+      add_parameter(i, state, ("bias_hh" + ending).c_str(), true, {rows}, a[10]);
+    }
+  return Value::none();
 }
 
 // ---- norms ------------------------------------------------------------------------------------------------------------------
@@ -263,6 +295,11 @@ struct Method {
 
 constexpr const char* kConvolution =
     "self, in_channels, out_channels, kernel_size, stride=, padding=, dilation=, groups=, bias=, padding_mode=, device=, dtype=";
+constexpr const char* kTransposed =
+    "self, in_channels, out_channels, kernel_size, stride=, padding=, output_padding=, groups=, bias=, dilation=, padding_mode=, device=, "
+    "dtype=";
+constexpr const char* kRecurrent =
+    "self, input_size, hidden_size, num_layers=, bias=, batch_first=, dropout=, bidirectional=, proj_size=, device=, dtype=";
 constexpr const char* kBatchNorm = "self, num_features, eps=, momentum=, affine=, track_running_stats=, device=, dtype=";
 
 constexpr Method kMethods[] = {
@@ -272,6 +309,16 @@ constexpr Method kMethods[] = {
     {"Conv2d", "forward", "self, input", convolution<2>},
     {"Conv3d", "__init__", kConvolution, convolution_init<3>},
     {"Conv3d", "forward", "self, input", convolution<3>},
+    {"ConvTranspose1d", "__init__", kTransposed, convolution_init<1, true>},
+    {"ConvTranspose1d", "forward", "self, *args, **kwargs", without_forward},
+    {"ConvTranspose2d", "__init__", kTransposed, convolution_init<2, true>},
+    {"ConvTranspose2d", "forward", "self, *args, **kwargs", without_forward},
+    {"ConvTranspose3d", "__init__", kTransposed, convolution_init<3, true>},
+    {"ConvTranspose3d", "forward", "self, *args, **kwargs", without_forward},
+    {"LSTM", "__init__", kRecurrent, recurrent_init<4>},
+    {"LSTM", "forward", "self, *args, **kwargs", without_forward},
+    {"GRU", "__init__", kRecurrent, recurrent_init<3>},
+    {"GRU", "forward", "self, *args, **kwargs", without_forward},
     {"GroupNorm", "__init__", "self, num_groups, num_channels, eps=, affine=, device=, dtype=", group_norm_init},
     {"GroupNorm", "forward", "self, input", group_norm},
     {"BatchNorm1d", "__init__", kBatchNorm, batch_norm_init},

@@ -20,13 +20,14 @@ def named(model_type, name, table=None):
 
 
 def model_class(config, table):
-    name = table.get(config.model_type)
+    model_type = type(config).model_type
+    name = table.get(model_type)
     if name is None:
         raise ValueError("Unrecognized configuration class " + type(config).__name__ + " for this kind of AutoModel")
     if isinstance(name, (list, tuple)):
         wanted = [each for each in name if each in (getattr(config, "architectures", None) or [])]
         name = wanted[0] if wanted else name[0]
-    return named(config.model_type, name, table)
+    return named(model_type, name, table)
 
 
 def made(model_class, config):
