@@ -50,7 +50,7 @@ def played(program, package, model_type, seconds, extra):
         if done.returncode in (0, 1):
             return None
         error = (done.stderr.strip() or "exit code %d" % done.returncode).splitlines()[0]
-        if not re.search(r"Kernel size can't be greater|has to be smaller than `sequence_length`|to match target batch_size|multiply to sequence length", error):
+        if not re.search(r"Kernel size can't be greater|has to be smaller than `sequence_length`|to match target batch_size|multiply to sequence length|read by the host", error):
             break
     return error
 

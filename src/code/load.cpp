@@ -12,40 +12,76 @@ namespace plimsoll {
 
 namespace code {
 
-Input parse_input(const std::string& text) {
-  static constexpr std::pair<std::string_view, DType> kTypes[] = {{"int64", DType::int64},   {"int32", DType::int32},
-                                                                  {"float32", DType::fp32},  {"float16", DType::fp16},
-                                                                  {"bfloat16", DType::bf16}, {"bool", DType::boolean}};
+namespace {
+
+/// "3", "B", "8S", "T"; none where it is no size.
+std::optional<Size> parse_size(std::string_view text) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 32;
+  static constexpr std::pair<char, Size::Of> kNames[] = {{'B', Size::Of::batch}, {'S', Size::Of::sequence}, {'T', Size::Of::target}};
+  Size size;
+  for (const auto& [name, of] : kNames)
+    if (text.ends_with(name)) size.of = of;
+  if (size.of != Size::Of::one) text.remove_suffix(1);
+  if (text.empty() && size.of != Size::Of::one) return size;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size.count);
+  if (error != std::errc() || end != text.data() + text.size() || size.count <= 0 || size.count >= kMost) return std::nullopt;
+  return size;
+}
+
+/// The number behind "=", cut off; none where there is none.
+std::optional<double> cut_filling(std::string& text, const std::string& whole) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string::npos) return std::nullopt;
+  double number = 0;
+  const char* const last = text.data() + text.size();
+  const auto [end, error] = std::from_chars(text.data() + equals + 1, last, number);
+  if (error != std::errc() || end != last)
+    fail("'" + text.substr(equals + 1) + "' is no number", "--input " + whole, "what all of its elements are, such as mask:int64[B,S]=1");
+  text.resize(equals);
+  return number;
+}
+
+}  // namespace
+
+Input parse_input(const std::string& whole) {
+  static constexpr std::pair<std::string_view, DType> kTypes[] = {
+      {"int64", DType::int64},   {"int32", DType::int32},  {"float32", DType::fp32}, {"float16", DType::fp16},
+      {"bfloat16", DType::bf16}, {"bool", DType::boolean}, {"float", DType::fp32}};
+  Input input;
+  std::string text = whole;
+  input.filled = cut_filling(text, whole);
   const std::size_t colon = text.find(':'), open = text.find('[', colon == std::string::npos ? 0 : colon);
   if (colon == std::string::npos || colon == 0 || open == std::string::npos || text.back() != ']')
     fail("'" + text + "' is no input", "--input", "NAME:TYPE[SIZES], such as idx:int64[B,S]");
-  Input input;
   input.name = text.substr(0, colon);
   const std::string type = text.substr(colon + 1, open - colon - 1);
   const auto* known = std::find_if(std::begin(kTypes), std::end(kTypes), [&](const auto& each) { return each.first == type; });
   if (known == std::end(kTypes)) {
     std::vector<std::string> names;
     for (const auto& each : kTypes) names.emplace_back(each.first);
-    fail("there is no type '" + type + "' of inputs", "--input " + text, suggest(type, names));
+    fail("there is no type '" + type + "' of inputs", "--input " + whole, suggest(type, names));
   }
   input.type = known->second;
+  input.in_parameter_type = type == "float";
   std::string_view sizes = std::string_view(text).substr(open + 1, text.size() - open - 2);
   while (!sizes.empty()) {
     const std::size_t comma = std::min(sizes.find(','), sizes.size());
-    const std::string_view size = sizes.substr(0, comma);
+    const std::string_view word = sizes.substr(0, comma);
     sizes.remove_prefix(std::min(comma + 1, sizes.size()));
-    constexpr std::int64_t kMost = std::int64_t{1} << 32;
-    std::int64_t number = 0;
-    const auto [end, error] = std::from_chars(size.data(), size.data() + size.size(), number);
-    if (size == "B" || size == "S")
-      input.sizes.push_back(size == "B" ? Input::kBatch : Input::kSequence);
-    else if (error == std::errc() && end == size.data() + size.size() && number > 0 && number < kMost)
-      input.sizes.push_back(number);
-    else
-      fail("'" + std::string(size) + "' is no size", "--input " + text, "B, the micro-batch, S, the sequence length, or a number");
-    if (input.sizes.size() > static_cast<std::size_t>(program::Dims::kMost)) fail("has too many dimensions", "--input " + text);
+    const std::optional<Size> size = parse_size(word);
+    if (!size)
+      fail("'" + std::string(word) + "' is no size", "--input " + whole,
+           "B, the micro-batch, S, the sequence length, or a number, which may stand before them (8S)");
+    input.sizes.push_back(*size);
+    if (input.sizes.size() > static_cast<std::size_t>(program::Dims::kMost)) fail("has too many dimensions", "--input " + whole);
   }
   return input;
+}
+
+bool any_of_size(const std::vector<Input>& inputs, Size::Of of) {
+  return std::any_of(inputs.begin(), inputs.end(), [of](const Input& input) {
+    return std::any_of(input.sizes.begin(), input.sizes.end(), [of](const Size& size) { return size.of == of; });
+  });
 }
 
 namespace {
@@ -140,10 +176,8 @@ Model model_of_code(const CodeModel& code) {
   model.name = code.where + ":" + code.class_name;
   model.model_type = "code";
   model.architecture = code.class_name;
-  const auto has_sequence = [](const code::Input& input) {
-    return std::find(input.sizes.begin(), input.sizes.end(), code::Input::kSequence) != input.sizes.end();
-  };
-  if (std::none_of(inputs.begin(), inputs.end(), has_sequence)) model.max_positions = 1;
+  if (code::any_of_size(inputs, code::Size::Of::target)) fail("T is the target of a model of two halves", "--input", "S, or a number");
+  if (!code::any_of_size(inputs, code::Size::Of::sequence)) model.max_positions = 1;
   model.blocks.push_back(code::build_class(code)->block());
   model.assumed.push_back(
       "loop: loss = model(inputs), backward, optimizer.step(), zero_grad(); nothing of what forward returns but the loss outlives it");

@@ -247,8 +247,8 @@ class CodeNetwork final : public program::Network {
       const Tensor& tensor = i == 0 ? batch.input_ids : i == 1 ? batch.labels : batch.conditions[i - 2];
       arguments.keywords.emplace_back(interpreter.symbol(inputs_[i].name), interpreter.torch().wrap(tensor));
       const Value& value = arguments.keywords.back().second;
-      if (inputs_[i].all_ones)
-        (void)interpreter.torch().follow_filled(value, 1);
+      if (inputs_[i].filled)
+        (void)interpreter.torch().follow_filled(value, *inputs_[i].filled);
       else if (inputs_[i].type == DType::int64)
         value.as<TensorObject>()->ids_below = vocabulary_;
     }
@@ -350,11 +350,11 @@ class CodeSource final : public program::NetworkSource {
     Batch made;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       program::Dims sizes;
-      for (const std::int64_t size : inputs_[i].sizes)
-        sizes.push_back(size == Input::kBatch      ? strategy.micro_batch
-                        : size == Input::kSequence ? strategy.seq_len
-                        : size == Input::kTarget   ? strategy.tgt_len
-                                                   : size);
+      for (const Size& size : inputs_[i].sizes)
+        sizes.push_back(size.count * (size.of == Size::Of::batch      ? strategy.micro_batch
+                                      : size.of == Size::Of::sequence ? strategy.seq_len
+                                      : size.of == Size::Of::target   ? strategy.tgt_len
+                                                                      : 1));
       const DType type = inputs_[i].in_parameter_type ? program::hf_parameter_type(strategy) : inputs_[i].type;
       Tensor tensor = tape.empty(sizes, type, Category::input);
       if (i == 0)

@@ -13,18 +13,28 @@
 
 namespace plimsoll::code {
 
+/// A size of an input: 3, or so many times what the strategy says ("B", "8S").
+struct Size {
+  enum class Of : std::uint8_t { one, batch, sequence, target } of = Of::one;
+  std::int64_t count = 1;
+  bool operator==(const Size&) const = default;
+};
+
 /// An argument of forward: "idx:int64[B,S]".
 struct Input {
   std::string name;
   DType type = DType::int64;
-  std::vector<std::int64_t> sizes;  ///< kBatch, kSequence, kTarget, or a number
-  bool in_parameter_type = false;   ///< floating, as the parameters are
-  bool all_ones = false;            ///< a mask of what is all there
-  static constexpr std::int64_t kBatch = -1, kSequence = -2, kTarget = -3;
+  std::vector<Size> sizes;
+  bool in_parameter_type = false;     ///< floating, as the parameters are
+  std::optional<double> filled = {};  ///< all of its elements are that number
 };
 
-/// Throws Error: what is no input, a type or a size that is not known.
+/// "mask:int64[B,S]=1": a name, a type ("float": the parameters'), sizes of numbers, B, S and T (of the target), and, where it is known,
+/// what all of its elements are. Throws Error: what is no input, a type or a size that is not known.
 Input parse_input(const std::string& text);
+
+/// Whether a size of one of them is so many times that.
+bool any_of_size(const std::vector<Input>& inputs, Size::Of of);
 
 /// Texts that have run, and the module that one of their classes made.
 class BuiltModule {

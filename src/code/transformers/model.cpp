@@ -117,6 +117,15 @@ class Builder {
   }
 
   Model::Task task() const { return task_; }
+  /// What the type's processor gives its forward; none where that is ids, an image or a sound alone.
+  std::vector<Input> inputs_of_processor() {
+    Interpreter& i = *interpreter_;
+    const Value told = i.call_from_outside(i.imported_or_fail("transformers.models.auto.model_inputs", "inputs"), {{config_}, {}});
+    std::vector<Input> inputs;
+    if (!told.is_none())
+      for (const Value& each : told.as<SequenceObject>()->items) inputs.push_back(parse_input(i.words(each, "inputs")));
+    return inputs;
+  }
   std::string class_name() const { return class_.as<ClassObject>()->name; }
   std::string model_type() const { return json_["model_type"].get<std::string>(); }
 
@@ -328,58 +337,61 @@ class Builder {
   Model::Task task_ = Model::Task::causal_lm;
 };
 
+constexpr Size kBatch{Size::Of::batch}, kSequence{Size::Of::sequence}, kTarget{Size::Of::target};
+
+Size whole(std::int64_t number) { return {Size::Of::one, number}; }
+
 /// A spectrogram: whisper's, [bins, frames], are of twice its positions; others are [frames, bins], of as many frames as --seq.
 Input sound(Builder& builder, const std::string& name) {
   const std::int64_t bins = builder.number("num_mel_bins"), positions = builder.number("max_source_positions");
-  if (bins != 0 && positions != 0) return Input{name, DType::fp32, {Input::kBatch, bins, 2 * positions}, true};
+  if (bins != 0 && positions != 0) return Input{name, DType::fp32, {kBatch, whole(bins), whole(2 * positions)}, true};
   const std::int64_t features = builder.number("input_feat_per_channel") * std::max<std::int64_t>(builder.number("input_channels"), 1);
   const std::int64_t width = bins != 0 ? bins : features != 0 ? features : builder.number("feature_projection_input_dim");
   if (width == 0) refuse("the size of the sound that '" + builder.class_name() + "' takes is not known");
-  return Input{name, DType::fp32, {Input::kBatch, Input::kSequence, width}, true};
+  return Input{name, DType::fp32, {kBatch, kSequence, whole(width)}, true};
 }
 
 Input image(Builder& builder, const std::string& name) {
   const std::int64_t size = builder.number("image_size") > 0 ? builder.number("image_size") : kUsualImage,
                      channels = builder.number("num_channels");
-  return Input{name, DType::fp32, {Input::kBatch, channels > 0 ? channels : 3, size, size}, true};
+  return Input{name, DType::fp32, {kBatch, whole(channels > 0 ? channels : 3), whole(size), whole(size)}, true};
 }
 
 std::vector<Input> inputs_of(Builder& builder) {
-  const std::int64_t batch = Input::kBatch, length = Input::kSequence;
-  const auto tokens = [](const char* name, std::vector<std::int64_t> sizes) { return Input{name, DType::int64, std::move(sizes)}; };
+  if (std::vector<Input> told = builder.inputs_of_processor(); !told.empty()) return told;
+  const auto tokens = [](const char* name, std::vector<Size> sizes) { return Input{name, DType::int64, std::move(sizes)}; };
   const std::string main = builder.main_input();
   if (main == "input_values")  // sound, of as many samples
-    return {Input{main, DType::fp32, {batch, length}, true}, tokens("labels", {batch, Input::kTarget})};
+    return {Input{main, DType::fp32, {kBatch, kSequence}, true}, tokens("labels", {kBatch, kTarget})};
   if (main == "input_features" && !builder.takes("input_ids", false)) {
-    std::vector<Input> inputs{sound(builder, main), tokens("labels", {batch, Input::kTarget})};
+    std::vector<Input> inputs{sound(builder, main), tokens("labels", {kBatch, kTarget})};
     // Of a sound whose frames are counted the lengths of all are told by a mask of ones.
-    if (inputs.front().sizes[1] == Input::kSequence && builder.takes("attention_mask", false)) {
-      inputs.push_back(tokens("attention_mask", {batch, length}));
-      inputs.back().all_ones = true;
+    if (inputs.front().sizes[1] == kSequence && builder.takes("attention_mask", false)) {
+      inputs.push_back(tokens("attention_mask", {kBatch, kSequence}));
+      inputs.back().filled = 1;
     }
     return inputs;
   }
-  if (main == "flattened_patches")  // of each where it lies, and its pixels
-    return {Input{main, DType::fp32, {batch, builder.number("seq_len"), builder.number("patch_embed_hidden_size") + 2}, true},
-            tokens("labels", {batch, Input::kTarget})};
   const bool looks = main == "pixel_values" || builder.takes("pixel_values", true);
   if (looks && builder.task() == Model::Task::seq2seq && !builder.takes("input_ids", false))
-    return {image(builder, "pixel_values"), tokens("labels", {batch, Input::kTarget})};
+    return {image(builder, "pixel_values"), tokens("labels", {kBatch, kTarget})};
   if (looks && builder.task() == Model::Task::causal_lm) {
-    std::vector<Input> inputs{tokens("input_ids", {batch, length}), tokens("labels", {batch, length}), image(builder, "pixel_values")};
-    if (builder.takes("qformer_input_ids", true)) inputs.push_back(tokens("qformer_input_ids", {batch, length}));
+    std::vector<Input> inputs{tokens("input_ids", {kBatch, kSequence}), tokens("labels", {kBatch, kSequence}),
+                              image(builder, "pixel_values")};
+    if (builder.takes("qformer_input_ids", true)) inputs.push_back(tokens("qformer_input_ids", {kBatch, kSequence}));
     return inputs;
   }
   switch (builder.task()) {
     case Model::Task::seq2seq:
-      return {tokens("input_ids", {batch, length}), tokens("labels", {batch, Input::kTarget})};
+      return {tokens("input_ids", {kBatch, kSequence}), tokens("labels", {kBatch, kTarget})};
     case Model::Task::classification:
-      return {tokens("input_ids", {batch, length}), tokens("labels", {batch})};
+      return {tokens("input_ids", {kBatch, kSequence}), tokens("labels", {kBatch})};
     case Model::Task::image_classification:
-      if (main == "input_ids") return {tokens("input_ids", {batch, length}), tokens("labels", {batch})};  // an image of colours' numbers
-      return {image(builder, "pixel_values"), tokens("labels", {batch})};
+      if (main == "input_ids")
+        return {tokens("input_ids", {kBatch, kSequence}), tokens("labels", {kBatch})};  // an image of colours' numbers
+      return {image(builder, "pixel_values"), tokens("labels", {kBatch})};
     default:
-      return {tokens("input_ids", {batch, length}), tokens("labels", {batch, length})};
+      return {tokens("input_ids", {kBatch, kSequence}), tokens("labels", {kBatch, kSequence})};
   }
 }
 
@@ -447,6 +459,7 @@ Model model_of_package(const PackageModel& package) {
   model.heads = builder.number("num_attention_heads");
   model.max_positions = builder.task() == Model::Task::image_classification ? 1 : builder.number("max_position_embeddings");
   std::vector<code::Input> inputs = code::inputs_of(builder);
+  if (code::any_of_size(inputs, code::Size::Of::target)) model.task = Model::Task::seq2seq;
   if (builder.task() == Model::Task::image_classification && builder.number("image_size") == 0)
     model.assumed.push_back("images: 224 by 224, which the configuration does not say");
   model.assumed.push_back("code: " + model.architecture + " as " + package.package + " has it, its weights not initialised, its cache off");
