@@ -135,6 +135,15 @@ std::string number_first(const std::string& name) {
   return counts ? name.substr(x + 1) + "x" + name.substr(0, x) : std::string();
 }
 
+/// "8xmi300x" of "8mi300x"; empty: no device's name stands behind a number.
+std::string number_apart(const std::string& name, const std::vector<std::string>& known) {
+  const std::size_t digits = name.find_first_not_of("0123456789");
+  if (digits == 0 || digits == std::string::npos) return {};
+  const std::string device = lower(name.substr(digits));
+  const bool is_device = std::find(known.begin(), known.end(), device) != known.end() || written_otherwise(device).has_value();
+  return is_device ? name.substr(0, digits) + "x" + device : std::string();
+}
+
 /// What was perhaps meant by a name that no device has.
 std::string advice(const std::string& name) {
   std::vector<std::string> known = shipped_accelerators();
@@ -142,6 +151,7 @@ std::string advice(const std::string& name) {
   const bool is_device = std::find(known.begin(), known.end(), lower(front)) != known.end() || written_otherwise(front).has_value();
   if (const std::string turned = is_device ? number_first(name) : std::string(); !turned.empty()) return "write the number first: " + turned;
   const std::string shown = name.substr(0, kMostName);
+  if (const std::string apart = number_apart(shown, known); !apart.empty()) return "write an x behind the number: " + apart;
   if (const std::string near = meant(shown, known); !near.empty()) return near;
   for (const auto& [alias, target] : shipped_aliases().names) known.push_back(alias);
   if (const std::string near = meant(shown, known); !near.empty()) return near;

@@ -146,6 +146,19 @@ TEST(LaunchLines, MoreNodesThanAScriptHasAreListed) {
   EXPECT_NE(run.unknown[0].find("1 nodes (torchrun): --on says 2"), std::string::npos) << run.unknown[0];
 }
 
+// python starts one process. transformers' Trainer (training_args.py, n_gpu) has it share all devices by DataParallel, so that a plan of a
+// process a device is told to be one; of a device's name alone it is one device.
+TEST(LaunchLines, AScriptWithoutALauncherIsOneProcess) {
+  const Folder folder;
+  const std::string line = "CUDA_DEVICE_MAX_CONNECTIONS=1 python -u " + kProgram + "\n";
+  EXPECT_EQ(run_of(folder, line).cluster.gpus(), 1);
+  EXPECT_TRUE(run_of(folder, line, "1xh100-sxm").unknown.empty());
+  const ForeignRun run = run_of(folder, line, "8xh100-sxm");
+  EXPECT_EQ(run.cluster.gpus(), 8);
+  ASSERT_EQ(run.unknown.size(), 1);
+  EXPECT_NE(run.unknown[0].find("python starts one process, and the Trainer has one alone share 8 devices (DataParallel)"), std::string::npos) << run.unknown[0];
+}
+
 // ---- programs that are not read ------------------------------------------------------------------------------------------------------
 TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   const std::pair<const char*, const char*> lines[] = {

@@ -56,6 +56,19 @@ TEST(Releases, WrappingOfTransformers) {
   EXPECT_EQ(value_in(read_text("a.json", front + "full_shard\"}", {"transformers=5.10.2"}), "data_parallel"), "fsdp2");
 }
 
+// Since 5.10 the Trainer hands a strategy's name to Accelerate as reshard_after_forward, which its plugin does not read under FSDP1: sharding_strategy
+// is FULL_SHARD there (rehearsed: two ranks gather every layer again in the backward pass). Accelerate's own file says either key.
+TEST(Releases, StrategiesOfTheFirstFsdp) {
+  const std::string front = R"({"model_name_or_path": "gpt2", "per_device_train_batch_size": 1, "block_size": 512, "fsdp": "shard_grad_op auto_wrap", )",
+                    first = front + R"("fsdp_config": {"version": 1}})", second = front + R"("fsdp_config": {"version": 2}})";
+  EXPECT_EQ(value_in(read_text("a.json", first, {"transformers=5.9.0"}), "fsdp.strategy"), "SHARD_GRAD_OP");
+  EXPECT_EQ(value_in(read_text("a.json", first, {"transformers=5.10.2"}), "fsdp.strategy"), "FULL_SHARD");
+  EXPECT_EQ(value_in(read_text("a.json", second, {}), "fsdp.reshard_after_forward"), "never");
+  const std::string file = "distributed_type: FSDP\nnum_processes: 8\nfsdp_config:\n  fsdp_version: 1\n";
+  EXPECT_EQ(value_in(read_text("a.yaml", file + "  fsdp_sharding_strategy: SHARD_GRAD_OP\n", {}), "fsdp.strategy"), "SHARD_GRAD_OP");
+  EXPECT_EQ(value_in(read_text("a.yaml", file + "  fsdp_reshard_after_forward: SHARD_GRAD_OP\n", {}), "fsdp.strategy"), "FULL_SHARD");
+}
+
 // GRADIENT_CLIPPING_DEFAULT 0 until 0.19.2, then 1.0; offloaded states are pinned by default since 0.19.5.
 TEST(Releases, ClippingAndPinningOfDeepSpeed) {
   const std::string pinned = "deepspeed.zero_optimization.offload_optimizer.pin_memory";

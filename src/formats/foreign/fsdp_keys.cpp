@@ -97,7 +97,16 @@ void read_wrapping(Reading& reading, const Node& config, const std::string& pref
   reading.assume("fsdp.units", "none", usual.told, usual.release);
 }
 
-void read_resharding(Reading& reading, const Node& config, const std::string& prefix, bool second) {
+/// Under FSDP1 Accelerate's plugin fills in sharding_strategy, FULL_SHARD where nobody says it, and prefers it to reshard_after_forward
+/// (FullyShardedDataParallelPlugin.__post_init__ and prepare_model of 1.6 to 1.15): a strategy that is said so is lost.
+void full_shard_instead(Reading& reading, const std::string& said) {
+  if (reading.is("fsdp.strategy", "FULL_SHARD")) return;
+  if (const ForeignKey* other = reading.find("fsdp.strategy"); other && other->foreign != "fsdp") return;  // sharding_strategy itself
+  reading.forget("fsdp.strategy");
+  reading.derive("fsdp.strategy", "FULL_SHARD", said + " under FSDP1, where Accelerate reads sharding_strategy alone");
+}
+
+void read_resharding(Reading& reading, const Node& config, const std::string& prefix, bool second, const ReadRelease& release) {
   const Node* value = config.find("reshard_after_forward");
   const Row names = *find_row(fsdp_rows(), "sharding_strategy");
   if (value && !value->is_null()) {
@@ -114,11 +123,17 @@ void read_resharding(Reading& reading, const Node& config, const std::string& pr
     } else if (truth) {
       fail("FSDP1 takes the name of a strategy, found " + text, value->where, "FULL_SHARD or SHARD_GRAD_OP; or say fsdp_version: 2");
     } else {
-      reading.say("fsdp.strategy", to_ours(names, upper(text), value->where), foreign, value->where);
+      (void)to_ours(names, upper(text), value->where);
+      full_shard_instead(reading, foreign + ": " + text);
     }
   }
   const ForeignKey* strategy = reading.find("fsdp.strategy");
-  if (!second || !strategy) return;
+  if (!strategy) return;
+  if (!second) {
+    const bool lost = strategy->foreign == "fsdp" && program_default(reading, "fsdp.word", "sharding_strategy", release).word == "reshard_after_forward";
+    if (lost) full_shard_instead(reading, "fsdp: " + strategy->value);
+    return;
+  }
   const std::string name = strategy->value;
   if (name != "FULL_SHARD" && name != "SHARD_GRAD_OP" && name != "HYBRID_SHARD")
     fail("FSDP2 has no " + name, strategy->where, "fsdp_version: 1, or reshard_after_forward");
@@ -169,7 +184,7 @@ void read_fsdp(Reading& reading, const Node& config, const std::string& prefix, 
   const bool second = reading.is("data_parallel", "fsdp2");
   read_wrapping(reading, plain, prefix, release);
   read_checkpointing(reading, plain, prefix);
-  read_resharding(reading, plain, prefix, second);
+  read_resharding(reading, plain, prefix, second, release);
   if (!second) read_first(reading, plain, prefix, release);
 }
 

@@ -270,6 +270,7 @@ void read_launch_line(Reading& reading, const std::vector<Node>& said) {
   } else {
     require_known_program(words);
     if (line.slurm) say_slurm_tasks(reading, words[0].where);
+    if (!line.slurm && name.starts_with("python")) reading.say(kLoneProcess, "1", name, words[0].where);
     read_program(reading, words);
   }
   derive_ranks(reading);

@@ -4,6 +4,7 @@
 
 #include "formats/foreign/cluster_texts.hpp"
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/launch.hpp"
 #include "formats/foreign/read_run.hpp"
 #include "formats/foreign/router_loss.hpp"
 #include "formats/foreign/stated_releases.hpp"
@@ -306,6 +307,7 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
   }
   if (world > 0) return parse_cluster(std::to_string(world) + "x" + device);
   if (per_node > 0) return parse_cluster(std::to_string(per_node) + "x" + device);
+  if (nodes == 0 && reading.has(kLoneProcess)) return parse_cluster("1x" + device);
   if (nodes == 0) fail("neither the files nor --on say how many devices the run has", {}, "--on 8x" + device);
   return parse_cluster(std::to_string(nodes) + "x" + std::to_string(parse_cluster(device).node.gpus) + "x" + device);
 }
@@ -359,6 +361,16 @@ ScriptOptions script_options_of(const ForeignOptions& options) {
   return made;
 }
 
+/// A script that no launcher starts is one process. Planned is one for each device, as torchrun and accelerate launch start them, and that is said.
+void list_lone_process(const Reading& reading, ForeignRun& run) {
+  const ForeignKey* lone = reading.find(kLoneProcess);
+  const bool trainer = reading.has_format("transformers") || reading.has_format("trl");
+  const std::int64_t devices = run.cluster.nodes * run.cluster.gpus_per_node;
+  if (!lone || !trainer || devices == 1 || reading.has_format("accelerate")) return;
+  run.unknown.push_back(lone->where + " " + lone->foreign + " starts one process, and the Trainer has one alone share " + std::to_string(devices) +
+                        " devices (DataParallel): planned is a process a device, as torchrun and accelerate launch start them");
+}
+
 /// What follows from everything that was read: the model, unless it is `known`, the strategy and the cluster.
 ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* known = nullptr) {
   reading.check_missing();
@@ -383,6 +395,7 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* 
   run.unknown = reading.unknown();
   if (const ForeignKey* nodes = reading.find("cluster.nodes"); nodes && !options.on.empty() && reading.count("cluster.nodes") != run.cluster.nodes)
     run.unknown.push_back(nodes->where + " " + nodes->value + " nodes (" + nodes->foreign + "): --on says " + std::to_string(run.cluster.nodes));
+  list_lone_process(reading, run);
   run.strategy.unread_keys = run.unknown;  // the report lists them
   return run;
 }
