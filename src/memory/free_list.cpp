@@ -60,7 +60,7 @@ void FreeList::Bin::erase_within(std::size_t position) {
 const FreeList::Entry& FreeList::back() const {
   std::size_t word = kWords - 1;
   while (!occupied_[word]) --word;
-  return bins_[word * 64 + floor_log2(occupied_[word])].back();
+  return bins_[word * 64 + static_cast<std::size_t>(std::bit_width(occupied_[word])) - 1].back();
 }
 
 }  // namespace plimsoll::memory

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -137,14 +138,11 @@ class FreeList {
     std::uint32_t room_ = 0;             // slots
   };
 
-  static std::size_t floor_log2(std::uint64_t n) { return 63 - static_cast<std::size_t>(__builtin_clzll(n)); }
-
-  /// Sizes are multiples of 512 bytes. With n = size / 512: below 16 a bin each, then 16 bins between two powers of two.
+  /// Sizes are multiples of 512 bytes. With n = size / 512: below 32 a bin each, then 16 bins between two powers of two.
   static std::size_t bin_of(std::int64_t size) {
     const auto n = static_cast<std::uint64_t>(size) >> 9;
-    if (n < 16) return static_cast<std::size_t>(n);
-    const std::size_t power = floor_log2(n);
-    return ((power - 3) << 4) | static_cast<std::size_t>((n >> (power - 4)) & 15);
+    const auto dropped = static_cast<unsigned>(std::bit_width(n | 16)) - 5;  // bits of n beyond the five that tell its bin
+    return (std::size_t{dropped} << 4) + static_cast<std::size_t>(n >> dropped);
   }
 
   Cursor first_at_or_after(std::size_t bin) const {
