@@ -20,6 +20,8 @@ FRAMEWORKS = (
     "triton",
     "huggingface_hub",
     "modelscope",
+    "streaming",
+    "composer",
 )
 
 

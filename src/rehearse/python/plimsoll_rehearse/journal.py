@@ -255,8 +255,9 @@ def stop(reason):
 
 def leave():
     """Ends the process as one that was not needed any further."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in (sys.stdout, sys.stderr):
+        if not stream.closed:  # as multiprocessing's tracker of resources leaves it
+            stream.flush()
     device.finish()
     _leave_process(0)
 
