@@ -54,6 +54,7 @@ _phases = []  # (nanoseconds, phase), as they begin
 _spans = {name: [] for name in (_SECOND_RUN, *_WHOLE)}  # from and to, nanoseconds: second runs lie within nodes of autograd
 _known_codes = {}  # code object -> work or None
 _known_operators = {}  # whether an operator makes or changes a tensor, by its name
+_optimizers = collections.Counter()  # calls of step ("wrapper") and of zero_grad
 _lists = set()  # (optimizer, group, type, device) of the tensors that are stepped: each is one list
 _done = False
 
@@ -72,12 +73,21 @@ def _called(frame, event, argument):
         sys.setprofile(None)
     elif event == "call":
         work = _work_of(frame.f_code)
-        if work is not None and (work != "module" or type(frame.f_locals["self"]).__name__ not in _NOTHING):
+        if work == "optimizer":
+            work = _work_of_optimizer(frame.f_code.co_name)
+        if work is not None and (work != "module" or type(frame.f_locals.get("self")).__name__ not in _NOTHING):
             _counts[_phases[-1][1], work] += 1
         if frame.f_code.co_name in _spans:
             _spans[frame.f_code.co_name].append([time.time_ns(), None])
     elif event == "return" and frame.f_code.co_name in _spans and _spans[frame.f_code.co_name]:
         _spans[frame.f_code.co_name][-1][1] = time.time_ns()
+
+
+def _work_of_optimizer(name):
+    """What a step's optimizer takes was measured where there is one, over all of a model and with what a loop does once a step; of further ones
+    (a generator's and a discriminator's, one for each parameter) the call is like any other, and their operators count."""
+    _optimizers[name] += 1
+    return "optimizer" if _optimizers[name] == 1 else "module"
 
 
 def phase_begins(name):
@@ -259,7 +269,8 @@ def _tell(events):
             _counts[phase, "backward_node" if name.startswith(_NODE) else "operation"] += 1
     if lists:  # of a step over lists of tensors, the rest is the step's own
         _counts["optimizer", "optimizer_tensor"] = _counts["optimizer", "optimizer_tensor"] * lists // max(1, len(_lists))
-        del _counts["optimizer", "operation"]
+        stepped = max(1, _optimizers["wrapper"])
+        _counts["optimizer", "operation"] = lists * (stepped - 1) // stepped
     for (phase, work), count in sorted(_counts.items()):
         device.mark(device.TEXT, count, f"host work {phase} {work}")
 
@@ -267,10 +278,11 @@ def _tell(events):
 def boundary():
     global _done
     torch = sys.modules.get("torch")
-    if _profile is not None:
+    done = len(steps.cycles())
+    if _profile is not None and done > _STEP:
         _done = True
         _tell(_end())
-    elif not _done and torch is not None and len(steps.cycles()) == _STEP:
+    elif _profile is None and not _done and torch is not None and done == _STEP:
         _begin(torch)
 
 

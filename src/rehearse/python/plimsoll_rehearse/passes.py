@@ -59,9 +59,10 @@ class ForwardWatch:
         self._torch = torch
         self._register = torch.nn.modules.module.register_module_forward_pre_hook
         self._handle = None
+        self.backward_passes = 0  # that are under way: a checkpointed segment runs one within another, and calls its modules again
 
     def arm(self):
-        if self._handle is None:
+        if self._handle is None and self.backward_passes == 0:
             self._handle = self._register(lambda module, arguments: self.called(module))
 
     def called(self, module=None):
@@ -94,25 +95,22 @@ def mark_passes(torch):
 
 
 def mark_backward(torch, forward):
-    depth = [0]  # a checkpointed segment runs a backward within the backward
-
     def marks_backward(run):
         @functools.wraps(run)
         def backward(*arguments, **options):
             if torch._guards.TracingContext.try_get() is not None:  # of a graph that is being compiled
                 return run(*arguments, **options)
-            if depth[0] == 0:
+            if forward.backward_passes == 0:
                 forward.disarm()
                 activities.backward_begins()
                 steps.pass_begins("backward")
                 host_work.watch_threads(arguments[0] if arguments else options.get("tensors", options.get("outputs")))
-            depth[0] += 1
+            forward.backward_passes += 1
             try:
                 return run(*arguments, **options)
             finally:
-                depth[0] -= 1
-                if depth[0] == 0:
-                    forward.arm()
+                forward.backward_passes -= 1
+                forward.arm()
 
         return backward
 
@@ -205,6 +203,8 @@ def mark_optimizers(torch, forward):
     def afterwards(optimizer, arguments, options):
         host_work.optimizer_stepped(optimizer)
         steps.optimizer_stepped(optimizer)
+        if forward.backward_passes:  # a hook of a gradient's arrival stepped: the pass goes on
+            journal.phase("backward")
         forward.arm()
 
     register_optimizer_step_pre_hook(before)
