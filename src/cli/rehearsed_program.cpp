@@ -347,7 +347,8 @@ Failure failure_of(const Rehearse& wanted, const ChildResult& child, const Rehea
     return {fmt::format("the program trained for {} steps and never used the device", told), program,
             "its model lies on the CPU: does the script move it to the GPU, with .to(\"cuda\") or by its framework's settings?"};
   if (launches == 0) return {"the program ended without using the device", program, "does it train on a GPU?"};
-  const auto decides = std::find_if(rehearsed.others.begin(), rehearsed.others.end(), [](const Recording& each) { return !each.read.empty(); });
+  const auto decides =
+      std::find_if(rehearsed.others.begin(), rehearsed.others.end(), [](const Recording& each) { return !each.read.empty(); });
   return {"the program ended without a whole step of an optimizer", program,
           decides == rehearsed.others.end() ? kOwnSteps : advice_on_reads(*decides) + "; " + kOwnSteps};
 }
