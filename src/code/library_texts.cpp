@@ -11,7 +11,7 @@ namespace plimsoll::code {
 
 namespace {
 
-/// parameters_of(function): name, inspect's kind, whether it has a default.
+/// parameters_of(function): name, inspect's kind, and its default where it has one; of a native function None stands for it.
 Value parameters_of(Interpreter& i, Bound& a) {
   Value of = a[0];
   bool bound = false;
@@ -27,20 +27,27 @@ Value parameters_of(Interpreter& i, Bound& a) {
   }
   std::vector<Value> rows;
   if (const auto* native = of.as<NativeObject>()) {
-    for (const NativeObject::Parameter& each : native->parameters)
-      rows.push_back(i.tuple({i.text(i.names().text(each.name)), Value::integer(each.keyword_only ? 3 : 1), Value::boolean(!each.required)}));
+    for (const NativeObject::Parameter& each : native->parameters) {
+      std::vector<Value> row{i.text(i.names().text(each.name)), Value::integer(each.keyword_only ? 3 : 1)};
+      if (!each.required) row.push_back(Value::none());
+      rows.push_back(i.tuple(std::move(row)));
+    }
     return i.list(std::move(rows));
   }
   const auto* function = of.as<FunctionObject>();
   if (function == nullptr) i.unknown("the signature of a " + i.type_name(of));
+  std::size_t next_default = 0;
   for (const Parameter& each : function->code.parameters) {
+    const Value otherwise = each.default_value != nullptr ? function->defaults[next_default++] : Value();
     if (bound && &each == &function->code.parameters.front()) continue;
     const int kind = each.kind == Parameter::Kind::positional_only ? 0
                      : each.kind == Parameter::Kind::usual         ? 1
                      : each.kind == Parameter::Kind::sequence      ? 2
                      : each.kind == Parameter::Kind::keyword_only  ? 3
                                                                    : 4;
-    rows.push_back(i.tuple({i.text(i.names().text(each.name)), Value::integer(kind), Value::boolean(each.default_value != nullptr)}));
+    std::vector<Value> row{i.text(i.names().text(each.name)), Value::integer(kind)};
+    if (otherwise.is_bound()) row.push_back(otherwise);
+    rows.push_back(i.tuple(std::move(row)));
   }
   return i.list(std::move(rows));
 }

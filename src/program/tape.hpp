@@ -37,7 +37,7 @@ class EqualLayers;
 /// A few dimensions, inline.
 class Dims {
  public:
-  static constexpr int kMost = 6;
+  static constexpr int kMost = 8;
   Dims() = default;
   Dims(std::initializer_list<std::int64_t> sizes) {
     for (const std::int64_t size : sizes) push_back(size);

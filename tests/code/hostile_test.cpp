@@ -48,7 +48,7 @@ TEST(Hostile, ValuesWithoutBound) {
   EXPECT_EQ(error_of("class A: pass\na = A()\nfor i in range(2000): setattr(a, 'a' + str(i), 1)\n"),
             "an object or class of more than 1000 attributes");
   EXPECT_EQ(error_of("import torch\ntorch.ones(1 << 40, 1 << 40)\n"), "a tensor of more than 2^50 elements is not modelled in code");
-  EXPECT_EQ(error_of("import torch\ntorch.ones(1, 1, 1, 1, 1, 1, 1)\n"), "a tensor of more than 6 dimensions is not modelled in code");
+  EXPECT_EQ(error_of("import torch\ntorch.ones(1, 1, 1, 1, 1, 1, 1, 1, 1)\n"), "a tensor of more than 8 dimensions is not modelled in code");
 }
 
 TEST(Hostile, DepthWithoutBound) {

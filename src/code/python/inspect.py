@@ -23,8 +23,8 @@ def signature(function):
     from plimsoll import parameters_of
 
     found = {}
-    for name, kind, has_default in parameters_of(function):
-        found[name] = Parameter(name, kind, None if has_default else Parameter.empty)
+    for name, kind, *default in parameters_of(function):
+        found[name] = Parameter(name, kind, default[0] if default else Parameter.empty)
     return Signature(found)
 
 

@@ -597,7 +597,7 @@ Native with_ids(std::string_view name, const Native& run) {
 
 Native with_following(std::string_view name, const Native& run_in) {
   const Native run = with_ids(name, run_in);
-  if (name == "split" || name == "chunk")
+  if (name == "split" || name == "split_with_sizes" || name == "chunk")
     return [run](Interpreter& i, Bound& a) {
       const Value given = a[0];
       Value result = run(i, a);

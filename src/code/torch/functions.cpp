@@ -167,6 +167,7 @@ constexpr LibraryRow kRows[] = {
     {"concatenate", "tensors, dim=", cat},
     {"stack", "tensors, dim=", stack},
     {"arange", "start, end=, step=, *, dtype=, device=, requires_grad=", arange},
+    {"Size", "sizes", [](Interpreter& i, Bound& a) { return of(i).size_value(of(i).sizes_of(a[0], "sizes")); }},
     {"full", "size, fill_value, *, dtype=, device=, requires_grad=", full},
     {"zeros_like", "input, *, dtype=, device=, requires_grad=, memory_format=", made_like<true, false>},
     {"ones_like", "input, *, dtype=, device=, requires_grad=, memory_format=", made_like<false, true>},
