@@ -22,7 +22,7 @@ struct CodeModel {
   std::string folder = {};
 };
 
-/// A model of transformers by the package's own code: the class that a configuration asks for.
+/// A model of transformers or diffusers by the package's own code: the class that a configuration asks for.
 struct PackageModel {
   std::string package;          ///< the folder of transformers, or its wheel
   std::string config;           ///< text of config.json; empty: the defaults of the model type
@@ -34,6 +34,8 @@ struct PackageModel {
   /// "AutoModelForImageTextToText,AutoModelForCausalLM": the first of them that has a class for the type goes before config.json's
   /// architectures.
   std::string auto_classes = {};
+  /// Arguments of its forward, as CodeModel's, in the place of what its library's processors or scripts give.
+  std::vector<std::string> inputs = {};
 };
 
 /// "12,name=value,…" as it stands behind --args. Throws Error: what is no pair.

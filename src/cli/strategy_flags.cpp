@@ -66,9 +66,10 @@ namespace {
 Model packaged_model(const Arguments& arguments, const std::vector<std::string>& packages) {
   if (!arguments.has("MODEL"))
     fail("whose model is planned is not told", "--code", "MODEL: a config.json, a shipped name, or a model type such as llama");
-  for (const char* flag : {"--args", "--input"})
-    if (arguments.has(flag)) fail("is about a class of --code FILE:CLASS", flag, "leave it out");
-  return model_of_package(package_model(arguments["MODEL"], packages));
+  if (arguments.has("--args")) fail("is about a class of --code FILE:CLASS", "--args", "leave it out");
+  PackageModel package = package_model(arguments["MODEL"], packages);
+  package.inputs = arguments.all("--input");
+  return model_of_package(package);
 }
 
 /// The model of --code, --args and --input.

@@ -17,11 +17,15 @@ namespace {
 /// "3", "B", "8S", "T"; none where it is no size.
 std::optional<Size> parse_size(std::string_view text) {
   constexpr std::int64_t kMost = std::int64_t{1} << 32;
-  static constexpr std::pair<char, Size::Of> kNames[] = {{'B', Size::Of::batch}, {'S', Size::Of::sequence}, {'T', Size::Of::target}};
+  static constexpr std::pair<std::string_view, Size::Of> kNames[] = {
+      {"B", Size::Of::batch}, {"√S", Size::Of::side}, {"S", Size::Of::sequence}, {"T", Size::Of::target}};
   Size size;
-  for (const auto& [name, of] : kNames)
-    if (text.ends_with(name)) size.of = of;
-  if (size.of != Size::Of::one) text.remove_suffix(1);
+  for (const auto& [name, of] : kNames) {
+    if (!text.ends_with(name)) continue;
+    size.of = of;
+    text.remove_suffix(name.size());
+    break;
+  }
   if (text.empty() && size.of != Size::Of::one) return size;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), size.count);
   if (error != std::errc() || end != text.data() + text.size() || size.count <= 0 || size.count >= kMost) return std::nullopt;
@@ -177,7 +181,7 @@ Model model_of_code(const CodeModel& code) {
   model.model_type = "code";
   model.architecture = code.class_name;
   if (code::any_of_size(inputs, code::Size::Of::target)) fail("T is the target of a model of two halves", "--input", "S, or a number");
-  if (!code::any_of_size(inputs, code::Size::Of::sequence)) model.max_positions = 1;
+  if (!code::any_of_size(inputs, code::Size::Of::sequence) && !code::any_of_size(inputs, code::Size::Of::side)) model.max_positions = 1;
   model.blocks.push_back(code::build_class(code)->block());
   model.assumed.push_back(
       "loop: loss = model(inputs), backward, optimizer.step(), zero_grad(); nothing of what forward returns but the loss outlives it");

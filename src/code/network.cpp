@@ -10,6 +10,7 @@
 #include "plimsoll/error.hpp"
 #include "program/frameworks/transformers/training.hpp"
 #include "program/modules/adapters/peft.hpp"
+#include "program/modules/diffusers/diffusion.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 
 namespace plimsoll::code {
@@ -178,15 +179,16 @@ class Checkpoints {
 
 class CodeNetwork final : public program::Network {
  public:
-  CodeNetwork(std::unique_ptr<BuiltModule> built, const std::vector<Input>& inputs, std::int64_t vocabulary,
-              const program::RunOptions& options, program::Module& root, Tape& tape)
-      : inputs_(inputs), vocabulary_(vocabulary), options_(options), root_(root), tape_(tape), own_(std::move(built)), built_(*own_) {}
+  CodeNetwork(std::unique_ptr<BuiltModule> built, const Recipe& recipe, const program::RunOptions& options, program::Module& root,
+              Tape& tape)
+      : recipe_(recipe), inputs_(recipe.inputs), options_(options), root_(root), tape_(tape), own_(std::move(built)), built_(*own_) {}
 
   Tensor loss(const Batch& batch) override {
     if (!std::exchange(bound_, true)) bind();
     Interpreter& interpreter = built_.interpreter();
     interpreter.start_counting();
     const Value output = interpreter.call_from_outside(built_.module(), arguments_of(batch));
+    if (predicts()) return interpreter.torch().tensor_of(output.as<SequenceObject>()->items.front(), "what forward predicts");
     if (answers_no_loss(options_)) return answer_in(output);
     const Tensor found = loss_in(output);
     if (!found) no_loss(output);
@@ -195,7 +197,12 @@ class CodeNetwork final : public program::Network {
     return found;
   }
 
+  Tensor criterion(Tensor output) override { return predicts() ? program::prediction_loss(output) : output; }
+
  private:
+  /// Of a prediction diffusers' scripts take the loss themselves.
+  bool predicts() const { return recipe_.library == program::CodeLibrary::diffusers; }
+
   void bind() {
     built_.bind(root_, tape_);
     if (options_.checkpointing != program::RunOptions::Checkpointing::none) Checkpoints(built_, options_).enable();
@@ -250,11 +257,23 @@ class CodeNetwork final : public program::Network {
       if (inputs_[i].filled)
         (void)interpreter.torch().follow_filled(value, *inputs_[i].filled);
       else if (inputs_[i].type == DType::int64)
-        value.as<TensorObject>()->ids_below = vocabulary_;
+        value.as<TensorObject>()->ids_below = recipe_.vocabulary;
     }
+    if (predicts()) add_values(arguments, batch.input_ids);
     if (options_.logits_kept > 0 && options_.loss == program::RunOptions::Loss::logits)
       arguments.keywords.emplace_back(interpreter.symbol("logits_to_keep"), Value::integer(options_.logits_kept));
     return arguments;
+  }
+
+  /// What diffusers' scripts give forward beside tensors.
+  void add_values(CallArguments& arguments, const Tensor& latents) {
+    Interpreter& i = built_.interpreter();
+    arguments.keywords.emplace_back(i.symbol("return_dict"), Value::boolean(false));
+    const Value told =
+        i.call_from_outside(i.imported_or_fail("diffusers.models.model_inputs", "values"),
+                            {{i.text(i.type_name(built_.module())), Value::integer(latents.size(0)), Value::integer(latents.size(1))}, {}});
+    for (const auto& entry : told.as<DictionaryObject>()->entries())
+      if (entry.key.is_bound()) arguments.keywords.emplace_back(i.symbol(i.words(entry.key, "arguments")), entry.value);
   }
 
   /// What a trainer with a loss of its own asks forward for.
@@ -308,8 +327,8 @@ class CodeNetwork final : public program::Network {
          "give it its targets (--input targets:int64[B,S]), or return the loss");
   }
 
+  const Recipe& recipe_;
   const std::vector<Input>& inputs_;
-  const std::int64_t vocabulary_;
   const program::RunOptions options_;
   program::Module& root_;
   Tape& tape_;
@@ -318,23 +337,40 @@ class CodeNetwork final : public program::Network {
   bool bound_ = false;
 };
 
+/// What the strategy says of a size.
+std::int64_t told(Size::Of of, const Strategy& strategy) {
+  switch (of) {
+    case Size::Of::batch:
+      return strategy.micro_batch;
+    case Size::Of::sequence:
+      return strategy.seq_len;
+    case Size::Of::side:
+      return program::side_of(strategy.seq_len);
+    case Size::Of::target:
+      return strategy.tgt_len > 0 ? strategy.tgt_len : strategy.text_tokens;
+    default:
+      return 1;
+  }
+}
+
 class CodeSource final : public program::NetworkSource {
  public:
   explicit CodeSource(Recipe recipe) : recipe_(std::move(recipe)), inputs_(recipe_.inputs) {}
 
   std::unique_ptr<program::Module> modules(DType type, Tape& tape) const override {
-    // transformers makes its modules under torch.set_default_dtype(type): what asked for a type of its own keeps it.
-    return recipe_.build({}, type)->tree(recipe_.of_transformers ? DType::fp32 : type, tape);
+    // transformers makes its modules under torch.set_default_dtype(type): what asked for a type of its own keeps it. Others are cast as a
+    // whole.
+    return recipe_.build({}, type)->tree(recipe_.library == program::CodeLibrary::transformers ? DType::fp32 : type, tape);
   }
 
   std::unique_ptr<program::Network> network(const program::RunOptions& options, program::Module& root, Tape& tape) const override {
     if (options.hidden_requires_grad) require_input_gradients(root);
     const bool reads_text = inputs_.size() == 2 && inputs_[0].name == "input_ids" && inputs_[1].name == "labels" && inputs_[1].sizes == inputs_[0].sizes;
     if (answers_no_loss(options) && !reads_text) refuse("a trainer's own loss of what is given more than a text is not modelled", "task", "lm");
-    return std::make_unique<CodeNetwork>(recipe_.build(options, type_of(root)), inputs_, recipe_.vocabulary, options, root, tape);
+    return std::make_unique<CodeNetwork>(recipe_.build(options, type_of(root)), recipe_, options, root, tape);
   }
 
-  bool is_of_transformers() const override { return recipe_.of_transformers; }
+  program::CodeLibrary library() const override { return recipe_.library; }
   program::ModelParts parts() const override { return recipe_.parts ? recipe_.parts() : program::ModelParts{}; }
 
   /// What its parameters were made in: most of them.
@@ -350,11 +386,7 @@ class CodeSource final : public program::NetworkSource {
     Batch made;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
       program::Dims sizes;
-      for (const Size& size : inputs_[i].sizes)
-        sizes.push_back(size.count * (size.of == Size::Of::batch      ? strategy.micro_batch
-                                      : size.of == Size::Of::sequence ? strategy.seq_len
-                                      : size.of == Size::Of::target   ? strategy.tgt_len
-                                                                      : 1));
+      for (const Size& size : inputs_[i].sizes) sizes.push_back(size.count * told(size.of, strategy));
       const DType type = inputs_[i].in_parameter_type ? program::hf_parameter_type(strategy) : inputs_[i].type;
       Tensor tensor = tape.empty(sizes, type, Category::input);
       if (i == 0)

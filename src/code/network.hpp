@@ -13,9 +13,9 @@
 
 namespace plimsoll::code {
 
-/// A size of an input: 3, or so many times what the strategy says ("B", "8S").
+/// A size of an input: 3, or so many times what the strategy says ("B", "8S", "2√S": of a square image of S patches).
 struct Size {
-  enum class Of : std::uint8_t { one, batch, sequence, target } of = Of::one;
+  enum class Of : std::uint8_t { one, batch, sequence, side, target } of = Of::one;
   std::int64_t count = 1;
   bool operator==(const Size&) const = default;
 };
@@ -29,8 +29,8 @@ struct Input {
   std::optional<double> filled = {};  ///< all of its elements are that number
 };
 
-/// "mask:int64[B,S]=1": a name, a type ("float": the parameters'), sizes of numbers, B, S and T (of the target), and, where it is known,
-/// what all of its elements are. Throws Error: what is no input, a type or a size that is not known.
+/// "mask:int64[B,S]=1": a name, a type ("float": the parameters'), sizes of numbers, B, S and T (of the target, or of a prompt), and, where
+/// it is known, what all of its elements are. Throws Error: what is no input, a type or a size that is not known.
 Input parse_input(const std::string& text);
 
 /// Whether a size of one of them is so many times that.
@@ -64,8 +64,8 @@ struct Recipe {
   /// Reads the texts and makes the module; one of transformers with `type` as torch's default. Throws Error: see model_of_code.
   std::function<std::unique_ptr<BuiltModule>(const program::RunOptions& options, DType type)> build;
   std::vector<Input> inputs;
-  bool of_transformers = false;
-  std::function<program::ModelParts()> parts = {};  ///< of one of transformers
+  program::CodeLibrary library = program::CodeLibrary::none;
+  std::function<program::ModelParts()> parts = {};  ///< of a library's class
   std::int64_t vocabulary = 0;  ///< ids are below it, and none is a special token; 0: nothing is known of whole numbers
 };
 

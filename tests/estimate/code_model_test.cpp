@@ -83,6 +83,54 @@ TEST(CodeModel, TypesOfTransformersAreAsRehearsed) {
   }
 }
 
+// rehearsed_diffusers.json: transformers of diffusers 0.42.1 of two layers, cast to bf16 and trained as its scripts do (a mean squared
+// error in fp32) by three steps of AdamW on the same runtime; with cuDNN where `cudnn` says so, whose convolutions are counted otherwise.
+// PLIMSOLL_DIFFUSERS names the wheel.
+TEST(CodeModel, TransformersOfDiffusersAreAsRehearsed) {
+  const char* const package = std::getenv("PLIMSOLL_DIFFUSERS");
+  if (package == nullptr) GTEST_SKIP() << "PLIMSOLL_DIFFUSERS names no package";
+  const auto rows = nlohmann::json::parse(file("rehearsed_diffusers.json"));
+  ASSERT_GE(rows.size(), 7U);
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.at("id").get<std::string>());
+    PackageModel asked{package, row.at("config").dump(), "config.json", "", "", {}, {}};
+    asked.inputs = row.at("inputs").get<std::vector<std::string>>();
+    const Model model = model_of_package(asked);
+    Strategy strategy = strategy_of(row.at("strategy"));
+    for (const auto& [key, value] :
+         {std::pair{"precision", "pure-bf16"}, std::pair{"optimizer", "adamw"}, std::pair{"clip_grad_norm", "false"}})
+      set_option(strategy, key, value);
+    const RankReport rank = estimate(model, parse_cluster("1xh200"), strategy).worst_rank();
+    EXPECT_EQ(rank.memory.allocated.count, row.at("allocated_bytes").get<std::int64_t>());
+    EXPECT_EQ(rank.memory.reserved.count, row.at("reserved_bytes").get<std::int64_t>());
+    const auto launches = row.at("launches").get<double>();
+    EXPECT_NEAR(static_cast<double>(rank.work->launches), launches, 0.02 * launches);
+  }
+}
+
+// What the text names of diffusers but does not have.
+TEST(CodeModel, ClassesOfDiffusersAreRefusedByName) {
+  const char* const package = std::getenv("PLIMSOLL_DIFFUSERS");
+  if (package == nullptr) GTEST_SKIP() << "PLIMSOLL_DIFFUSERS names no package";
+  const auto error_in = [&](const std::string& config, const std::string& key, const std::string& value) -> std::string {
+    try {
+      Strategy strategy;
+      if (!key.empty()) set_option(strategy, key, value);
+      (void)estimate(model_of_package({package, config, "config.json", "", "", {}, {}}), parse_cluster("2xh200"), strategy);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "none";
+  };
+  EXPECT_EQ(error_in(R"({"_class_name": "NoTransformer2DModel"})", "", ""), "has no transformer 'NoTransformer2DModel'");
+  const std::string config =
+      R"({"_class_name": "SD3Transformer2DModel", "num_layers": 1, "num_attention_heads": 2, "caption_projection_dim": 128})";
+  EXPECT_EQ(error_in(config, "data_parallel", "fsdp2"),
+            "sharding of a class of diffusers is not modelled of a model that is read from code");
+  EXPECT_EQ(error_in(config, "attention", "eager"),
+            "another attention than the code's own is not modelled of a model that is read from code");
+}
+
 TEST(CodeModel, SaysWhatIsNotModelledBesideIt) {
   const Model model = model_of_code(code_of("small_gpt.py:Decoder", ""));
   const Cluster cluster = parse_cluster("4xh100-sxm");

@@ -1,4 +1,6 @@
 // From a configuration and the code of transformers to a Model.
+#include "code/diffusers/model.hpp"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "code/json_values.hpp"
 #include "code/network.hpp"
 #include "code/torch/torch.hpp"
 #include "code/transformers/mechanisms.hpp"
@@ -20,28 +23,6 @@ namespace code {
 namespace {
 
 using Json = nlohmann::json;
-
-constexpr int kMostDepth = 40;  ///< of a config.json
-
-/// A value of JSON as Python's json.load gives it.
-Value value_of(Interpreter& i, const Json& json, const std::string& where, int depth = 0) {
-  if (depth > kMostDepth) fail("is nested more than " + std::to_string(kMostDepth) + " deep", where);
-  if (json.is_null()) return Value::none();
-  if (json.is_boolean()) return Value::boolean(json.get<bool>());
-  if (json.is_number_unsigned() && json.get<std::uint64_t>() > static_cast<std::uint64_t>(INT64_MAX))
-    fail("has a number that is too large", where);
-  if (json.is_number_integer()) return Value::integer(json.get<std::int64_t>());
-  if (json.is_number()) return Value::real(json.get<double>());
-  if (json.is_string()) return i.text(json.get<std::string>());
-  if (json.is_array()) {
-    std::vector<Value> items;
-    for (const Json& each : json) items.push_back(value_of(i, each, where, depth + 1));
-    return i.list(std::move(items));
-  }
-  Value made(new DictionaryObject(i.heap()));
-  for (const auto& [name, each] : json.items()) made.as<DictionaryObject>()->set(i.text(name), value_of(i, each, where, depth + 1));
-  return made;
-}
 
 Json parsed(const PackageModel& package) {
   if (package.config.empty()) return Json{{"model_type", package.model_type}};
@@ -241,7 +222,7 @@ class Builder {
     const Value type = configuration_class();
     CallArguments arguments;
     for (const auto& [name, value] : json_.items())
-      if (!package_.config.empty()) arguments.keywords.emplace_back(i.symbol(name), value_of(i, value, package_.where));
+      if (!package_.config.empty()) arguments.keywords.emplace_back(i.symbol(name), value_of_json(i, value, package_.where));
     config_ = i.call_from_outside(type, std::move(arguments));
     if (const char* attention = attention_asked(options)) i.set_attribute(config_, i.symbol("_attn_implementation"), i.text(attention));
     (void)i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "without_cache"), {{config_}, {}});
@@ -447,6 +428,7 @@ bool has_parts(const Model& model) {
 }  // namespace code
 
 Model model_of_package(const PackageModel& package) {
+  if (code::names_class_of_diffusers(package)) return code::model_of_diffusers(package);
   code::Builder builder(package, {});
   Model model;
   model.name = package.where.empty() ? package.model_type : package.where;
@@ -458,7 +440,9 @@ Model model_of_package(const PackageModel& package) {
   model.layers = builder.number("num_hidden_layers");
   model.heads = builder.number("num_attention_heads");
   model.max_positions = builder.task() == Model::Task::image_classification ? 1 : builder.number("max_position_embeddings");
-  std::vector<code::Input> inputs = code::inputs_of(builder);
+  std::vector<code::Input> inputs;
+  for (const std::string& each : package.inputs) inputs.push_back(code::parse_input(each));
+  if (inputs.empty()) inputs = code::inputs_of(builder);
   if (code::any_of_size(inputs, code::Size::Of::target)) model.task = Model::Task::seq2seq;
   if (builder.task() == Model::Task::image_classification && builder.number("image_size") == 0)
     model.assumed.push_back("images: 224 by 224, which the configuration does not say");
@@ -484,9 +468,10 @@ Model model_of_package(const PackageModel& package) {
     model.assumed.push_back(
         fmt::format("kernels: {} not installed, whose functions transformers has in torch as well: with them a step takes less",
                     fmt::join(absent, " and ")));
-  model.source = code::make_source(
-      {[package](const program::RunOptions& options, DType type) { return code::Builder(package, options).build(type); }, std::move(inputs),
-       true, [package] { return code::Builder::parts_of(*code::Builder(package, {}).build()); }, model.vocab_size});
+  model.source =
+      code::make_source({[package](const program::RunOptions& options, DType type) { return code::Builder(package, options).build(type); },
+                         std::move(inputs), program::CodeLibrary::transformers,
+                         [package] { return code::Builder::parts_of(*code::Builder(package, {}).build()); }, model.vocab_size});
   return model;
 }
 

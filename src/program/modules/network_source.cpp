@@ -9,38 +9,44 @@ namespace plimsoll::program {
 const NetworkSource* network_source(const Model& model) { return dynamic_cast<const NetworkSource*>(model.source.get()); }
 
 void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
-  const bool own = !source.is_of_transformers();
+  const bool own = source.library() == CodeLibrary::none, diffusers = source.library() == CodeLibrary::diffusers, plain = own || diffusers;
   const auto require = [](bool modelled, const std::string& what, const std::string& key, const std::string& instead) {
     if (!modelled) refuse(what + " is not modelled of a model that is read from code", key, instead);
   };
-  const bool known = s.framework == "transformers" || (!own && (s.framework == "accelerate" || s.framework == "deepspeed"));
-  require(known, "the training loop of '" + s.framework + "'", "framework", own ? "transformers, whose loop is plain PyTorch's" : "transformers, accelerate or deepspeed");
+  const bool known = diffusers ? s.framework == "diffusers"
+                               : s.framework == "transformers" || (!own && (s.framework == "accelerate" || s.framework == "deepspeed"));
+  require(known, "the training loop of '" + s.framework + "'", "framework",
+          own         ? "transformers, whose loop is plain PyTorch's"
+          : diffusers ? "diffusers"
+                      : "transformers, accelerate or deepspeed");
+  const bool whole = s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp;
+  require(whole || !diffusers, "sharding of a class of diffusers", "data_parallel", "none or ddp");
   const bool scores_texts = s.post_training && !s.post_training->by_verl() && !s.post_training->writes_answers();
-  const bool trained = !own && scores_texts && s.post_training->kind != PostTraining::Kind::reward;
+  const bool trained = !plain && scores_texts && s.post_training->kind != PostTraining::Kind::reward;
   require(!s.post_training || trained, "this trainer's own loss", "task", own ? "lm" : "lm, sft, dpo, kto, orpo or cpo");
   require(!is_msamp(s.precision), "MS-AMP", "precision", "amp-bf16");
   require(s.compile == Strategy::Compile::no || s.compile == Strategy::Compile::blocks, "torch.compile of the whole model", "compile",
           "blocks");
-  require(s.compile == Strategy::Compile::no || !own, "torch.compile", "compile", "none");
+  require(s.compile == Strategy::Compile::no || !plain, "torch.compile", "compile", "none");
   const bool recomputes = s.recompute.kind != Recompute::Kind::none && s.recompute.kind != Recompute::Kind::automatic;
   require(!recomputes || !own, "recomputation by the framework", "recompute", "none");
   const bool as_it_is = s.attention == AttentionKernel::automatic || s.attention == AttentionKernel::sdpa;
-  require(as_it_is || !own, "another attention than the code's own", "attention", "leave it out");
+  require(as_it_is || !plain, "another attention than the code's own", "attention", "leave it out");
   require(as_it_is || s.attention == AttentionKernel::eager || is_flash(s.attention), "attention by such kernels", "attention", "sdpa, eager or flash");
   const bool prompts = s.peft && (s.peft->method == PeftMethod::prompt_tuning || s.peft->method == PeftMethod::p_tuning);
   require(!prompts, "prompts before the text", "task", "lora, ia3 or ln_tuning");
   require(!s.lora || !s.lora->has_kernels(), "axolotl's kernels of adapters", "lora", "leave them out");
-  require(s.base_weights == BaseWeights::as_trained || !own, "quantised weights", "base_weights", "leave it out");
+  require(s.base_weights == BaseWeights::as_trained || !plain, "quantised weights", "base_weights", "leave it out");
   require(s.low_precision != LowPrecision::fp8, "8-bit linears", "fp8", "leave it out");
   require(s.optimizer != OptimizerKind::muon, "Muon, which asks which weights are hidden ones,", "optimizer", "adamw");
-  require(!s.liger_kernel || !own, "Liger", "liger_kernel", "leave it out");
-  const bool liger_loss = !own && (s.loss == LossKernel::liger || s.loss == LossKernel::liger_fused_linear);
+  require(!s.liger_kernel || !plain, "Liger", "liger_kernel", "leave it out");
+  const bool liger_loss = !plain && (s.loss == LossKernel::liger || s.loss == LossKernel::liger_fused_linear);
   require(liger_loss || s.loss == LossKernel::automatic || s.loss == LossKernel::cross_entropy, "another loss than the code's own", "loss", "ce");
 }
 
 Arrival arrival_of(const Model& model, bool prepared_by_accelerate) {
   const NetworkSource* const source = network_source(model);
-  return prepared_by_accelerate || (source != nullptr && !source->is_of_transformers()) ? Arrival::moved : Arrival::empty;
+  return prepared_by_accelerate || (source != nullptr && source->library() == CodeLibrary::none) ? Arrival::moved : Arrival::empty;
 }
 
 }  // namespace plimsoll::program

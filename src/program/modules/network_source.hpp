@@ -20,6 +20,9 @@ struct ModelParts {
   std::vector<std::string> kept_in_fp32;    ///< _keep_in_fp32_modules, likewise
 };
 
+/// Whose a class of code is: one's own, or a library's.
+enum class CodeLibrary : std::uint8_t { none, transformers, diffusers };
+
 class NetworkSource : public ModelSource {
  public:
   /// The tree of its parameters and buffers, not yet on the device, in `type` where that is not fp32.
@@ -28,8 +31,8 @@ class NetworkSource : public ModelSource {
   virtual std::unique_ptr<Network> network(const RunOptions& options, Module& root, Tape& tape) const = 0;
   /// The inputs of one micro-batch, resident.
   virtual Batch batch(const Strategy& strategy, Tape& tape) const = 0;
-  /// A model of transformers: made on the device, its attention and its checkpoints are the strategy's.
-  virtual bool is_of_transformers() const { return false; }
+  /// Whose class it is. A library's is made on the device, its checkpoints are the strategy's, and so is the attention of transformers'.
+  virtual CodeLibrary library() const { return CodeLibrary::none; }
   virtual ModelParts parts() const = 0;
 };
 

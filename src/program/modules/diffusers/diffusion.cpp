@@ -10,14 +10,13 @@
 
 namespace plimsoll::program {
 
-namespace {
-
-/// Side of a square image of so many places.
 std::int64_t side_of(std::int64_t places) {
   const auto side = static_cast<std::int64_t>(std::llround(std::sqrt(static_cast<double>(places))));
   if (side * side != places) fail("images that are not square are not modelled: the patches of one are a square number", "seq_len");
   return side;
 }
+
+namespace {
 
 /// An elementwise kernel on a tensor that takes no part in autograd.
 Tensor map(const Tensor& x) { return elementwise(x.tape(), {&x}, x.dtype()); }
@@ -225,7 +224,9 @@ TokenStreams run_block(Tape& tape, const RunOptions& options, const std::vector<
   return streams;
 }
 
-Tensor DiffusionNetwork::criterion(Tensor prediction) {
+Tensor DiffusionNetwork::criterion(Tensor prediction) { return prediction_loss(prediction); }
+
+Tensor prediction_loss(const Tensor& prediction) {
   Tape& tape = prediction.tape();
   tape.phase(Phase::loss);
   const Tensor wide = to(prediction, DType::fp32);

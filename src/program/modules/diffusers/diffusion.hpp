@@ -56,6 +56,12 @@ Tensor dispatch_attention(const Tensor& query, const Tensor& key, const Tensor& 
 using BlockForward = std::function<TokenStreams(const std::vector<Tensor>& arguments)>;
 TokenStreams run_block(Tape& tape, const RunOptions& options, const std::vector<Tensor>& arguments, const BlockForward& forward);
 
+/// Side of a square image of so many places. Throws Error: no square.
+std::int64_t side_of(std::int64_t places);
+
+/// What diffusers' scripts compute of a prediction: a mean squared error in fp32, outside of autocast.
+Tensor prediction_loss(const Tensor& prediction);
+
 /// A network whose forward answers a prediction [batch, …]; the loss is a mean squared error in fp32, outside of autocast.
 class DiffusionNetwork : public Network {
  public:
