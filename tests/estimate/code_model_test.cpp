@@ -11,6 +11,7 @@
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
 #include "plimsoll/hardware.hpp"
+#include "plimsoll/model.hpp"
 #include "plimsoll/strategy.hpp"
 
 namespace plimsoll {
@@ -105,6 +106,34 @@ TEST(CodeModel, TransformersOfDiffusersAreAsRehearsed) {
     EXPECT_EQ(rank.memory.reserved.count, row.at("reserved_bytes").get<std::int64_t>());
     const auto launches = row.at("launches").get<double>();
     EXPECT_NEAR(static_cast<double>(rank.work->launches), launches, 0.02 * launches);
+  }
+}
+
+// The shipped FLUX.1-schnell by the wheel's own text and by its class of the families: one step's peaks and launches.
+TEST(CodeModel, FluxIsTheShippedClass) {
+  const char* const package = std::getenv("PLIMSOLL_DIFFUSERS");
+  if (package == nullptr) GTEST_SKIP() << "PLIMSOLL_DIFFUSERS names no package";
+  const Model ours = load_model("flux.1-schnell"), theirs = model_of_package(package_model("flux.1-schnell", {package}));
+  EXPECT_EQ(ours.parameters(), theirs.parameters());
+  const std::vector<std::pair<std::string, std::vector<std::pair<const char*, const char*>>>> settings = {
+      {"1xh200", {}},
+      {"1xh200", {{"recompute", "full"}}},
+      {"1xh200", {{"precision", "amp-bf16"}}},
+      {"1xh200", {{"lora.r", "8"}, {"lora.target_modules", "to_k,to_q"}}},
+      {"2xh200", {{"data_parallel", "ddp"}}}};
+  for (const auto& [cluster, options] : settings) {
+    Strategy strategy;
+    set_option(strategy, "precision", "pure-bf16");
+    for (const auto& [key, value] : {std::pair{"optimizer", "sgd"}, std::pair{"seq_len", "1024"}}) set_option(strategy, key, value);
+    for (const auto& [key, value] : options) set_option(strategy, key, value);
+    Strategy alone = strategy;
+    for (const char* beside : {"text_encoders", "vae"}) set_option(alone, beside, "absent");
+    SCOPED_TRACE(options.empty() ? "plain" : options.front().first);
+    const RankReport left = estimate(ours, parse_cluster(cluster), alone).worst_rank(),
+                     right = estimate(theirs, parse_cluster(cluster), strategy).worst_rank();
+    EXPECT_EQ(left.memory.allocated.count, right.memory.allocated.count);
+    EXPECT_EQ(left.memory.reserved.count, right.memory.reserved.count);
+    EXPECT_EQ(left.work->launches, right.work->launches);
   }
 }
 
