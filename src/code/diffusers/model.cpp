@@ -101,8 +101,7 @@ Model model_of_diffusers(const PackageModel& package) {
   Builder builder(package);
   Model model;
   model.name = package.where;
-  model.model_type = "code";
-  model.architecture = builder.class_name();
+  model.model_type = model.architecture = builder.class_name();
   model.task = Model::Task::diffusion;
   model.image_size = builder.number("sample_size");
   model.patch_size = builder.number("patch_size");
