@@ -37,17 +37,8 @@ void complete_adapter_type(Strategy& s) {
   }
 }
 
-/// DeepSpeedEngine.communication_data_type: where its JSON has neither fp16 nor bf16, gradients travel in fp32, whatever the weights are.
-void complete_sent_type(Strategy& s) {
-  const bool neither = s.precision == Precision::pure_bf16 || s.precision == Precision::pure_fp16;
-  if (!neither || s.deepspeed.communication_data_type) return;
-  s.deepspeed.communication_data_type = DType::fp32;
-  s.assumed.push_back("deepspeed.communication_data_type: fp32 (its JSON has neither fp16 nor bf16)");
-}
-
 void complete(Strategy& s, const Model& model) {
   complete_peft(s, model);
-  complete_sent_type(s);
   auto& ds = s.deepspeed;
   const bool stage3 = s.data_parallel == DataParallel::zero3;
   if (!ds.overlap_comm) ds.overlap_comm = stage3;

@@ -205,13 +205,6 @@ TEST(Resolve, SixteenBitsMeanWhatTheFrameworkDoes) {
   EXPECT_EQ(tune.master_weights, false);
 }
 
-// DeepSpeedEngine.communication_data_type: fp16 or bf16 where the JSON switches it on, else fp32 (rehearsed under ZeRO-2: a reduction of 4 bytes and
-// a gathering of 2 for each of a bf16 model's numbers).
-TEST(Resolve, GradientsOfDeepSpeedTravelInFp32WithoutAHalfOfItsOwn) {
-  EXPECT_EQ(resolved(R"({"framework": "deepspeed", "precision": "pure-bf16", "zero_stage": 2})").deepspeed.communication_data_type, DType::fp32);
-  EXPECT_EQ(resolved(R"({"framework": "deepspeed", "precision": "bf16", "zero_stage": 2})").deepspeed.communication_data_type, std::nullopt);
-}
-
 TEST(Resolve, FsdpIsTheFrameworksOwn) {
   EXPECT_EQ(resolved(R"({"data_parallel": "fsdp"})").data_parallel, DataParallel::fsdp2);
   EXPECT_EQ(resolved(R"({"data_parallel": "fsdp", "framework": "llm-foundry"})").data_parallel, DataParallel::fsdp1);

@@ -314,6 +314,12 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
 
 namespace {
 
+/// DeepSpeedEngine.communication_data_type: where its JSON has neither fp16 nor bf16, gradients travel in fp32, whatever the weights are.
+void send_in_fp32(Reading& reading) {
+  if (!reading.is("framework", "deepspeed") || reading.has("deepspeed.communication_data_type")) return;
+  reading.derive("deepspeed.communication_data_type", "fp32", "DeepSpeed's JSON has neither fp16 nor bf16");
+}
+
 /// The precision under a Trainer: its own arguments win over Accelerate's file, and where neither says, it is fp32.
 void settle_precision(Reading& reading) {
   const bool trainer = reading.has_format("transformers") || reading.has_format("llama-factory") || reading.has_format("trl") ||
@@ -327,6 +333,12 @@ void settle_precision(Reading& reading) {
   if (own && accelerate && own->kind != ForeignKey::Kind::by_default && accelerate->value != "fp8") return reading.forget("mixed_precision");
   if (own && accelerate && own->kind == ForeignKey::Kind::by_default && says_half) return reading.forget("precision");
   if (own && accelerate && !says_half) return reading.forget("mixed_precision");
+  const bool half = reading.is("param_dtype", "bf16") || reading.is("param_dtype", "fp16");
+  if (own && own->kind == ForeignKey::Kind::by_default && own->value == "fp32" && !accelerate && trainer && half) {
+    reading.forget("precision");  // of DeepSpeed's JSON: the engine leaves the weights as they come
+    return settle_precision(reading);
+  }
+  if (!own && !accelerate && trainer && half) send_in_fp32(reading);
   if (!own && !accelerate && trainer && reading.is("param_dtype", "bf16"))
     return reading.derive("precision", "pure-bf16", "weights in bf16 without mixed precision");
   if (!own && !accelerate && trainer && reading.is("param_dtype", "fp16"))
