@@ -75,6 +75,7 @@ TEST(Releases, GradientsOfDeepSpeedTravelInFp32WithoutAHalfOfItsOwn) {
   const std::string front = R"({"model_name_or_path": "gpt2", "per_device_train_batch_size": 1, "block_size": 512, "dtype": "bfloat16", )";
   const auto sent = [&](const std::string& rest) { return value_in(read_text("a.json", front + rest, {}), "deepspeed.communication_data_type"); };
   EXPECT_EQ(sent(R"("deepspeed": {"zero_optimization": {"stage": 2}}})"), "fp32");
+  EXPECT_EQ(sent(R"("deepspeed": {"zero_optimization": {"stage": 3}}})"), "(nothing)");
   EXPECT_EQ(sent(R"("deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}})"), "(nothing)");
   EXPECT_EQ(sent(R"("bf16": true, "deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}})"), "(nothing)");
 }

@@ -314,9 +314,10 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
 
 namespace {
 
-/// DeepSpeedEngine.communication_data_type: where its JSON has neither fp16 nor bf16, gradients travel in fp32, whatever the weights are.
+/// DeepSpeedEngine.communication_data_type: where its JSON has neither fp16 nor bf16, gradients travel in fp32, whatever the weights are; but
+/// under ZeRO-3 in the weights' type (rehearsed under 0.19.8).
 void send_in_fp32(Reading& reading) {
-  if (!reading.is("framework", "deepspeed") || reading.has("deepspeed.communication_data_type")) return;
+  if (!reading.is("framework", "deepspeed") || reading.is("zero_stage", "3") || reading.has("deepspeed.communication_data_type")) return;
   reading.derive("deepspeed.communication_data_type", "fp32", "DeepSpeed's JSON has neither fp16 nor bf16");
 }
 
