@@ -75,9 +75,16 @@ TEST(Releases, GradientsOfDeepSpeedTravelInFp32WithoutAHalfOfItsOwn) {
   const std::string front = R"({"model_name_or_path": "gpt2", "per_device_train_batch_size": 1, "block_size": 512, "dtype": "bfloat16", )";
   const auto sent = [&](const std::string& rest) { return value_in(read_text("a.json", front + rest, {}), "deepspeed.communication_data_type"); };
   EXPECT_EQ(sent(R"("deepspeed": {"zero_optimization": {"stage": 2}}})"), "fp32");
-  EXPECT_EQ(sent(R"("deepspeed": {"zero_optimization": {"stage": 3}}})"), "(nothing)");
   EXPECT_EQ(sent(R"("deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}})"), "(nothing)");
   EXPECT_EQ(sent(R"("bf16": true, "deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}})"), "(nothing)");
+}
+
+// zero.Init casts what is built within it to fp16, bf16 or fp32, as its JSON says (rehearsed: a bf16 model's plan has the peak of an fp32 one).
+TEST(Releases, WeightsWithinZeroInitAreFp32WithoutAHalfOfItsOwn) {
+  const std::string front = R"({"model_name_or_path": "gpt2", "per_device_train_batch_size": 1, "block_size": 512, "dtype": "bfloat16", )";
+  const ForeignRun run = read_text("a.json", front + R"("deepspeed": {"zero_optimization": {"stage": 3}}})", {});
+  EXPECT_EQ(value_in(run, "param_dtype"), "fp32");
+  EXPECT_EQ(value_in(run, "precision"), "fp32");
 }
 
 // GRADIENT_CLIPPING_DEFAULT 0 until 0.19.2, then 1.0; offloaded states are pinned by default since 0.19.5.

@@ -314,11 +314,15 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
 
 namespace {
 
-/// DeepSpeedEngine.communication_data_type: where its JSON has neither fp16 nor bf16, gradients travel in fp32, whatever the weights are; but
-/// under ZeRO-3 in the weights' type (rehearsed under 0.19.8).
-void send_in_fp32(Reading& reading) {
-  if (!reading.is("framework", "deepspeed") || reading.is("zero_stage", "3") || reading.has("deepspeed.communication_data_type")) return;
-  reading.derive("deepspeed.communication_data_type", "fp32", "DeepSpeed's JSON has neither fp16 nor bf16");
+/// What DeepSpeed makes of 16-bit weights where its JSON has neither fp16 nor bf16. zero.Init, within which the Trainer builds a model for ZeRO-3, makes
+/// fp32 ones (partition_parameters.py, Init's dtype); elsewhere they stay, and gradients travel in fp32 (DeepSpeedEngine.communication_data_type).
+void leave_without_half(Reading& reading) {
+  const std::string why = "DeepSpeed's JSON has neither fp16 nor bf16";
+  if (reading.is("zero_stage", "3")) {
+    reading.forget("param_dtype");
+    return reading.derive("param_dtype", "fp32", why + ", and zero.Init makes weights in fp32 then");
+  }
+  if (!reading.has("deepspeed.communication_data_type")) reading.derive("deepspeed.communication_data_type", "fp32", why);
 }
 
 /// The precision under a Trainer: its own arguments win over Accelerate's file, and where neither says, it is fp32.
@@ -335,11 +339,14 @@ void settle_precision(Reading& reading) {
   if (own && accelerate && own->kind == ForeignKey::Kind::by_default && says_half) return reading.forget("precision");
   if (own && accelerate && !says_half) return reading.forget("mixed_precision");
   const bool half = reading.is("param_dtype", "bf16") || reading.is("param_dtype", "fp16");
-  if (own && own->kind == ForeignKey::Kind::by_default && own->value == "fp32" && !accelerate && trainer && half) {
-    reading.forget("precision");  // of DeepSpeed's JSON: the engine leaves the weights as they come
-    return settle_precision(reading);
+  const bool of_json = own && own->kind == ForeignKey::Kind::by_default && own->value == "fp32";  // DeepSpeed's, whose engine casts nothing then
+  if ((!own || of_json) && !accelerate && trainer && half && reading.is("framework", "deepspeed")) {
+    leave_without_half(reading);
+    if (of_json) {
+      reading.forget("precision");
+      return settle_precision(reading);
+    }
   }
-  if (!own && !accelerate && trainer && half) send_in_fp32(reading);
   if (!own && !accelerate && trainer && reading.is("param_dtype", "bf16"))
     return reading.derive("precision", "pure-bf16", "weights in bf16 without mixed precision");
   if (!own && !accelerate && trainer && reading.is("param_dtype", "fp16"))
