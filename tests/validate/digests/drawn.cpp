@@ -141,6 +141,7 @@ const std::map<std::string, Texts>& sizes() {
       {"passes", {"1", "2", "4"}},
       {"micro-batches", {"1", "4", "8"}},
       {"tokens", {"64", "256", "500"}},
+      {"classes", {"2", "5"}},
       {"parameters", {"1000000"}},
       {"MiB", {"20", "25", "128"}},
       {"elements", {"1000000", "50000000"}},
@@ -259,6 +260,7 @@ class Saying {
     if (in_group(key, "lora.") || key == "base_weights") return said("lora.r");
     if (key == "bnb_4bit_quant_storage") return said("base_weights");
     if (in_group(key, "fp8")) return said("precision", "fp8");
+    if (key == "num_labels") return said("task", "cls");
     if (key == "reference") return says_one_of("task", {"dpo", "kto", "grpo", "rloo"});
     if (key == "prompt_len") return says_one_of("task", {"dpo", "kto", "orpo", "cpo", "grpo", "rloo"});
     if (key == "trainer") return says_one_of("task", {"reward", "dpo", "kto", "orpo", "cpo"});
