@@ -62,10 +62,17 @@ TEST(CodeModel, EqualsPyTorchToTheByte) {
 
 // rehearsed.json: types of transformers 5.24 of two layers, made on the meta device and moved by to_empty, three steps of AdamW in bf16 by
 // PyTorch 2.15 on the runtime without a GPU (an H200, without cuDNN): the last step's peak and launches. The wheel is not shipped:
-// PLIMSOLL_TRANSFORMERS names it.
+// PLIMSOLL_TRANSFORMERS names it; of an earlier release, which lacks some of the types, nothing is held here.
 TEST(CodeModel, TypesOfTransformersAreAsRehearsed) {
   const char* const package = std::getenv("PLIMSOLL_TRANSFORMERS");
   if (package == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
+  constexpr const char* kNewest = "apertus1p5";  // of 5.24
+  try {
+    (void)model_of_package(package_model(kNewest, {package}));
+  } catch (const Error& error) {
+    if (std::string(error.what()).find("has no model type") == std::string::npos) throw;
+    GTEST_SKIP() << error.what();
+  }
   const auto rows = nlohmann::json::parse(file("rehearsed.json"));
   ASSERT_GE(rows.size(), 12U);
   for (const auto& row : rows) {
