@@ -69,12 +69,13 @@ TEST(Releases, StrategiesOfTheFirstFsdp) {
   EXPECT_EQ(value_in(read_text("a.yaml", file + "  fsdp_reshard_after_forward: SHARD_GRAD_OP\n", {}), "fsdp.strategy"), "FULL_SHARD");
 }
 
-// DeepSpeedEngine.communication_data_type: fp16 or bf16 where the JSON switches it on, else fp32 (rehearsed under ZeRO-2: a reduction of 4 bytes and a
-// gathering of 2 for each of a bf16 model's numbers).
+// DeepSpeedEngine.communication_data_type and get_data_types: fp16 or bf16 where the JSON switches it on, else fp32 (rehearsed: under ZeRO-2 a reduction of
+// 4 bytes and a gathering of 2 for each of a bf16 model's numbers; under ZeRO-1 with overlap two buckets of 4 bytes a number, 46 % of the peak).
 TEST(Releases, GradientsOfDeepSpeedTravelInFp32WithoutAHalfOfItsOwn) {
   const std::string front = R"({"model_name_or_path": "gpt2", "per_device_train_batch_size": 1, "block_size": 512, "dtype": "bfloat16", )";
   const auto sent = [&](const std::string& rest) { return value_in(read_text("a.json", front + rest, {}), "deepspeed.communication_data_type"); };
   EXPECT_EQ(sent(R"("deepspeed": {"zero_optimization": {"stage": 2}}})"), "fp32");
+  EXPECT_EQ(value_in(read_text("a.json", front + R"("deepspeed": {"zero_optimization": {"stage": 1}}})", {}), "deepspeed.data_types.grad_accum_dtype"), "fp32");
   EXPECT_EQ(sent(R"("deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": true}}})"), "(nothing)");
   EXPECT_EQ(sent(R"("bf16": true, "deepspeed": {"zero_optimization": {"stage": 2}, "bf16": {"enabled": "auto"}}})"), "(nothing)");
 }

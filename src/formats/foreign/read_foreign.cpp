@@ -315,14 +315,16 @@ Cluster cluster_of_run(const Reading& reading, const ForeignOptions& options) {
 namespace {
 
 /// What DeepSpeed makes of 16-bit weights where its JSON has neither fp16 nor bf16. zero.Init, within which the Trainer builds a model for ZeRO-3, makes
-/// fp32 ones (partition_parameters.py, Init's dtype); elsewhere they stay, and gradients travel in fp32 (DeepSpeedEngine.communication_data_type).
+/// fp32 ones (partition_parameters.py, Init's dtype); elsewhere they stay, and gradients travel and add up in fp32
+/// (DeepSpeedEngine.communication_data_type, get_data_types).
 void leave_without_half(Reading& reading) {
   const std::string why = "DeepSpeed's JSON has neither fp16 nor bf16";
   if (reading.is("zero_stage", "3")) {
     reading.forget("param_dtype");
     return reading.derive("param_dtype", "fp32", why + ", and zero.Init makes weights in fp32 then");
   }
-  if (!reading.has("deepspeed.communication_data_type")) reading.derive("deepspeed.communication_data_type", "fp32", why);
+  for (const char* key : {"deepspeed.communication_data_type", "deepspeed.data_types.grad_accum_dtype"})
+    if (!reading.has(key)) reading.derive(key, "fp32", why);
 }
 
 /// The precision under a Trainer: its own arguments win over Accelerate's file, and where neither says, it is fp32.
