@@ -82,6 +82,19 @@ Input parse_input(const std::string& whole) {
   return input;
 }
 
+std::vector<Input> parse_inputs(const std::vector<std::string>& texts) {
+  std::vector<Input> inputs;
+  for (const std::string& text : texts) inputs.push_back(parse_input(text));
+  return inputs;
+}
+
+std::vector<Input> told_inputs(Interpreter& i, const Value& told) {
+  std::vector<Input> inputs;
+  if (!told.is_none())
+    for (const Value& each : told.as<SequenceObject>()->items) inputs.push_back(parse_input(i.words(each, "inputs")));
+  return inputs;
+}
+
 bool any_of_size(const std::vector<Input>& inputs, Size::Of of) {
   return std::any_of(inputs.begin(), inputs.end(), [of](const Input& input) {
     return std::any_of(input.sizes.begin(), input.sizes.end(), [of](const Size& size) { return size.of == of; });
@@ -173,8 +186,7 @@ std::vector<std::pair<std::string, std::string>> parse_code_arguments(const std:
 }
 
 Model model_of_code(const CodeModel& code) {
-  std::vector<code::Input> inputs;
-  for (const std::string& text : code.inputs) inputs.push_back(code::parse_input(text));
+  std::vector<code::Input> inputs = code::parse_inputs(code.inputs);
   if (inputs.empty()) fail("what forward is given is not told", "--input", "such as --input idx:int64[B,S] --input targets:int64[B,S]");
   Model model;
   model.name = code.where + ":" + code.class_name;

@@ -32,6 +32,9 @@ struct Input {
 /// "mask:int64[B,S]=1": a name, a type ("float": the parameters'), sizes of numbers, B, S and T (of the target, or of a prompt), and, where
 /// it is known, what all of its elements are. Throws Error: what is no input, a type or a size that is not known.
 Input parse_input(const std::string& text);
+std::vector<Input> parse_inputs(const std::vector<std::string>& texts);
+/// Those that a library's table tells, a sequence of such texts; none of None.
+std::vector<Input> told_inputs(Interpreter& i, const Value& told);
 
 /// Whether a size of one of them is so many times that.
 bool any_of_size(const std::vector<Input>& inputs, Size::Of of);

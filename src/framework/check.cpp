@@ -184,6 +184,12 @@ std::string word_for(Strategy::Task task) {
   return "automatic";
 }
 
+/// The classes that were said against those that the model has.
+void check_labels(Resolver& r) {
+  if (r.s.num_labels > 0 && (r.model.task != Model::Task::classification || r.model.labels != r.s.num_labels))
+    r.complaints.add("num_labels for " + r.model.name + ", which is trained as " + r.model.architecture, "set task cls, or leave it out");
+}
+
 /// The task that was said against the head that the model has.
 void check_task(Resolver& r) {
   using Task = Strategy::Task;
@@ -240,8 +246,6 @@ void check_recompute(Resolver& r) {
 void check_lengths_read(Resolver& r) {
   if (r.s.tgt_len > 0 && r.model.task != Model::Task::seq2seq)
     r.complaints.add("tgt_len for " + r.model.name + ", which reads one sequence", "give its length as seq_len");
-  if (r.s.num_labels > 0 && (r.model.task != Model::Task::classification || r.model.labels != r.s.num_labels))
-    r.complaints.add("num_labels for " + r.model.name + ", which is trained as " + r.model.architecture, "set task cls, or leave it out");
   if (r.s.text_tokens > 0 && r.model.task != Model::Task::diffusion)
     r.complaints.add("text_tokens for " + r.model.name + ", which has no prompt beside an image", "leave it out");
 }
@@ -264,6 +268,7 @@ void check_shapes(Resolver& r) {
   Strategy& s = r.s;
   check_sizes(r);
   check_task(r);
+  check_labels(r);
   check_length(r);
   check_offload(r);
   check_recompute(r);

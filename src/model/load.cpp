@@ -281,13 +281,15 @@ Model sequence_classifier(const Model& model, std::int64_t labels) {
   if (!exists)
     refuse("a sequence classifier of " + model.architecture + " is not modelled", "task",
            "a type of which transformers has a class ForSequenceClassification, such as llama, qwen3 or bert");
+  // A decoder's body is as it is under any head, so that it need not be read again: a reward model is made for every rank of a search.
   const bool decodes = model.task == Model::Task::causal_lm && !model.blocks.empty() && model.blocks.back().role == Block::Role::head;
-  if (decodes) return scored(model, labels > 0 ? labels : 2);
+  if (decodes && labels > 0) return scored(model, labels);
   if (!model.config) refuse("a sequence classifier of " + model.architecture + " that is told by its dimensions is not modelled", "task", "its config.json");
   const std::string stem = model.architecture.substr(0, std::min(model.architecture.rfind("For"), model.architecture.rfind("Model")));
   Model read = read_model(model.config->text, model.config->where, model.name, {stem + std::string(kSequences), labels},
                           model.config->of_checkpoint ? Source::checkpoint : Source::built);
-  read.assumed.insert(read.assumed.end(), model.assumed.begin(), model.assumed.end());
+  for (const std::string& each : model.assumed)
+    if (std::find(read.assumed.begin(), read.assumed.end(), each) == read.assumed.end()) read.assumed.push_back(each);
   return read;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -245,6 +246,10 @@ TEST(Decoders, ASequenceClassifierHasAHeadOfItsLabels) {
   const Model made = sequence_classifier(own, 0);  // num_labels of PretrainedConfig: 2
   EXPECT_EQ(made.architecture, "LlamaForSequenceClassification");
   EXPECT_EQ(made.labels, 2);
+  const Model five = parse_model(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_labels": 5})", "a config", "five");
+  EXPECT_EQ(sequence_classifier(five, 0).labels, 5) << "what the config says";
+  const Model again = sequence_classifier(load_model("meta-llama/Llama-3.1-8B"), 0);
+  EXPECT_EQ(std::set<std::string>(again.assumed.begin(), again.assumed.end()).size(), again.assumed.size()) << "nothing is told twice";
   EXPECT_EQ(listed_parameters(made), listed_parameters(load_model("llama-3.1-8b", "LlamaForSequenceClassification")));
 }
 

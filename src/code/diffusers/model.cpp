@@ -70,9 +70,7 @@ std::vector<Input> inputs_of(BuiltModule& built, const std::string& class_name) 
   const Value told = i.call_from_outside(i.imported_or_fail("diffusers.models.model_inputs", "inputs"),
                                          {{i.text(class_name), i.attribute(built.module(), i.symbol("config"))}, {}});
   if (told.is_none()) refuse("what a training step gives '" + class_name + "' is not known", "--code", "--input NAME:TYPE[SIZES] of each");
-  std::vector<Input> inputs;
-  for (const Value& each : told.as<SequenceObject>()->items) inputs.push_back(parse_input(i.words(each, "inputs")));
-  return inputs;
+  return told_inputs(i, told);
 }
 
 program::ModelParts parts_of(BuiltModule& built) {
@@ -107,8 +105,7 @@ Model model_of_diffusers(const PackageModel& package) {
   model.patch_size = builder.number("patch_size");
   const std::unique_ptr<BuiltModule> built = builder.build();
   model.blocks.push_back(built->block());
-  std::vector<Input> inputs;
-  for (const std::string& each : package.inputs) inputs.push_back(parse_input(each));
+  std::vector<Input> inputs = parse_inputs(package.inputs);
   if (inputs.empty()) inputs = inputs_of(*built, model.architecture);
   if (!any_of_size(inputs, Size::Of::sequence) && !any_of_size(inputs, Size::Of::side)) model.max_positions = 1;
   model.assumed.push_back("code: " + model.architecture + " as " + package.package + " has it; nothing beside it is on the device");

@@ -101,11 +101,7 @@ class Builder {
   /// What the type's processor gives its forward; none where that is ids, an image or a sound alone.
   std::vector<Input> inputs_of_processor() {
     Interpreter& i = *interpreter_;
-    const Value told = i.call_from_outside(i.imported_or_fail("transformers.models.auto.model_inputs", "inputs"), {{config_}, {}});
-    std::vector<Input> inputs;
-    if (!told.is_none())
-      for (const Value& each : told.as<SequenceObject>()->items) inputs.push_back(parse_input(i.words(each, "inputs")));
-    return inputs;
+    return told_inputs(i, i.call_from_outside(i.imported_or_fail("transformers.models.auto.model_inputs", "inputs"), {{config_}, {}}));
   }
   std::string class_name() const { return class_.as<ClassObject>()->name; }
   std::string model_type() const { return json_["model_type"].get<std::string>(); }
@@ -440,8 +436,7 @@ Model model_of_package(const PackageModel& package) {
   model.layers = builder.number("num_hidden_layers");
   model.heads = builder.number("num_attention_heads");
   model.max_positions = builder.task() == Model::Task::image_classification ? 1 : builder.number("max_position_embeddings");
-  std::vector<code::Input> inputs;
-  for (const std::string& each : package.inputs) inputs.push_back(code::parse_input(each));
+  std::vector<code::Input> inputs = code::parse_inputs(package.inputs);
   if (inputs.empty()) inputs = code::inputs_of(builder);
   if (code::any_of_size(inputs, code::Size::Of::target)) model.task = Model::Task::seq2seq;
   if (builder.task() == Model::Task::image_classification && builder.number("image_size") == 0)

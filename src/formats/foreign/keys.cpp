@@ -178,6 +178,12 @@ const Row* find_row(const Rows& rows, const std::string& foreign) {
   return nullptr;
 }
 
+std::pair<Node, Node> deal_keys(const Rows& rows, const Node& table) {
+  std::pair<Node, Node> dealt{Node::table(table.where), Node::table(table.where)};
+  for (const auto& member : table.members) (find_row(rows, member.first) ? dealt.first : dealt.second).members.push_back(member);
+  return dealt;
+}
+
 std::string to_ours(const Row& row, const std::string& value, const std::string& where) {
   const std::string rule = row.words;
   require_known(row.foreign, value, where);

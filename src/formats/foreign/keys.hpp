@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "formats/foreign/reading.hpp"
@@ -67,6 +68,9 @@ ProgramDefault program_default(const Reading& reading, const std::string& key, c
 
 /// The row of a key, or nullptr.
 const Row* find_row(const Rows& rows, const std::string& foreign);
+
+/// A table's members that have a row, and the others, each as a table.
+std::pair<Node, Node> deal_keys(const Rows& rows, const Node& table);
 
 /// Words of a command line as a table: --a-b 1, --a_b=1, --flag ("true"), --list 1 2 3; a.b=1 is an override as Hydra writes it. What is
 /// none of these comes back in `positional`. `where` names the line.

@@ -14,7 +14,7 @@ namespace plimsoll::formats {
 /// A variable of a run's environment that decides something: the allocator's settings, which devices are seen.
 void read_environment(Reading& reading, const std::string& name, const std::string& value, const std::string& where);
 
-/// Said of a script that an interpreter starts without a launcher: one process, which of transformers' Trainer runs DataParallel.
+/// Said of a script that an interpreter starts without a launcher: one process, in which transformers' Trainer runs DataParallel.
 constexpr const char* kLoneProcess = "env.processes";
 
 /// How many nodes a launcher starts, and processes on each; 0: nobody says.

@@ -6,6 +6,7 @@
 
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
+#include "formats/foreign/wrappers.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/suggestion.hpp"
 
@@ -41,8 +42,6 @@ const Rows& rows() {
   return table;
 }
 
-std::string file_name(const std::string& program) { return program.substr(program.rfind('/') == std::string::npos ? 0 : program.rfind('/') + 1); }
-
 /// The classes of a GLUE task. Throws Error: a name that GLUE has not.
 int glue_classes(const Node& task) {
   std::vector<std::string> names;
@@ -65,14 +64,13 @@ void read_classes(Reading& reading, const Node& own, const std::string& script, 
 }  // namespace
 
 bool is_text_classifier(const std::string& program) {
-  const std::string script = file_name(program);
+  const std::string script = base_name_of(program);
   return script == "run_glue.py" || script == "run_classification.py" || script == "run_xnli.py";
 }
 
 void read_text_classifier(Reading& reading, const Node& flags, const std::string& program) {
-  Node own = Node::table(flags.where), rest = own;
-  for (const auto& member : flags.members) (find_row(rows(), member.first) ? own : rest).members.push_back(member);
-  const std::string script = file_name(program);
+  const auto [own, rest] = deal_keys(rows(), flags);
+  const std::string script = base_name_of(program);
   reading.say("task", "cls", script, flags.where);
   read_classes(reading, own, script, flags.where);
   reading.derive("checkpoint.auto_class", "AutoModelForSequenceClassification", script);

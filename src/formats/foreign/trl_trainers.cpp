@@ -133,8 +133,7 @@ bool is_key_of(TrlTrainer trainer, const std::string& key) { return find_row(row
 Node read_trl_trainer(Reading& reading, TrlTrainer trainer, const Node& tree) {
   const Rows& rows = rows_of(trainer);
   refuse_keys_of_sft(trainer, tree);
-  Node own = Node::table(tree.where), rest = own;
-  for (const auto& member : tree.members) (find_row(rows, member.first) ? own : rest).members.push_back(member);
+  auto [own, rest] = deal_keys(rows, tree);
   const std::string name(verb_of(trainer));
   reading.say("task", name, "trl " + name, tree.where);
   read_rows(reading, rows, own);

@@ -411,9 +411,9 @@ const Node* run_by_python(const std::vector<Node>& words) {
 
 }  // namespace
 
-std::string base_name_of(const Node& word) {
-  return word.text.substr(word.text.rfind('/') == std::string::npos ? 0 : word.text.rfind('/') + 1);
-}
+std::string base_name_of(const std::string& path) { return path.substr(path.rfind('/') == std::string::npos ? 0 : path.rfind('/') + 1); }
+
+std::string base_name_of(const Node& word) { return base_name_of(word.text); }
 
 bool is_python(const Node& word) {
   const std::string name = base_name_of(word);

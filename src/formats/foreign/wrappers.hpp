@@ -29,6 +29,7 @@ void refuse_unread(const Node& program);
 void require_known_program(const std::vector<Node>& words);
 
 /// "torchrun" of "/opt/bin/torchrun".
+std::string base_name_of(const std::string& path);
 std::string base_name_of(const Node& word);
 bool is_python(const Node& word);
 

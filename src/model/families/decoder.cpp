@@ -420,8 +420,9 @@ void append_head(Model& model, const Config& config, const HeadPlan& plan) {
     return;
   }
   model.task = Model::Task::classification;
-  model.activations_modelled = config.architecture_ends_with("ForSequenceClassification") && ConfigDefaults::shipped().has_sequence_classifier(model.model_type);
+  model.activations_modelled = false;
   if (config.architecture_ends_with("ForSequenceClassification")) {
+    model.activations_modelled = ConfigDefaults::shipped().has_sequence_classifier(model.model_type);
     model.labels = config.labels();
     append_linear_head(model, "score", {.in = width, .out = model.labels});
   } else if (config.architecture_ends_with("ForTokenClassification")) {

@@ -87,9 +87,9 @@ Tensor token_scores(const RunOptions& options, const Tensor& hidden, Module& hea
 /// its loss. `call` is the model's; a trainer with a loss of its own is answered the scores.
 Tensor classify_sequences(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Linear& head, const Batch& batch);
 
-/// A causal model's head, or the one of sequence classification that stands in its place.
-inline Module& head_module(Module& root) { return root.find_child("score") ? root.child("score") : root.child("lm_head"); }
+/// Whether a head of sequence classification stands in the place of a causal model's, and whichever of them does.
 inline bool classifies(Module& root) { return root.find_child("score") != nullptr; }
+inline Module& head_module(Module& root) { return root.child(classifies(root) ? "score" : "lm_head"); }
 
 /// Puts tensors into the output object, where somebody holds it.
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs);
