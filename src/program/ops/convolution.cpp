@@ -4,6 +4,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/convolution_workspace.hpp"
+#include "program/ops/memory_format.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
@@ -118,11 +119,11 @@ Tensor unfolded_convolution(const Tensor& x, const Tensor& weight, const Tensor&
 /// Launches one pass; where its result lies is the caller's.
 using Pass = void (*)(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type);
 
-/// The gradients of the image, the weight and, a sum of the result's, the bias.
-void passes_backward(BackwardCall& b, const Unfolding& c, Pass run) {
-  const Tensor grad = contiguous(b.grad()), input = contiguous(b.saved(0));
+/// The gradients of the image, the weight and, a sum of the result's, the bias. `last`: all lie with their channels as neighbours.
+void passes_backward(BackwardCall& b, const Unfolding& c, Pass run, bool last) {
+  const Tensor grad = in_format(b.grad(), last), input = in_format(b.saved(0), last), weight = in_format(b.saved(1), last);
   const auto gradient_of = [&](std::size_t saved, Convolution::Pass pass) {
-    Tensor gradient = b.tape.empty(b.saved(saved).sizes(), grad.dtype());
+    Tensor gradient = empty_image(b.tape, b.saved(saved).sizes(), grad.dtype(), last);
     run(b.tape, c, pass, grad.dtype());
     b.give(saved, std::move(gradient));
   };
@@ -140,7 +141,7 @@ Tensor depthwise_convolution(const Tensor& x, const Tensor& weight, const Tensor
   const Tensor packed_input = contiguous(x.detach());
   Tensor y = op.output(c.output(), x.dtype());
   run_by_channel(op.tape(), c, Convolution::Pass::forward, x.dtype());
-  return op.done(y, [c](BackwardCall& b) { passes_backward(b, c, run_by_channel); });
+  return op.done(y, [c](BackwardCall& b) { passes_backward(b, c, run_by_channel, false); });
 }
 
 // ---- cuDNN, on AMD MIOpen ----------------------------------------------------------------------------------------------------------
@@ -175,18 +176,24 @@ void run_library(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType t
   unpack(tape, forward ? copies.result : weight_gradient ? copies.filter : copies.image, type);
 }
 
-Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Unfolding& c) {
+/// The same of images that lie as the matrix units want them: nothing is packed.
+void run_library_as_it_lies(Tape& tape, const Unfolding& c, Convolution::Pass pass, DType type) { tape.kernel({c.pass(pass, type, true)}); }
+
+Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& bias, const Unfolding& c, bool last) {
   Op op("cudnn_convolution", {&x, &weight, &bias});
   op.save(x);
   op.save(weight);
-  const Tensor packed_input = contiguous(x.detach());
+  const Tensor packed_input = in_format(x.detach(), last), packed_weight = in_format(weight.detach(), last);
   Tensor y = op.output(c.output(), x.dtype());
-  run_library(op.tape(), c, Convolution::Pass::forward, x.dtype());
+  if (last) y.impl()->strides = channels_last_strides(y.sizes());
+  const bool lies_so = last || (c.image_places == 1 && c.channels > 1);  // channels of one place are neighbours in either format
+  const Pass run = lies_so ? run_library_as_it_lies : run_library;
+  run(op.tape(), c, Convolution::Pass::forward, x.dtype());
   if (bias) {  // output.add_(reshape_bias(dim, bias))
     const Tensor channels = c.by_channel(bias);
     in_place(y, {&y, &channels});
   }
-  return op.done(y, [c](BackwardCall& b) { passes_backward(b, c, run_library); });
+  return op.done(y, [c, run, last](BackwardCall& b) { passes_backward(b, c, run, last); });
 }
 
 }  // namespace
@@ -201,8 +208,10 @@ Tensor convolution(const Tensor& x_in, const Tensor& weight_in, const Tensor& bi
   const Tensor weight = autocast_low(weight_in), x = autocast_low(x_in);
   const Unfolding c(x, weight, geometry);
   const bool by_channel = geometry.groups == x.size(1) && weight.size(0) % x.size(1) == 0 && geometry.groups > 1;
-  if (by_channel) return depthwise_convolution(x, weight, bias, c);  // use_cudnn_depthwise: not for contiguous images
-  if (x.tape().cudnn) return library_convolution(x, weight, bias, c);
+  // cudnn_conv_use_channels_last: the image or the filter lies so; MIOpen's is off by itself. use_cudnn_depthwise: for such images alone.
+  const bool last = x.tape().cudnn && !x.tape().device.amd() && (has_channels_last(x) || has_channels_last(weight));
+  if (by_channel && !last) return depthwise_convolution(x, weight, bias, c);
+  if (x.tape().cudnn) return library_convolution(x, weight, bias, c, last);
   const bool plain = geometry.dilation == Dims{1, 1} || geometry.dilation == Dims{1};
   if (geometry.groups == 1 && plain) return unfolded_convolution(x, weight, bias, c);
   refuse("convolutions in groups of several channels, of volumes or of windows with gaps are not modelled without cuDNN", {},

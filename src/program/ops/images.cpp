@@ -1,41 +1,10 @@
 // aten/src/ATen/native/cuda/group_norm_kernel.cu, UpSample*.cu, *Pool*.cu, GridSampler.cu, Im2Col.cu of PyTorch 2.15.
 #include "program/ops/images.hpp"
 
+#include "program/ops/memory_format.hpp"
 #include "program/ops/ops.hpp"
 
 namespace plimsoll::program {
-
-namespace {
-
-Dims channels_last_strides(const Dims& sizes) {
-  Dims strides = sizes;
-  std::int64_t stride = 1;
-  for (const int dimension : {1, 3, 2, 0}) {
-    strides[dimension] = stride;
-    stride *= sizes[dimension];
-  }
-  return strides;
-}
-
-/// suggest_memory_format: whether an image's channels are neighbours in memory, which most operators of images leave so.
-bool has_channels_last(const Tensor& x) { return x.rank() == 4 && !x.is_contiguous() && x.strides() == channels_last_strides(x.sizes()); }
-
-Tensor empty_image(Tape& tape, const Dims& sizes, DType type, bool channels_last) {
-  Tensor made = tape.empty(sizes, type);
-  if (channels_last) made.impl()->strides = channels_last_strides(sizes);
-  return made;
-}
-
-/// x.contiguous(memory_format=…).
-Tensor in_format(const Tensor& x, bool channels_last) {
-  if (!channels_last) return contiguous(x);
-  if (x.is_contiguous() ? x.size(1) == 1 : x.strides() == channels_last_strides(x.sizes())) return x;
-  Tensor made = empty_image(x.tape(), x.sizes(), x.dtype(), true);
-  in_place(made, {&x});
-  return made;
-}
-
-}  // namespace
 
 Tensor group_norm(const Tensor& x_in, const Tensor& weight_in, const Tensor& bias_in, std::int64_t groups) {
   const Tensor bias = bias_in ? autocast_fp32(bias_in) : Tensor(), weight = weight_in ? autocast_fp32(weight_in) : Tensor();
@@ -102,7 +71,7 @@ Tensor batch_norm_by(const Tensor& x, const Tensor& weight, const Tensor& bias, 
   const std::int64_t channels = x.size(1), places = x.elements() / channels;
   return op.done(y, [channels, places](BackwardCall& b) {
     const Tensor input = b.saved(0), scale = b.saved(1);
-    const Tensor grad = contiguous(b.grad());
+    const Tensor grad = in_format(b.grad(), has_channels_last(input));
     Tensor gradient = empty_like(input);
     Tensor weight_gradient, bias_gradient;
     if (b.needs(1)) weight_gradient = b.tape.empty(scale.sizes(), scale.dtype());
