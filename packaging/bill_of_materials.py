@@ -58,7 +58,7 @@ def everything(source):
     for path, each in json.loads(text(source, "web/package-lock.json"))["packages"].items():
         if path:
             yield "page's build", path.split("node_modules/")[-1], each["version"]
-    for name in ("cuda13", "cuda12", "torchtune", "liger"):
+    for name in ("cuda13", "cuda12", "torchtune", "texts"):
         for line in text(source, f"tests/rehearsal/requirements-{name}.txt").splitlines():
             if "==" in line:
                 package, version = line.rstrip(" \\\n").split("==")

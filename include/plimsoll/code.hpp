@@ -22,9 +22,9 @@ struct CodeModel {
   std::string folder = {};
 };
 
-/// A model of transformers or diffusers by the package's own code: the class that a configuration asks for.
+/// A model of transformers, diffusers or timm by the package's own code: the class that a configuration asks for.
 struct PackageModel {
-  std::string package;          ///< the folder of transformers, or its wheel
+  std::string package;          ///< the package's folder, or its wheel
   std::string config;           ///< text of config.json; empty: the defaults of the model type
   std::string where;            ///< names it in messages
   std::string model_type;       ///< where there is no config
@@ -36,6 +36,7 @@ struct PackageModel {
   std::string auto_classes = {};
   /// Arguments of its forward, as CodeModel's, in the place of what its library's processors or scripts give.
   std::vector<std::string> inputs = {};
+  std::vector<std::pair<std::string, std::string>> arguments = {};  ///< of timm.create_model, as CodeModel's
 };
 
 /// "12,name=value,…" as it stands behind --args. Throws Error: what is no pair.

@@ -66,8 +66,8 @@ namespace {
 Model packaged_model(const Arguments& arguments, const std::vector<std::string>& packages) {
   if (!arguments.has("MODEL"))
     fail("whose model is planned is not told", "--code", "MODEL: a config.json, a shipped name, or a model type such as llama");
-  if (arguments.has("--args")) fail("is about a class of --code FILE:CLASS", "--args", "leave it out");
   PackageModel package = package_model(arguments["MODEL"], packages);
+  if (arguments.has("--args")) package.arguments = parse_code_arguments(arguments["--args"]);
   package.inputs = arguments.all("--input");
   return model_of_package(package);
 }

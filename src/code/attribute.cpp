@@ -63,7 +63,7 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
     if (wrapper->kind == WrapperObject::Kind::property && (words == "fget" || words == "__get__")) return wrapper->inner;
     if (wrapper->kind == WrapperObject::Kind::property && (words == "fset" || words == "__set__")) return wrapper->setter;
     if (words == "__func__") return wrapper->inner;
-    return {};
+    return wrapper->kind == WrapperObject::Kind::partial ? partial_attribute(*wrapper, words) : Value();
   }
   if (auto* function = of.as<FunctionObject>()) return function_attribute(*function, name);
   if (auto* method = of.as<BoundMethodObject>()) {
@@ -77,6 +77,16 @@ Value Interpreter::attribute_or(const Value& of, Symbol name) {
     return wanted == "start" ? slice->start : wanted == "stop" ? slice->stop : wanted == "step" ? slice->step : Value();
   }
   return method_of_builtin(*this, of, name);
+}
+
+/// functools.partial's func, args and keywords.
+Value Interpreter::partial_attribute(const WrapperObject& partial, const std::string& name) {
+  if (name == "func") return partial.inner;
+  if (name == "args") return tuple(partial.arguments.positional);
+  if (name != "keywords") return {};
+  Value made(new DictionaryObject(heap_));
+  for (const auto& [key, value] : partial.arguments.keywords) made.as<DictionaryObject>()->set(text(names_.text(key)), value);
+  return made;
 }
 
 Value Interpreter::class_attribute(ClassObject& type, const Value& of, Symbol name) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 #include "code/iterators.hpp"
 #include "code/library.hpp"
@@ -267,6 +268,24 @@ Value print(Interpreter& i, Bound& a) {
   return Value::none();
 }
 
+/// dir(): of a library its names, of an object those of its own attributes and its classes'.
+Value names_in(Interpreter& i, Bound& a) {
+  std::set<std::string> names;
+  const auto add = [&](const auto& items) {
+    for (const auto& item : items) names.insert(i.names().text(item.first));
+  };
+  if (const auto* library = a[0].as<NamespaceObject>(); library != nullptr && library->known)
+    add(library->attributes);
+  else if (const auto* instance = a[0].as<InstanceObject>()) {
+    add(instance->attributes.items);
+    for (const ClassObject* type : instance->type->order) add(type->attributes.items);
+  } else
+    i.unknown("dir() of a " + i.type_name(a[0]));
+  std::vector<Value> listed;
+  for (const std::string& name : names) listed.push_back(i.text(name));
+  return i.list(std::move(listed));
+}
+
 constexpr Function kFunctions[] = {
     {"len", "of", [](Interpreter& i, Bound& a) { return Value::integer(i.length(a[0])); }},
     {"enumerate", "iterable, start=", enumerate},
@@ -289,6 +308,20 @@ constexpr Function kFunctions[] = {
      [](Interpreter& i, Bound& a) { return i.set_attribute(a[0], i.symbol(i.words(a[1], "attribute names")), a[2]), Value::none(); }},
     {"delattr", "of, name",
      [](Interpreter& i, Bound& a) { return i.erase_attribute(a[0], i.symbol(i.words(a[1], "attribute names"))), Value::none(); }},
+    {"dir", "of", names_in},
+    {"ord", "letter",
+     [](Interpreter& i, Bound& a) {
+       const std::string& letter = i.words(a[0], "letters");
+       if (letter.size() != 1)
+         i.raise("TypeError", "ord() expected a character, but string of length " + std::to_string(letter.size()) + " found");
+       return Value::integer(static_cast<unsigned char>(letter[0]));
+     }},
+    {"chr", "code",
+     [](Interpreter& i, Bound& a) {
+       const std::int64_t code = i.whole(a[0], "codes of letters");
+       if (code < 0 || code > 127) i.unknown("chr() beyond ASCII");
+       return i.text(std::string(1, static_cast<char>(code)));
+     }},
     {"isinstance", "value, types", [](Interpreter& i, Bound& a) { return Value::boolean(i.is_instance(a[0], a[1])); }},
     {"issubclass", "type, other", is_subclass},
     {"iter", "of", [](Interpreter& i, Bound& a) { return Value(i.iterate(a[0])); }},
@@ -300,12 +333,7 @@ constexpr Function kFunctions[] = {
      [](Interpreter&, Bound& a) {
        return Value::integer(static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(a[0].object()) / 16));
      }},
-    {"callable", "value",
-     [](Interpreter&, Bound& a) {
-       return Value::boolean(a[0].as<FunctionObject>() != nullptr || a[0].as<NativeObject>() != nullptr ||
-                             a[0].as<BoundMethodObject>() != nullptr || a[0].as<ClassObject>() != nullptr ||
-                             a[0].as<InstanceObject>() != nullptr || a[0].as<WrapperObject>() != nullptr);
-     }},
+    {"callable", "value", [](Interpreter&, Bound& a) { return Value::boolean(is_callable(a[0])); }},
 };
 
 constexpr Function kTypes[] = {
@@ -356,6 +384,11 @@ constexpr std::pair<const char*, const char*> kExceptions[] = {{"BaseException",
                                                                {"FutureWarning", "Warning"}};
 
 }  // namespace
+
+bool is_callable(const Value& value) {
+  return value.as<FunctionObject>() != nullptr || value.as<NativeObject>() != nullptr || value.as<BoundMethodObject>() != nullptr ||
+         value.as<ClassObject>() != nullptr || value.as<InstanceObject>() != nullptr || value.as<WrapperObject>() != nullptr;
+}
 
 void define_builtins(Interpreter& i) {
   for (const Function& each : kFunctions) i.define(i.symbol(each.name), i.native(each.name, each.signature, each.run));

@@ -112,10 +112,23 @@ Symbol Interpreter::renamed(ClassObject& type, Symbol name) {
   return words != nullptr ? symbol(words->text) : name;
 }
 
+/// What the class's own __new__ gives; unbound where it has none.
+Value Interpreter::made_anew(ClassObject& type, const CallArguments& arguments) {
+  const Value* found = type.find(symbol("__new__"));
+  if (found == nullptr) return {};
+  CallArguments given = arguments;
+  given.positional.insert(given.positional.begin(), Value(static_cast<Object*>(&type)));
+  const auto* wrapper = found->as<WrapperObject>();
+  return call(wrapper != nullptr ? wrapper->inner : *found, std::move(given));
+}
+
 Value Interpreter::instantiate(ClassObject& type, CallArguments arguments) {
   if (type.constructor.is_bound()) return call(type.constructor, std::move(arguments));
-  Held<InstanceObject> made(new InstanceObject(heap_, Held<ClassObject>(&type)));
-  const Value instance(made);
+  Value instance = made_anew(type, arguments);
+  const auto* own = instance.as<InstanceObject>();
+  if (instance.is_bound() && (own == nullptr || !own->type->derives_from(&type))) return instance;
+  if (!instance.is_bound()) instance = Value(new InstanceObject(heap_, Held<ClassObject>(&type)));
+  auto* made = instance.as<InstanceObject>();
   const Value* init = type.find(symbol("__init__"));
   if (type.is_dataclass && init == nullptr) {
     fill_fields(*this, *made, std::move(arguments));
@@ -172,6 +185,12 @@ Value Interpreter::super_attribute(WrapperObject& super, Symbol name) {
   const Value* found = type->find(name, super.owner);
   if (found == nullptr && (names_.text(name) == "__init__" || names_.text(name) == "__init_subclass__"))
     return native("object." + names_.text(name), "*args, **kwargs", [](Interpreter&, Bound&) { return Value::none(); });
+  if (found == nullptr && names_.text(name) == "__new__")
+    return native("object.__new__", "type, *args, **kwargs", [](Interpreter& i, Bound& a) {
+      auto* of = a[0].as<ClassObject>();
+      if (of == nullptr) i.raise("TypeError", "object.__new__(X): X is not a type object");
+      return Value(new InstanceObject(i.heap(), Held<ClassObject>(of)));
+    });
   if (found == nullptr && names_.text(name) == "__getattribute__" && instance != nullptr)
     return native("object.__getattribute__", "name", [self = super.inner](Interpreter& i, Bound& a) {
       return i.attribute(self, i.symbol(i.words(a[0], "attribute names")));

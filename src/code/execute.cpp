@@ -287,8 +287,10 @@ void Interpreter::assign(const Expression& target, Value value, Frame& frame) {
         frame.variable(target) = std::move(value);
       else if (frame.names != nullptr)
         frame.names->set(target.name, std::move(value));
-      else
+      else if (frame.code.kind == FunctionCode::Kind::module)
         frame.code.module->globals[target.name] = std::move(value);
+      else
+        set_global_of_its_own(*frame.code.module, target.name, std::move(value));
       return;
     case Expression::Kind::attribute: {
       const Value of = evaluate(*target.parts[0], frame);

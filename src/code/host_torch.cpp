@@ -53,7 +53,11 @@ def script(function):
     return function
 
 
-ignore = unused = script_if_tracing = script
+unused = interface = script_if_tracing = script
+
+
+def ignore(drop=False, **options):
+    return drop if callable(drop) else script
 
 
 def is_tracing():

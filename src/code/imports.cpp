@@ -86,36 +86,42 @@ Value* Interpreter::global_of(TextModule& module, Symbol name, bool stars) {
 }
 
 void Interpreter::set_global(TextModule& module, Symbol name, Value value) {
-  TextModule* holder = &module;
-  if (module.over != nullptr && own_global_of(*module.over, name) != nullptr)
-    holder = module.over;
-  else
-    (void)own_global_of(module, name);  // what binds it has run: it doesn't bind it again
-  holder->globals[name] = std::move(value);
+  const bool is_over = module.over != nullptr && own_global_of(*module.over, name) != nullptr;
+  set_global_of_its_own(is_over ? *module.over : module, name, std::move(value));
+}
+
+void Interpreter::set_global_of_its_own(TextModule& module, Symbol name, Value value) {
+  (void)own_global_of(module, name);  // what binds it has run: it doesn't bind it again
+  module.globals[name] = std::move(value);
+}
+
+void Interpreter::run_pieces(TextModule& module, const std::vector<std::size_t>& pieces) {
+  struct Unguarded {  // what another text imports is not what a block that waits for ImportError stands around
+    int& guards;
+    const int before = std::exchange(guards, 0);
+    ~Unguarded() { guards = before; }
+  } const unguarded{import_guards_};
+  for (const std::size_t at : pieces) {
+    TextModule::Piece& piece = module.pieces[at];
+    if (std::exchange(piece.ran, true)) continue;
+    const Depth deeper(*this);
+    const FunctionCode& code = module.parsed(piece, names_);
+    Frame frame(*this, code);
+    (void)execute(code.body, frame);
+  }
 }
 
 Value* Interpreter::own_global_of(TextModule& module, Symbol name, bool stars) {
   auto found = module.globals.find(name);
   if (!module.lazy) return found == module.globals.end() ? nullptr : &found->second;
+  run_pieces(module, std::exchange(module.registrations, {}));
   const auto binders = module.binders.find(name);
   if (binders != module.binders.end()) {
     const std::vector<std::size_t> pieces = std::move(binders->second);
     module.binders.erase(name);
-    struct Unguarded {  // what another text imports is not what a block that waits for ImportError stands around
-      int& guards;
-      const int before = std::exchange(guards, 0);
-      ~Unguarded() { guards = before; }
-    } const unguarded{import_guards_};
-    for (const std::size_t at : pieces) {
-      TextModule::Piece& piece = module.pieces[at];
-      if (std::exchange(piece.ran, true)) continue;
-      const Depth deeper(*this);
-      const FunctionCode& code = module.parsed(piece, names_);
-      Frame frame(*this, code);
-      (void)execute(code.body, frame);
-    }
-    found = module.globals.find(name);
+    run_pieces(module, pieces);
   }
+  found = module.globals.find(name);
   if (found == module.globals.end() && stars) {
     for (const std::string& path : module.stars) {
       TextModule* const other = text_module(path);

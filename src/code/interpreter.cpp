@@ -225,6 +225,13 @@ bool Interpreter::is_instance(const Value& value, const Value& types) {
   }
   if (const auto* library = types.as<NamespaceObject>(); library != nullptr && !library->known) return false;  // nothing here is made of it
   const auto* type = types.as<ClassObject>();
+  if (types.as<TokenObject>() != nullptr) {  // typing.Sequence is collections.abc.Sequence
+    const auto& abstract = library("collections.abc").attributes;
+    const auto known = abstract.find(symbol(types.as<TokenObject>()->name));
+    type = known == abstract.end() ? nullptr : known->second.as<ClassObject>();
+    for (const auto& [name, plain] : {std::pair{"Tuple", "tuple"}, std::pair{"List", "list"}, std::pair{"Dict", "dict"}})
+      if (types.as<TokenObject>()->name == name) type = builtin_class(plain);
+  }
   if (type == nullptr) raise("TypeError", "isinstance() arg 2 must be a type, a tuple of types, or a union");
   if (type->holds) return type->holds(value);
   return class_of(value)->derives_from(type);

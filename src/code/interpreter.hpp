@@ -83,8 +83,10 @@ class Interpreter {
   /// `stars`: also what `import *` brings.
   Value* global_of(TextModule& module, Symbol name, bool stars = true);
   Value* own_global_of(TextModule& module, Symbol name, bool stars = true);  ///< whatever is put over it
+  void run_pieces(TextModule& module, const std::vector<std::size_t>& pieces);
   /// MODULE.NAME = value, as who patches a package does it.
   void set_global(TextModule& module, Symbol name, Value value);
+  void set_global_of_its_own(TextModule& module, Symbol name, Value value);  ///< whatever is put over it
   /// The text of a module of a package, read and indexed; null where there is none.
   TextModule* text_module(const std::string& path);
 
@@ -113,6 +115,7 @@ class Interpreter {
   Value binary(Operator op, const Value& a, const Value& b);
   Value item(const Value& of, const Value& key);
   void set_item(const Value& of, const Value& key, Value value);
+  void set_slice(SequenceObject& list, const SliceObject& slice, std::vector<Value> values);
   std::int64_t length(const Value& of);
   /// Throws where it cannot be walked.
   Held<IteratorObject> iterate(const Value& of);
@@ -166,6 +169,7 @@ class Interpreter {
   void order(ClassObject& type);
   Value make_class(std::string name, std::vector<Value> bases, Attributes attributes, const CallArguments& keywords);
   Value instantiate(ClassObject& type, CallArguments arguments);
+  Value made_anew(ClassObject& type, const CallArguments& arguments);
   /// super() of the frame that runs.
   Value super_of_frame();
   /// Binds an attribute found in a class to what it was asked of.
@@ -218,6 +222,7 @@ class Interpreter {
   /// The attribute's name after the class's attribute_map.
   Symbol renamed(ClassObject& type, Symbol name);
   Value class_attribute(ClassObject& type, const Value& of, Symbol name);
+  Value partial_attribute(const WrapperObject& partial, const std::string& name);
   Value function_attribute(FunctionObject& function, Symbol name);
   std::vector<std::string> names_of(const Value& value);
   [[noreturn]] void no_attribute(const Value& of, Symbol name);

@@ -16,6 +16,9 @@ Value method_of_builtin(Interpreter& interpreter, const Value& of, Symbol name);
 /// Names of such methods, for messages.
 std::vector<std::string> builtin_methods(const Value& of);
 
+/// callable(value)
+bool is_callable(const Value& value);
+
 /// __init__ of a dataclass.
 void fill_fields(Interpreter& interpreter, InstanceObject& instance, CallArguments arguments);
 

@@ -172,10 +172,14 @@ void define_library_texts(Interpreter& i) {
   abstract("Sequence", is_sequence);
   abstract("MutableSequence", [](const Value& value) { return value.as<SequenceObject>() != nullptr && value.as<SequenceObject>()->is_list(); });
   abstract("Mapping", [](const Value& value) { return value.as<DictionaryObject>() != nullptr && !value.as<DictionaryObject>()->is_set; });
+  abstract("Callable", is_callable);
   abstract("Iterable", [](const Value& value) {
     return value.as<SequenceObject>() != nullptr || value.as<TextObject>() != nullptr || value.as<DictionaryObject>() != nullptr ||
            value.as<RangeObject>() != nullptr || value.as<IteratorObject>() != nullptr || Torch::is_tensor(value);
   });
+  const Value number = i.tuple({Value(i.builtin_class("int")), Value(i.builtin_class("float"))});
+  i.library("numbers").attributes[i.symbol("Number")] = i.library("numbers").attributes[i.symbol("Real")] = number;
+  i.library("numbers").attributes[i.symbol("Integral")] = Value(i.builtin_class("int"));
   NamespaceObject& dataclasses = i.library("dataclasses");
   dataclasses.attributes[i.symbol("MISSING")] = Value(new TokenObject(i.heap(), TokenObject::Kind::other, "dataclasses.MISSING"));
   dataclasses.attributes[i.symbol("fields")] = i.native("dataclasses.fields", "of", fields);

@@ -205,7 +205,7 @@ class CodeNetwork final : public program::Network {
 
   void bind() {
     built_.bind(root_, tape_);
-    if (options_.checkpointing != program::RunOptions::Checkpointing::none) Checkpoints(built_, options_).enable();
+    if (options_.checkpointing != program::RunOptions::Checkpointing::none) enable_checkpoints();
     apply_liger(built_.interpreter(), built_.module(), options_);
     if (answers_no_loss(options_)) {
       Interpreter& i = built_.interpreter();
@@ -213,6 +213,12 @@ class CodeNetwork final : public program::Network {
     }
     if (options_.loss == program::RunOptions::Loss::token_scores) fuse_head();
     if (options_.compiled_blocks) compile_layers();
+  }
+
+  void enable_checkpoints() {
+    if (recipe_.library != program::CodeLibrary::timm) return Checkpoints(built_, options_).enable();
+    Interpreter& i = built_.interpreter();
+    (void)i.call_from_outside(i.attribute(built_.module(), i.symbol("set_grad_checkpointing")), {});
   }
 
   /// The layers of transformers' stacks: what its checkpoints know as one (GradientCheckpointingLayer), the outermost of them.

@@ -456,11 +456,22 @@ Value Interpreter::item(const Value& of, const Value& key) {
   raise("TypeError", "'" + type_name(of) + "' object is not subscriptable");
 }
 
+/// list[start:stop] = values: as many stand there afterwards as are given.
+void Interpreter::set_slice(SequenceObject& list, const SliceObject& slice, std::vector<Value> values) {
+  const Span span = span_of(*this, slice, static_cast<std::int64_t>(list.items.size()));
+  if (span.step != 1) unknown("values put into every k-th place of a list");
+  const auto first = list.items.begin() + span.start;
+  const auto place = list.items.erase(first, first + span.count);
+  list.items.insert(place, std::make_move_iterator(values.begin()), std::make_move_iterator(values.end()));
+  list.recount();
+}
+
 void Interpreter::set_item(const Value& of, const Value& key, Value value) {
   if (torch_->is_tensor(of)) return torch_->set_indexed(of, key, value);
   if (auto* dictionary = of.as<DictionaryObject>(); dictionary != nullptr && !dictionary->is_set)
     return dictionary->set(key, std::move(value));
   if (auto* sequence = of.as<SequenceObject>(); sequence != nullptr && sequence->is_list()) {
+    if (const auto* slice = key.as<SliceObject>()) return set_slice(*sequence, *slice, all_of(value));
     const std::int64_t at = position(whole(key, "indices"), length(of));
     if (at < 0) raise("IndexError", "list assignment index out of range");
     sequence->items[static_cast<std::size_t>(at)] = std::move(value);

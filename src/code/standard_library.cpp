@@ -66,6 +66,14 @@ void define_math(Interpreter& i) {
   });
   function("prod", "iterable", product);
   function("gcd", "a, b", greatest_divisor);
+  function("comb", "n, k", [](Interpreter& inner, Bound& a) {
+    const std::int64_t n = inner.whole(a[0], "math.comb()"), k = inner.whole(a[1], "math.comb()");
+    if (n < 0 || k < 0) inner.raise("ValueError", "n and k must be non-negative integers");
+    if (n > 60) inner.unknown("math.comb() of more than 60");
+    std::int64_t ways = k > n ? 0 : 1;
+    for (std::int64_t i = 1; i <= std::min(k, n - k); ++i) ways = ways * (n - k + i) / i;
+    return Value::integer(ways);
+  });
   function("isqrt", "n", [](Interpreter& inner, Bound& a) {
     const std::int64_t number = inner.whole(a[0], "math.isqrt()");
     if (number < 0) inner.raise("ValueError", "isqrt() argument must be nonnegative");
@@ -140,15 +148,35 @@ Value unchanged(Interpreter& i, Bound& a) {
 }
 
 Value partial(Interpreter& i, Bound& a) {
-  Held<WrapperObject> made(new WrapperObject(i.heap(), WrapperObject::Kind::partial, a[0]));
-  made->arguments.positional = a.rest;
-  made->arguments.keywords = a.keyword_rest;
+  const auto* of = a[0].as<WrapperObject>();
+  if (of != nullptr && of->kind != WrapperObject::Kind::partial) of = nullptr;
+  // A partial of a partial is one of the function within (functools.partial.__new__).
+  Held<WrapperObject> made(new WrapperObject(i.heap(), WrapperObject::Kind::partial, of != nullptr ? of->inner : a[0]));
+  if (of != nullptr) made->arguments = of->arguments;
+  auto& [positional, keywords] = made->arguments;
+  positional.insert(positional.end(), a.rest.begin(), a.rest.end());
+  for (const auto& each : a.keyword_rest) {
+    const auto known = std::find_if(keywords.begin(), keywords.end(), [&](const auto& keyword) { return keyword.first == each.first; });
+    if (known == keywords.end())
+      keywords.push_back(each);
+    else
+      known->second = each.second;
+  }
   return Value(made);
 }
 
 void define_functools(Interpreter& i) {
   NamespaceObject& library = i.library("functools");
-  library.attributes[i.symbol("partial")] = i.native("functools.partial", "function, *args, **kwargs", partial);
+  const Held<ClassObject> partial_type = i.native_class("functools.partial", {i.builtin_class("object")});
+  partial_type->constructor = i.native("functools.partial", "function, *args, **kwargs", partial);
+  partial_type->holds = [](const Value& value) {
+    const auto* wrapper = value.as<WrapperObject>();
+    return wrapper != nullptr && wrapper->kind == WrapperObject::Kind::partial;
+  };
+  library.attributes[i.symbol("partial")] = Value(partial_type);
+  const Held<ClassObject> function_type = i.native_class("types.FunctionType", {i.builtin_class("object")});
+  function_type->holds = [](const Value& value) { return value.as<FunctionObject>() != nullptr; };
+  i.library("types").attributes[i.symbol("FunctionType")] = Value(function_type);
   library.attributes[i.symbol("wraps")] = i.native("functools.wraps", "wrapped", [](Interpreter& inner, Bound& a) {
     return inner.native("decorator", "function", [wrapped = a[0]](Interpreter& again, Bound& given) {
       if (auto* function = given[0].as<FunctionObject>()) {
@@ -187,8 +215,6 @@ void define_typing(Interpreter& i) {
     const Value value = std::string_view(name) == "TYPE_CHECKING" ? Value::boolean(false)
                                                                   : Value(new TokenObject(i.heap(), TokenObject::Kind::other, name));
     i.library("typing").attributes[i.symbol(name)] = value;
-    if (std::string_view(name) == "Callable" || std::string_view(name) == "Iterable")
-      i.library("collections.abc").attributes[i.symbol(name)] = value;
   }
   for (const char* name : {"annotations", "division", "print_function"}) i.library("__future__").attributes[i.symbol(name)] = Value::none();
 }

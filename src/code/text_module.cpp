@@ -41,12 +41,17 @@ class Binders {
     }
   }
 
-  /// TABLE.update(…), TABLE.register(…): a call whose value nobody keeps changes what it is called on.
+  /// TABLE.update(…), TABLE.register(…): a call whose value nobody keeps changes what it is called on. register_block(…) changes what is
+  /// elsewhere.
   void called(const Expression* expression) {
     if (expression == nullptr || expression->kind != Expression::Kind::call) return;
     const Expression* on = expression->parts[0].get();
     while (on->kind == Expression::Kind::attribute || on->kind == Expression::Kind::subscript) on = on->parts[0].get();
-    if (on->kind == Expression::Kind::name && on != expression->parts[0].get()) bind(on->name);
+    if (on->kind != Expression::Kind::name) return;
+    if (on != expression->parts[0].get())
+      bind(on->name);
+    else
+      module_.registrations.push_back(piece_);
   }
 
   void visit(const Statement& s) {

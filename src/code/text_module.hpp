@@ -36,6 +36,7 @@ struct TextModule {
   std::vector<Piece> pieces;
   std::unordered_map<Symbol, std::vector<std::size_t>> binders;  ///< which pieces bind a name, in their order
   std::vector<std::string> stars;                                ///< modules of `from … import *`
+  std::vector<std::size_t> registrations;  ///< pieces that call a function for what it does: they run before any name is found
 
   /// Finds `pieces`, `binders` and `stars`. Throws Error: what is no Python, where it must be parsed to see what it binds.
   void index(Names& names);

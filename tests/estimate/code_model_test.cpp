@@ -116,6 +116,52 @@ TEST(CodeModel, TransformersOfDiffusersAreAsRehearsed) {
   }
 }
 
+// rehearsed_timm.json: models of timm 1.0.31, moved to the device, four steps of AdamW on images of their pretrained configuration's size
+// by PyTorch 2.15 on the same runtime (an H100). PLIMSOLL_TIMM names the package.
+TEST(CodeModel, ModelsOfTimmAreAsRehearsed) {
+  const char* const package = std::getenv("PLIMSOLL_TIMM");
+  if (package == nullptr) GTEST_SKIP() << "PLIMSOLL_TIMM names no package";
+  const auto rows = nlohmann::json::parse(file("rehearsed_timm.json"));
+  ASSERT_GE(rows.size(), 35U);
+  int exact = 0, reserved_exact = 0;
+  for (const auto& row : rows) {
+    SCOPED_TRACE(row.at("id").get<std::string>());
+    PackageModel asked = package_model(row.at("name").get<std::string>(), {package});
+    asked.arguments = row.at("arguments").get<std::vector<std::pair<std::string, std::string>>>();
+    Strategy strategy = strategy_of(row.at("strategy"));
+    set_option(strategy, "optimizer", "adamw");
+    const RankReport rank = estimate(model_of_package(asked), parse_cluster("1xh100-sxm"), strategy).worst_rank();
+    const auto allocated = row.at("allocated_bytes").get<std::int64_t>();
+    EXPECT_NEAR(static_cast<double>(rank.memory.allocated.count), static_cast<double>(allocated), 0.004 * static_cast<double>(allocated));
+    constexpr std::int64_t kLoss = 512;  // which that loop holds while the optimizer steps
+    const std::int64_t beyond = allocated - rank.memory.allocated.count;
+    exact += beyond == 0 || beyond == kLoss ? 1 : 0;
+    reserved_exact += rank.memory.reserved.count == row.at("reserved_bytes").get<std::int64_t>() ? 1 : 0;
+  }
+  EXPECT_GE(exact, 39);
+  EXPECT_GE(reserved_exact, 37);
+}
+
+// Of a config.json as the hub has it, and of a name that there is none of.
+TEST(CodeModel, TimmIsAskedByNameOrConfiguration) {
+  const char* const package = std::getenv("PLIMSOLL_TIMM");
+  if (package == nullptr) GTEST_SKIP() << "PLIMSOLL_TIMM names no package";
+  const Model named = model_of_package(package_model("timm/resnet18.a1_in1k", {package}));
+  EXPECT_EQ(named.parameters(), 11'689'512);
+  PackageModel configured{
+      package,
+      R"({"architecture": "resnet18", "num_classes": 10, "pretrained_cfg": {"tag": "a1_in1k", "input_size": [3, 288, 288]}})",
+      "config.json",
+      "",
+      "",
+      {},
+      {}};
+  EXPECT_EQ(model_of_package(configured).parameters(), 11'181'642);  // a head of 10 x 512 + 10 for one of 1000 x 512 + 1000
+  EXPECT_THROW((void)model_of_package(package_model("resnet19", {package})), Error);
+  configured.config = R"({"model_type": "resnet"})";
+  EXPECT_THROW((void)model_of_package(configured), Error);
+}
+
 // Shipped transformers by the wheel's own text and by their classes of the families: one step's peaks and launches. In bf16 alone Stable
 // Diffusion 3's differ: its table of positions is cast with the rest here, and stays fp32 in the class.
 TEST(CodeModel, TransformersOfDiffusersAreTheShippedClasses) {

@@ -52,3 +52,11 @@ def zip_longest(*iterables, fillvalue=None):
 def pairwise(iterable):
     items = list(iterable)
     return list(zip(items, items[1:]))
+
+
+def repeat(object, times=None):
+    if times is None:
+        from plimsoll import refuse
+
+        refuse("itertools.repeat without an end")
+    return iter([object] * times)

@@ -77,11 +77,16 @@ Value dropout(Interpreter& i, Bound& a) {
   return functional(i, "dropout", {a[1], kept(i, a[0], "p"), kept(i, a[0], "training"), kept(i, a[0], "inplace")});
 }
 
-Value activation_init(Interpreter& i, Bound& a) {
+Value plain_init(Interpreter&, Bound& a) {
   start(a);
-  for (const auto& [name, value] : a.keyword_rest)
-    if (i.names().text(name) == "inplace" && i.truth(value)) i.unknown("an activation in place");
   return Value::none();
+}
+
+/// Code that gives all activations `inplace` waits for the TypeError of those that have none.
+Value gelu_init(Interpreter& i, Bound& a) {
+  if (!a.keyword_rest.empty())
+    i.raise("TypeError", "GELU.__init__() got an unexpected keyword argument '" + i.names().text(a.keyword_rest.front().first) + "'");
+  return plain_init(i, a);
 }
 
 Value gelu(Interpreter& i, Bound& a) { return functional(i, "gelu", {a[1]}); }
@@ -223,11 +228,11 @@ constexpr Layer kLayers[] = {
     {"LayerNorm", "self, normalized_shape, eps=, elementwise_affine=, bias=, device=, dtype=", norm_init<true>, "self, input", layer_norm},
     {"RMSNorm", "self, normalized_shape, eps=, elementwise_affine=, device=, dtype=", norm_init<false>, "self, input", rms_norm},
     {"Dropout", "self, p=, inplace=", dropout_init, "self, input", dropout},
-    {"GELU", "self, approximate=, **kwargs", activation_init, "self, input", gelu},
-    {"Tanh", "self", activation_init, "self, input", tanh},
-    {"Sigmoid", "self", activation_init, "self, input", sigmoid},
+    {"GELU", "self, approximate=, **kwargs", gelu_init, "self, input", gelu},
+    {"Tanh", "self", plain_init, "self, input", tanh},
+    {"Sigmoid", "self", plain_init, "self, input", sigmoid},
     {"Softmax", "self, dim", softmax_init, "self, input", softmax},
-    {"Identity", "self, *args, **kwargs", activation_init, "self, input", identity},
+    {"Identity", "self, *args, **kwargs", plain_init, "self, input", identity},
     {"Sequential", "self, *args", sequential_init, "self, input", sequential},
     {"ModuleList", "self, modules=", list_init, nullptr, nullptr},
     {"ModuleDict", "self, modules=", dictionary_init, nullptr, nullptr},

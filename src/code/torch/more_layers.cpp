@@ -63,6 +63,13 @@ Value convolution(Interpreter& i, Bound& a) {
 /// Layers without a rule for their forward: a part of a model that rests has their parameters all the same.
 Value without_forward(Interpreter& i, Bound& a) { i.unknown("the forward of '" + i.type_name(a[0]) + "'"); }
 
+/// nn.PReLU: a slope for all channels, or for each.
+Value prelu_init(Interpreter& i, Bound& a) {
+  ModuleState& state = start(a);
+  add_parameter(i, state, "weight", true, {a.has(1) ? i.whole(a[1], "num_parameters") : 1}, a[4]);
+  return Value::none();
+}
+
 /// Parameters of nn.LSTM and nn.GRU (RNNBase.__init__): the rows of all gates behind each other.
 template <int kGates>
 Value recurrent_init(Interpreter& i, Bound& a) {
@@ -114,6 +121,8 @@ Value batch_norm_init(Interpreter& i, Bound& a) {
   keep(i, a[0], "num_features", a[1]);
   keep(i, a[0], "eps", or_else(a[2], Value::real(1e-5)));
   keep(i, a[0], "momentum", or_else(a[3], Value::real(0.1)));
+  keep(i, a[0], "affine", Value::boolean(true));
+  keep(i, a[0], "track_running_stats", Value::boolean(true));
   if (!flag(i, a, 4, true) || !flag(i, a, 5, true)) i.unknown("a batch norm without weights, or that does not track statistics");
   add_parameter(i, state, "weight", true, {channels}, a[7]);
   add_parameter(i, state, "bias", true, {channels}, a[7]);
@@ -319,6 +328,8 @@ constexpr Method kMethods[] = {
     {"LSTM", "forward", "self, *args, **kwargs", without_forward},
     {"GRU", "__init__", kRecurrent, recurrent_init<3>},
     {"GRU", "forward", "self, *args, **kwargs", without_forward},
+    {"PReLU", "__init__", "self, num_parameters=, init=, device=, dtype=", prelu_init},
+    {"PReLU", "forward", "self, *args, **kwargs", without_forward},
     {"GroupNorm", "__init__", "self, num_groups, num_channels, eps=, affine=, device=, dtype=", group_norm_init},
     {"GroupNorm", "forward", "self, input", group_norm},
     {"BatchNorm1d", "__init__", kBatchNorm, batch_norm_init},

@@ -24,7 +24,9 @@ std::vector<Value> listed(Interpreter& i, const Bound& a) {
 
 Value flip(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
-  for (const Value& each : listed(i, a)) (void)torch_of(i).dimension_of(each, x.rank());
+  const bool has_several = a[1].as<SequenceObject>() != nullptr;
+  if (!has_several) (void)torch_of(i).dimension_of(a[1], x.rank());
+  for (const Value& each : has_several ? i.all_of(a[1]) : a.rest) (void)torch_of(i).dimension_of(each, x.rank());
   return torch_of(i).wrap(program::turned(x));
 }
 
@@ -248,8 +250,8 @@ Value pad(Interpreter& i, Bound& a) {
 }
 
 constexpr OperatorRow kRows[] = {
-    {In::tensor, "flip", "input, *dims", flip},
-    {In::torch, "flip", "input, *dims", flip},
+    {In::tensor, "flip", "input, dims, *more", flip},
+    {In::torch, "flip", "input, dims, *more", flip},
     {In::both, "roll", "input, shifts, dims=", roll},
     {In::tensor, "repeat", "input, *repeats", repeat},
     {In::tensor, "tile", "input, *dims", tile},

@@ -264,6 +264,7 @@ void define_transformers(Interpreter& i) {
   define_experts(i);
   define_liger(i);
   define_loss_mark(i);
+  library.attributes[i.symbol("has_timm")] = Value::boolean(false);
   put_texts_over(i, "src/code/transformers/python/");
   const Value absent = i.native("is_available", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::boolean(false); });
   i.set_rule([absent, &i](const std::string& path, const std::string& name) {
@@ -273,6 +274,7 @@ void define_transformers(Interpreter& i) {
       if (!found.is_none()) return found;
     }
     // Packages beside torch are not installed, and there is one kind of device.
+    if (name == "is_timm_available") return Value();
     const bool asks = path.starts_with("transformers.utils") && name.starts_with("is_") && name.ends_with("_available") && name != "is_torch_available" &&
                       name != "is_torch_flex_attn_available";
     return asks ? absent : Value();

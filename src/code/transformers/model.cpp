@@ -11,6 +11,7 @@
 
 #include "code/json_values.hpp"
 #include "code/network.hpp"
+#include "code/timm/model.hpp"
 #include "code/torch/torch.hpp"
 #include "code/transformers/mechanisms.hpp"
 #include "plimsoll/code.hpp"
@@ -61,8 +62,8 @@ class Builder {
     interpreter_ = std::make_unique<Interpreter>("", package.package, limits());
     interpreter_->torch().expects_draws = true;
     interpreter_->add_package(open_package(package.package));
-    for (const std::string& beside : package.beside) interpreter_->add_package(open_package(beside));
     define_transformers(*interpreter_);
+    for (const std::string& beside : package.beside) add_beside(open_package(beside));
     json_ = parsed(package);
     if (json_.contains("auto_map") && !package.folder.empty()) interpreter_->add_package(open_folder(package.folder));
     make_config(options);
@@ -163,6 +164,12 @@ class Builder {
   }
 
  private:
+  /// Whose patches stand beside the classes, or what some are made of.
+  void add_beside(const std::shared_ptr<const Package>& package) {
+    interpreter_->add_package(package);
+    if (package->read("timm/__init__.py")) define_timm(*interpreter_, package);
+  }
+
   static constexpr const char* kParts[] = {"", "text_config", "vision_config", "audio_config", "encoder_config", "encoder", "decoder"};
 
   static Limits limits() { return {.steps = 20'000'000, .calls = 200, .expressions = 2'000}; }
@@ -425,6 +432,9 @@ bool has_parts(const Model& model) {
 
 Model model_of_package(const PackageModel& package) {
   if (code::names_class_of_diffusers(package)) return code::model_of_diffusers(package);
+  if (code::is_timm(package)) return code::model_of_timm(package);
+  if (!package.arguments.empty())
+    fail("are arguments of timm's create_model, or of a class of --code FILE:CLASS", "--args", "config.json says a model's sizes");
   code::Builder builder(package, {});
   Model model;
   model.name = package.where.empty() ? package.model_type : package.where;

@@ -9,21 +9,22 @@ namespace plimsoll::program {
 const NetworkSource* network_source(const Model& model) { return dynamic_cast<const NetworkSource*>(model.source.get()); }
 
 void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
-  const bool own = source.library() == CodeLibrary::none, diffusers = source.library() == CodeLibrary::diffusers, plain = own || diffusers;
+  const bool own = source.library() == CodeLibrary::none, diffusers = source.library() == CodeLibrary::diffusers,
+             timm = source.library() == CodeLibrary::timm, plain = own || diffusers || timm;
   const auto require = [](bool modelled, const std::string& what, const std::string& key, const std::string& instead) {
     if (!modelled) refuse(what + " is not modelled of a model that is read from code", key, instead);
   };
   const bool known = diffusers ? s.framework == "diffusers"
-                               : s.framework == "transformers" || (!own && (s.framework == "accelerate" || s.framework == "deepspeed"));
+                               : s.framework == "transformers" || (!plain && (s.framework == "accelerate" || s.framework == "deepspeed"));
   require(known, "the training loop of '" + s.framework + "'", "framework",
-          own         ? "transformers, whose loop is plain PyTorch's"
-          : diffusers ? "diffusers"
-                      : "transformers, accelerate or deepspeed");
+          diffusers ? "diffusers"
+          : plain   ? "transformers, whose loop is plain PyTorch's"
+                    : "transformers, accelerate or deepspeed");
   const bool whole = s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp;
   require(whole || !diffusers, "sharding of a class of diffusers", "data_parallel", "none or ddp");
   const bool scores_texts = s.post_training && !s.post_training->by_verl() && !s.post_training->writes_answers();
   const bool trained = !plain && scores_texts && s.post_training->kind != PostTraining::Kind::reward;
-  require(!s.post_training || trained, "this trainer's own loss", "task", own ? "lm" : "lm, sft, dpo, kto, orpo or cpo");
+  require(!s.post_training || trained, "this trainer's own loss", "task", plain ? "lm" : "lm, sft, dpo, kto, orpo or cpo");
   require(!is_msamp(s.precision), "MS-AMP", "precision", "amp-bf16");
   require(s.compile == Strategy::Compile::no || s.compile == Strategy::Compile::blocks, "torch.compile of the whole model", "compile",
           "blocks");
@@ -44,9 +45,17 @@ void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
   require(liger_loss || s.loss == LossKernel::automatic || s.loss == LossKernel::cross_entropy, "another loss than the code's own", "loss", "ce");
 }
 
+namespace {
+
+bool is_built_on_the_host(const NetworkSource& source) {
+  return source.library() == CodeLibrary::none || source.library() == CodeLibrary::timm;
+}
+
+}  // namespace
+
 Arrival arrival_of(const Model& model, bool prepared_by_accelerate) {
   const NetworkSource* const source = network_source(model);
-  return prepared_by_accelerate || (source != nullptr && source->library() == CodeLibrary::none) ? Arrival::moved : Arrival::empty;
+  return prepared_by_accelerate || (source != nullptr && is_built_on_the_host(*source)) ? Arrival::moved : Arrival::empty;
 }
 
 }  // namespace plimsoll::program

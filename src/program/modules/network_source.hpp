@@ -21,7 +21,7 @@ struct ModelParts {
 };
 
 /// Whose a class of code is: one's own, or a library's.
-enum class CodeLibrary : std::uint8_t { none, transformers, diffusers };
+enum class CodeLibrary : std::uint8_t { none, transformers, diffusers, timm };
 
 class NetworkSource : public ModelSource {
  public:
@@ -42,7 +42,8 @@ const NetworkSource* network_source(const Model& model);
 /// Throws Error (refused) where what the strategy does to modules is not modelled of a network that is told by its own code.
 void refuse_beside_source(const NetworkSource& source, const Strategy& strategy);
 
-/// How the model comes onto the device: transformers' are made there, one's own class is built on the host and moved (model.to("cuda")).
+/// How the model comes onto the device: transformers' are made there, one's own class and timm's are built on the host and moved
+/// (model.to("cuda")).
 Arrival arrival_of(const Model& model, bool prepared_by_accelerate);
 
 }  // namespace plimsoll::program

@@ -273,3 +273,66 @@ def conditions():
             out.append("negative")
     assert len(out) == 5, "all"
     return out
+
+
+def expressions():
+    import re
+
+    found = re.search(r"^(\w+)_k(?P<size>\d+)(?:_s(\d))?", "ir_r2_k3_s2")
+    parts = [re.split(r"(\d.*)", op) for op in "ir_r2_k3_e0.25".split("_")]
+    return [found.groups(), found["size"], found.span(3), found.groupdict(), parts, re.sub(r"\.(\d+)\.", r"[\1].", "layers.0.mlp", count=1), re.findall(r"a|b+", "abbac"),
+            re.match(r"x", "yx"), re.fullmatch(r"[a-c]{2,3}", "abc") is not None, re.split(r",\s*", "a, b,c"), [m.start() for m in re.finditer(r"\bfo+", "foo xfo fo")], re.sub("[^a]", "", "banana")]
+
+
+def made_anew():
+    from enum import Enum
+
+    class Format(str, Enum):
+        NCHW = "NCHW"
+        NHWC = "NHWC"
+
+    class Pair:
+        def __new__(cls, first, second):
+            if first == second:
+                return first
+            return super().__new__(cls)
+
+        def __init__(self, first, second):
+            self.both = (first, second)
+
+    return [Format("NHWC").name, Format(Format.NCHW).value, Format("NCHW") is Format.NCHW, Pair(1, 1), Pair(1, 2).both]
+
+
+def partials():
+    def area(width, height=2, depth=1):
+        return width * height * depth
+
+    inner = functools.partial(area, height=3)
+    outer = functools.partial(inner, 4, depth=5)
+    return [outer(), outer.func is area, outer.args, outer.keywords, isinstance(outer, functools.partial), isinstance(area, functools.partial), inner.keywords]
+
+
+def kinds():
+    import numbers
+    import types
+    from typing import Callable, Sequence, Tuple
+
+    return [isinstance(3, numbers.Integral), isinstance(2.5, numbers.Number), isinstance("x", numbers.Number), isinstance((1,), Sequence), isinstance(3, Sequence),
+            isinstance([1], Tuple), isinstance((1,), Tuple), isinstance(len, Callable), isinstance(kinds, types.FunctionType), isinstance(functools.partial(len), types.FunctionType)]
+
+
+def replaced():
+    import dataclasses
+    from itertools import repeat
+
+    @dataclass
+    class Settings:
+        size: int = 3
+        names: list = field(default_factory=list)
+
+    a = Settings(names=["x"])
+    b = dataclasses.replace(a, size=5)
+    c = [1, 2, 3, 4]
+    c[1:3] = ["p", "q", "r"]
+    c[-1:-1] = [0]
+    return [a.size, b.size, b.names is a.names, c, tuple(repeat("z", 3)), math.comb(5, 2), math.comb(3, 4), "size" in dir(a), "silu" in dir(a)]

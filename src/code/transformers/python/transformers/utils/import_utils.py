@@ -1,4 +1,4 @@
-from plimsoll import refuse
+from plimsoll import has_timm, refuse
 
 
 def is_torch_available():
@@ -45,9 +45,18 @@ def is_torch_fx_proxy(x):
     return False
 
 
+def is_timm_available():
+    return has_timm
+
+
+# Images come from a processor, which no class runs itself.
 def requires_backends(obj, backends):
+    asked = [backends] if isinstance(backends, str) else list(backends)
+    if has_timm and all(each in ("vision", "timm") for each in asked):
+        return
     name = obj.__name__ if hasattr(obj, "__name__") else obj.__class__.__name__
-    refuse(name + ", a class over " + " and ".join([backends] if isinstance(backends, str) else list(backends)) + ",")
+    beside = " (its folder or wheel goes behind a comma: --code TRANSFORMERS,TIMM)" if "timm" in asked else ""
+    refuse(name + ", a class over " + " and ".join(asked) + beside + ",")
 
 
 def requires(*args, **options):

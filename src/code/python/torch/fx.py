@@ -1,0 +1,2 @@
+def wrap(function):
+    return function

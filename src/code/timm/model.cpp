@@ -1,0 +1,130 @@
+#include "code/timm/model.hpp"
+
+#include <nlohmann/json.hpp>
+#include <sstream>
+#include <utility>
+
+#include "code/json_values.hpp"
+#include "code/library_texts.hpp"
+#include "code/network.hpp"
+#include "code/torch/torch.hpp"
+#include "plimsoll/error.hpp"
+
+namespace plimsoll::code {
+
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr const char* kFactory = "timm.models._factory";
+constexpr const char* kModels = "timm/models/";
+
+/// The files of timm.models, as its __init__.py imports them: `from .resnet import *`.
+std::vector<std::string> model_files(const Package& timm) {
+  constexpr std::string_view kFrom = "from .", kStar = " import *";
+  std::vector<std::string> files;
+  std::istringstream lines(timm.read(std::string(kModels) + "__init__.py").value_or(""));
+  for (std::string line; std::getline(lines, line);)
+    if (line.starts_with(kFrom) && line.ends_with(kStar))
+      files.push_back(line.substr(kFrom.size(), line.size() - kFrom.size() - kStar.size()));
+  return files;
+}
+
+/// The file whose @register_model stands above a function of that name; empty: none.
+std::string file_of(const Package& timm, const std::string& name) {
+  const std::string wanted = "@register_model\ndef " + name + "(";
+  for (const std::string& file : model_files(timm))
+    if (const auto text = timm.read(kModels + file + ".py"); text && text->find(wanted) != std::string::npos) return file;
+  return "";
+}
+
+/// The function that makes a model, and what its file says of pretrained weights.
+Value function_of(Interpreter& i, const Package& timm, const std::string& name) {
+  const std::string file = file_of(timm, name);
+  if (file.empty()) i.raise("RuntimeError", "Unknown model (" + name + ")");
+  const std::string module = "timm.models." + file;
+  Value configured = i.imported(module, i.symbol("default_cfgs"));
+  if (configured.as<DictionaryObject>() == nullptr) configured = Value(new DictionaryObject(i.heap()));
+  return i.tuple({i.imported(module, i.symbol(name)), std::move(configured)});
+}
+
+/// What create_model is asked for.
+struct Asked {
+  std::string name;
+  Json arguments = Json::object();
+};
+
+/// A name, "timm/NAME" as on the hub, or its config.json: {"architecture": NAME, "num_classes": …, "model_args": {…}}.
+Asked asked_of(const PackageModel& package) {
+  if (package.config.empty()) return {package.model_type.substr(package.model_type.starts_with("timm/") ? 5 : 0)};
+  const Json json = Json::parse(package.config, nullptr, false);
+  if (!json.is_object() || !json.contains("architecture") || !json["architecture"].is_string())
+    fail("says no 'architecture'", package.where, "timm's config.json, or the name of a model, such as vit_base_patch16_224");
+  Asked asked{json["architecture"].get<std::string>()};
+  if (json.contains("model_args") && json["model_args"].is_object()) asked.arguments = json["model_args"];
+  for (const char* key : {"num_classes", "global_pool"})
+    if (json.contains(key)) asked.arguments.emplace(key, json[key]);
+  if (json.contains("pretrained_cfg")) asked.arguments["pretrained_cfg"] = json["pretrained_cfg"];
+  return asked;
+}
+
+std::unique_ptr<BuiltModule> build(const PackageModel& package) {
+  auto interpreter = std::make_unique<Interpreter>("", package.package, Limits{.steps = 20'000'000, .calls = 200, .expressions = 2'000});
+  Interpreter& i = *interpreter;
+  i.torch().expects_draws = true;
+  const std::shared_ptr<const Package> timm = open_package(package.package);
+  i.add_package(timm);
+  define_timm(i, timm);
+  const Asked asked = asked_of(package);
+  CallArguments call{{i.text(asked.name)}, {}};
+  for (const auto& [name, value] : asked.arguments.items())
+    call.keywords.emplace_back(i.symbol(name), value_of_json(i, value, package.where));
+  for (const auto& [name, text] : package.arguments) call.keywords.emplace_back(i.symbol(name), i.literal(text, "--args " + name));
+  Value module = i.call_from_outside(i.imported_or_fail(kFactory, "create_model"), std::move(call));
+  i.set_attribute(module, i.symbol("forward"),
+                  Value(new BoundMethodObject(i.heap(), module, i.imported_or_fail(kFactory, "loss_of_images"))));
+  return std::make_unique<BuiltModule>(std::move(interpreter), std::move(module));
+}
+
+/// Images as the weights were trained on, or as large as the model was asked for.
+std::vector<Input> inputs_of(BuiltModule& built) {
+  Interpreter& i = built.interpreter();
+  const Value told = i.call_from_outside(i.imported_or_fail(kFactory, "image_size"), {{built.module()}, {}});
+  Input images{"images", DType::fp32, {Size{Size::Of::batch}}, true};
+  for (const Value& each : i.all_of(told)) images.sizes.push_back({Size::Of::one, i.whole(each, "the size of an image")});
+  return {std::move(images), Input{"labels", DType::int64, {Size{Size::Of::batch}}}};
+}
+
+}  // namespace
+
+void define_timm(Interpreter& interpreter, std::shared_ptr<const Package> timm) {
+  put_texts_over(interpreter, "src/code/timm/python/");
+  interpreter.library("plimsoll").attributes[interpreter.symbol("has_timm")] = Value::boolean(true);
+  interpreter.library("plimsoll").attributes[interpreter.symbol("timm_function")] = interpreter.native(
+      "plimsoll.timm_function", "name",
+      [timm = std::move(timm)](Interpreter& i, Bound& a) { return function_of(i, *timm, i.words(a[0], "names of models")); });
+}
+
+bool is_timm(const PackageModel& package) {
+  const auto opened = open_package(package.package);
+  return !opened->read("transformers/__init__.py") && opened->read("timm/__init__.py").has_value();
+}
+
+Model model_of_timm(const PackageModel& package) {
+  const std::unique_ptr<BuiltModule> built = build(package);
+  Model model;
+  model.name = package.where.empty() ? package.model_type : package.where;
+  model.architecture = built->interpreter().type_name(built->module());
+  model.model_type = asked_of(package).name;
+  model.task = Model::Task::image_classification;
+  model.max_positions = 1;
+  model.blocks.push_back(built->block());
+  std::vector<Input> inputs = parse_inputs(package.inputs);
+  if (inputs.empty()) inputs = inputs_of(*built);
+  model.assumed.push_back("code: " + model.model_type + " as " + package.package + " has it, its loss the cross entropy of its logits");
+  model.source = make_source({[package](const program::RunOptions&, DType) { return build(package); }, std::move(inputs),
+                              program::CodeLibrary::timm, [] { return program::ModelParts{}; }});
+  return model;
+}
+
+}  // namespace plimsoll::code
