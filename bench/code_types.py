@@ -71,7 +71,7 @@ def main():
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--jobs", type=int, default=2)
     options, extra = parser.parse_known_args()
-    types = options.types or types_of(options.package)
+    types = options.types or types_of(options.package.split(",")[0])  # others are beside transformers
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         outcomes = dict(zip(types, pool.map(lambda t: played(options.program, options.package, t, options.seconds, extra), types)))
     if options.json:

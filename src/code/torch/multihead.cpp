@@ -128,12 +128,12 @@ Tensor attended(std::vector<Tensor> parts, const Tensor& mask_in, const Call& ca
 /// What multi_head_attention_forward is given, [length, batch, width] each.
 struct Given {
   Tensor query, key, value;
-  Projection in;                 ///< of all three; of separate weights its bias alone
-  std::vector<Tensor> separate;  ///< weights of queries, keys and values; none: one behind the other in `in`
-  Tensor mask, padding;
-  Call call;
+  Projection in = {};                 ///< of all three; of separate weights its bias alone
+  std::vector<Tensor> separate = {};  ///< weights of queries, keys and values; none: one behind the other in `in`
+  Tensor mask = {}, padding = {};
+  Call call = {};
   bool weighs = true, averages = true;
-  Tensor out_weight, out_bias;
+  Tensor out_weight = {}, out_bias = {};
 };
 
 std::vector<Tensor> projected(const Given& given) {
