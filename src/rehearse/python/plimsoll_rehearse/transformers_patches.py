@@ -86,12 +86,13 @@ def whole_parameters(module):
 
 
 def unset_weights(module, cls, config, dtype):
-    """A checkpoint of the model of a config, whose tensors are reserved and never written."""
+    """A checkpoint of the model of a config, whose tensors are reserved and never written; as in one that was saved, a tied tensor lies there once."""
     import torch
 
     with torch.device("meta"), whole_parameters(module):
         model = cls._from_config(config, **({"dtype": dtype} if dtype is not None else {}))
-    return {name: torch.empty(each.shape, dtype=each.dtype, device="cpu") for name, each in model.state_dict().items()}
+    aliases = {name for name, _ in model.named_parameters(remove_duplicate=False)} - {name for name, _ in model.named_parameters()}
+    return {name: torch.empty(each.shape, dtype=each.dtype, device="cpu") for name, each in model.state_dict().items() if name not in aliases}
 
 
 @after("transformers.modeling_utils")
