@@ -354,6 +354,8 @@ struct PostTraining {
   enum class Reference : std::uint8_t { automatic, model, adapter_off, precomputed, none } reference = Reference::automatic;  ///< resolved
   std::int64_t prompt_len = 0;  ///< tokens of a sequence that are the prompt, of which nothing is learnt; resolved
   std::optional<bool> supervised_term;  ///< cpo: the next token of the better answer is learnt as well (cpo_alpha); resolved
+  std::optional<bool> disable_dropout;  ///< the trainer switches all dropout of its models off, that of adapters too; resolved
+  std::optional<bool> router_loss;      ///< a mixture's routers' auxiliary loss is learnt of as well (router_aux_loss_coef); resolved
   std::optional<bool> kl_batch;         ///< kto: answers go through both models behind others' prompts as well, for the KL term; resolved
   // ---- grpo, rloo ----
   /// Who writes the answers: an engine on devices of its own, or vLLM beside the trainer on the same ones.
@@ -487,6 +489,9 @@ struct Strategy {
   OptimizerKind optimizer = OptimizerKind::automatic;       ///< resolved (adamw)
   OptimizerImpl optimizer_impl = OptimizerImpl::automatic;  ///< resolved
   bool optimizer_in_backward = false;
+  /// Under DeepSpeed, transformers' Trainer makes the optimizer, as it always does where Accelerate prepares it: norms and biases are a group of
+  /// their own (create_optimizer), which ZeRO flattens by itself. Else all parameters are one group.
+  bool trainer_optimizer = false;
   std::optional<bool> clip_grad_norm;  ///< resolved
 
   // ---- activations and kernels -----------------------------------------------------------------------------------------

@@ -92,6 +92,18 @@ void drop_absent_liger(Resolver& r) {
   r.assume("liger_kernel: Liger has none for model type '" + r.model.model_type + "', which runs as without");
 }
 
+/// The Trainer patches the model that is there, whose forward Liger's fused loss replaces, whatever its head is.
+void refuse_liger_of_classifier(const Resolver& r) {
+  const bool scores =
+      r.model.task == Model::Task::classification || (r.s.post_training && r.s.post_training->kind == PostTraining::Kind::reward);
+  const bool by_trainer = r.s.framework == "accelerate" || r.s.trainer_optimizer;
+  if (r.s.liger_kernel && scores && by_trainer && !r.model.source)
+    fail(
+        "the program stops in its first step: Liger's forward, put in the place of a sequence classifier's, asks for an lm_head, which "
+        "that has not",
+        "liger_kernel", "false");
+}
+
 LossKernel usual_loss(const Strategy& s, const Resolver& r) {
   if (s.post_training) return LossKernel::cross_entropy;  // of logits or of a fused head, by the trainer itself
   if (r.model.task == Model::Task::classification) return LossKernel::cross_entropy;  // Liger patches the forward of language models alone
@@ -129,6 +141,7 @@ void resolve_kernels(Resolver& r) {
   if (s.attention == AttentionKernel::unfused && names_eager) s.attention = AttentionKernel::eager;
   if (s.attention == AttentionKernel::eager && !names_eager) s.attention = AttentionKernel::unfused;
   drop_absent_liger(r);
+  refuse_liger_of_classifier(r);
   if (s.loss == LossKernel::automatic) {
     s.loss = usual_loss(s, r);
     if (!s.post_training) r.assume("loss: " + std::string(name_of(s.loss)));

@@ -262,6 +262,7 @@ const Getter kGetters[] = {
     {"optimizer", [](const Strategy& s) { return text(name_of(s.optimizer)); }},
     {"optimizer_impl", [](const Strategy& s) { return text(name_of(s.optimizer_impl)); }},
     {"optimizer_in_bwd", [](const Strategy& s) { return flag(s.optimizer_in_backward); }},
+    {"trainer_optimizer", [](const Strategy& s) { return flag(s.trainer_optimizer); }},
     {"clip_grad_norm", [](const Strategy& s) { return flag(s.clip_grad_norm); }},
     {"lora.r", [](const Strategy& s) { return s.lora ? number(s.lora->r) : Value(); }},
     {"lora.alpha",
@@ -383,6 +384,8 @@ const Getter kReported[] = {
      }},
     {"prompt_len", [](const Strategy& s) { return s.post_training ? number(s.post_training->prompt_len) : Value(); }},
     {"supervised_term", [](const Strategy& s) { return s.post_training ? flag(s.post_training->supervised_term) : Value(); }},
+    {"disable_dropout", [](const Strategy& s) { return s.post_training ? flag(s.post_training->disable_dropout) : Value(); }},
+    {"router_loss", [](const Strategy& s) { return s.post_training ? flag(s.post_training->router_loss) : Value(); }},
     {"kl_batch", [](const Strategy& s) { return s.post_training ? flag(s.post_training->kl_batch) : Value(); }},
     {"rollout",
      [](const Strategy& s) {

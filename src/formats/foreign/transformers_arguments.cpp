@@ -401,7 +401,10 @@ bool is_peft_model(const Reading& reading) {
 void complete_trainer(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model&) {
     const std::string kind = reading.value("data_parallel");
-    if (!reading.is("framework", "deepspeed"))  // also where only a change accumulates
+    const bool of_deepspeed = reading.is("framework", "deepspeed");
+    if (of_deepspeed && !reading.has("deepspeed.optimizer.type"))
+      reading.derive("trainer_optimizer", "true", "Trainer.create_optimizer: norms and biases are a group of their own");
+    if (!of_deepspeed)  // also where only a change accumulates
       reading.derive(kind.rfind("fsdp", 0) == 0 ? "fsdp.no_sync" : "ddp.no_sync", "true",
                      "Trainer reduces gradients in the last accumulation step alone");
     if ((kind.empty() || kind == "ddp") && !reading.has("ddp.find_unused_parameters"))

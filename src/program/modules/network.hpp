@@ -61,6 +61,7 @@ struct Batch {
                      ///< size]; diffusion: hidden_states
   Tensor labels;     ///< [batch, length], [batch], or [batch, target length]
   std::vector<Tensor> conditions = {};  ///< diffusion: what else the model's forward takes (diffusion_batch); text: other labels
+  Tensor router_mask = {};  ///< [batch, length] int64: a trainer whose loss is its own asks for the routers' auxiliary loss of what this leaves
 };
 
 class Network {
@@ -68,6 +69,8 @@ class Network {
   virtual ~Network() = default;
   /// forward with labels: the loss, or what RunOptions::loss says; the logits and everything else that the output object held are gone.
   virtual Tensor loss(const Batch& batch) = 0;
+  /// The routers' auxiliary loss of the last pass, which the training loop adds where forward answers no loss; undefined of networks without.
+  virtual Tensor take_auxiliary_loss() { return {}; }
   /// What the training loop does before a micro-batch's forward, outside of autocast: passes of their own.
   virtual void before_forward(const Batch&) {}
   /// What the training loop computes of that, outside of the network and of autocast: the loss of networks that only predict.

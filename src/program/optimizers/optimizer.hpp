@@ -45,6 +45,8 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl impl
 
 /// Whether it is one of bitsandbytes' optimizers.
 bool is_bitsandbytes(OptimizerKind kind);
+/// Of one of bitsandbytes' that has 8-bit states the same with fp32 ones (optim_bits 32), where there is one; else `kind` itself.
+OptimizerKind with_wide_states(OptimizerKind kind);
 
 /// The tensors of the trainable parameters below `root`, in registration order.
 std::vector<Tensor> trainable_tensors(Module& root);

@@ -339,6 +339,17 @@ class BitsAndBytesOptimizer final : public Optimizer {
 
 }  // namespace
 
+OptimizerKind with_wide_states(OptimizerKind kind) {
+  constexpr std::pair<OptimizerKind, OptimizerKind> kWide[] = {
+      {OptimizerKind::adam_8bit, OptimizerKind::adamw_bnb},          {OptimizerKind::adamw_8bit, OptimizerKind::adamw_bnb},
+      {OptimizerKind::paged_adamw_8bit, OptimizerKind::paged_adamw}, {OptimizerKind::lion_8bit, OptimizerKind::lion_bnb},
+      {OptimizerKind::paged_lion_8bit, OptimizerKind::paged_lion},   {OptimizerKind::rmsprop_8bit, OptimizerKind::rmsprop_bnb},
+      {OptimizerKind::ademamix_8bit, OptimizerKind::ademamix}};
+  for (const auto& [narrow, wide] : kWide)
+    if (narrow == kind) return wide;
+  return kind;
+}
+
 bool is_bitsandbytes(OptimizerKind kind) { return bitsandbytes_of(kind) != nullptr; }
 
 std::unique_ptr<Optimizer> make_adagrad(Tape& tape, std::vector<Tensor> parameters, OptimizerImpl implementation) {

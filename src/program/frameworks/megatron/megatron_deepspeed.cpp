@@ -295,7 +295,7 @@ StepProgram lower_engine(const LegacyStagePlan& plan, const Lowering& run) {
   settings.stage = 2;
   std::vector<std::shared_ptr<Parameter>> parameters;
   for (const auto& group : rank.stage->parameter_groups()) parameters.insert(parameters.end(), group.begin(), group.end());
-  ZeroStage12 optimizer(rank.tape, parameters, settings);
+  ZeroStage12 optimizer(rank.tape, ParameterGroups{parameters}, settings);
   Accumulation accumulation(rank.tape, settings.micro_batches, false);
   const auto ids = [&] { return rank.tape.empty({plan.micro_batch, plan.length}, DType::int64, Category::input); };
   for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {

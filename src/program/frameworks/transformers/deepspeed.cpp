@@ -2,13 +2,14 @@
 #include "program/wrappers/deepspeed/deepspeed.hpp"
 
 #include <unordered_map>
+#include <unordered_set>
 
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
 #include "program/accumulation.hpp"
 #include "program/carried.hpp"
-#include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/transformers/training.hpp"
+#include "program/frameworks/transformers/trl/trainer.hpp"
 #include "program/frameworks/wrap_units.hpp"
 #include "program/lower.hpp"
 #include "program/modules/adapters/axolotl.hpp"
@@ -151,6 +152,7 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
   settings.offload_optimizer = strategy.offload.optimizer;
   settings.offload_parameters = strategy.offload.params;
   settings.pinned = strategy.deepspeed.offload_optimizer.pin_memory.value_or(true);
+  settings.unmanaged_type = strategy.precision == Precision::pure_bf16 || strategy.precision == Precision::pure_fp16;
   settings.clips = strategy.clip_grad_norm.value_or(false);
   settings.release = release_of(strategy);
   if (settings.stage == 1 && settings.release.reduces_stage_1_at_once())
@@ -161,13 +163,25 @@ DeepSpeedSettings settings_of(const Strategy& strategy) {
   return settings;
 }
 
+/// What deepspeed.initialize is given: where the Trainer makes the optimizer two groups, decayed and not.
+ParameterGroups optimizer_groups(const Strategy& strategy, Module& root) {
+  if (!strategy.trainer_optimizer) return {root.all_parameters()};
+  const std::vector<bool> decayed = decayed_parameters(root);
+  ParameterGroups groups(2);
+  std::size_t next = 0;
+  for (const auto& parameter : root.all_parameters())
+    if (parameter->trainable) groups[decayed[next++] ? 0 : 1].push_back(parameter);
+  return groups;
+}
+
 std::unique_ptr<DeepSpeedOptimizer> make_wrapper(const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape, Module& root) {
   const std::string& wrapper = strategy.deepspeed.wrapper;
-  if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, root.all_parameters(), settings);
+  if (wrapper == "DeepSpeedZeroOptimizer") return std::make_unique<ZeroStage12>(tape, optimizer_groups(strategy, root), settings);
   const bool bare = settings.stage == 0 && hf_parameter_type(strategy) == DType::fp32;  // the optimizer itself, nothing around it
   if (bare || wrapper == "FP16_Optimizer" || wrapper == "FP16_UnfusedOptimizer")
     return std::make_unique<WholeStates>(tape, root.all_parameters(), settings);
-  if (wrapper == "DeepSpeedZeroOptimizer_Stage3") return std::make_unique<ZeroStage3>(tape, root, settings);
+  if (wrapper == "DeepSpeedZeroOptimizer_Stage3")
+    return std::make_unique<ZeroStage3>(tape, root, optimizer_groups(strategy, root), settings);
   if (wrapper == "BF16_Optimizer") return std::make_unique<Bf16Optimizer>(tape, root, settings);
   refuse("DeepSpeed's " + wrapper + " is not modelled", "zero_wrapper");
 }

@@ -130,6 +130,17 @@ ReferenceModel reference_units(const Model& model, const Strategy& strategy, Tap
   return reference;
 }
 
+/// ShardedGradScaler tells by a tensor of one element whether gradients overflowed, and fused Adam subtracts it from counts of steps that
+/// are scalars.
+void refuse_fused_behind_scaler(const Strategy& strategy) {
+  const bool scaled = is_prepared_by_accelerate(strategy) &&
+                      (strategy.precision == Precision::amp_fp16 || strategy.precision == Precision::fsdp_mixed_fp16);
+  const bool adam = strategy.optimizer == OptimizerKind::adam || strategy.optimizer == OptimizerKind::adamw;
+  if (scaled && adam && strategy.optimizer_impl == OptimizerImpl::fused)
+    fail("PyTorch stops in the first step: fused Adam takes nothing from FSDP1's scaler of fp16 gradients (_foreach_sub_ of its steps)",
+         "optimizer_impl", "foreach (--optim adamw_torch), or fsdp2");
+}
+
 }  // namespace
 
 StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& network, const Strategy& strategy, bool every_micro_batch) {
@@ -152,7 +163,7 @@ StepProgram record_fsdp1(Tape& tape, const Model& model, Module& root, Network& 
   const std::vector<Tensor> shards = sharded.shards();
   const bool on_host = strategy.offload.params;
   const std::unique_ptr<Optimizer> optimizer =
-      on_host ? make_host_optimizer(strategy, tape, shards) : hf_grouped_optimizer(strategy, root, tape, shards);
+      on_host ? make_host_optimizer(strategy, tape, shards) : hf_grouped_optimizer(model, strategy, root, tape, shards);
   network.rests({[&] { sharded.fetch(); }, [&] { sharded.rest(); }}, {[&] { optimizer->fetch_states(); }, [&] { optimizer->rest_states(); }});
   record_hf_steps(tape,
                   {network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); },
@@ -173,6 +184,7 @@ StepProgram lower_hf_fsdp1(const Lowering& run, const Rank& rank) {
   const Model& model = run.model;
   const Strategy& strategy = run.strategy;
   refuse_impossible(strategy);
+  refuse_fused_behind_scaler(strategy);
   Tape tape(run.device, run.torch());
   const std::unique_ptr<Module> root = hf_modules(model, strategy, tape);
   refuse_resting_tower(model, *root, "FSDP1");

@@ -240,7 +240,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
   refuse_without_dtensors(strategy.optimizer);
   const bool on_host = strategy.offload.params;
   const std::unique_ptr<Optimizer> optimizer =
-      on_host ? make_host_optimizer(strategy, tape, shards) : hf_grouped_optimizer(strategy, *root, tape, shards);
+      on_host ? make_host_optimizer(strategy, tape, shards) : hf_grouped_optimizer(model, strategy, *root, tape, shards);
   TrainingLoop loop{*network, *optimizer, shards, [&](bool last) { sharded.set_requires_gradient_sync(last || !strategy.no_sync); }};
   loop.clip = [&] {
     clip_grad_norm(tape, shards, Group::data_shard);

@@ -290,6 +290,8 @@ class OutputsInFp32 : public Network {
     return network_->criterion(std::move(output));
   }
 
+  Tensor take_auxiliary_loss() override { return network_->take_auxiliary_loss(); }
+
  private:
   static void widen(Tensor& x) {
     if (x.dtype() == DType::bf16 || x.dtype() == DType::fp16) x = to(x, DType::fp32);
@@ -386,45 +388,66 @@ class OptimizerOfGroups : public Optimizer {
   std::vector<std::unique_ptr<Optimizer>> groups_;
 };
 
-/// Trainer.get_decay_parameter_names: biases and what lies in a module that is called a norm are not decayed.
-bool is_decayed(const std::string& module, const std::string& parameter) {
-  const std::string path = lower(module + "." + parameter);
+/// Trainer.get_decay_parameter_names: biases, nn.LayerNorm's vectors and what lies in a module that is called a norm are not decayed.
+bool is_decayed(const std::string& module, const Parameter& parameter) {
+  if (parameter.name == "weight" && parameter.sizes.rank() == 1) return false;
+  const std::string path = lower(module + "." + parameter.name);
   for (const char* part : {"bias", "layernorm", "rmsnorm", ".norm.", "_norm."})
     if (("." + path).find(part) != std::string::npos) return false;
   return true;
 }
 
-/// Whether each of the model's trainable parameters is decayed, in registration order.
-std::vector<bool> decayed_parameters(Module& root) {
+/// Of which of the model's trainable parameters, in registration order, `holds` is true.
+template <class Holds>
+std::vector<bool> marked_parameters(Module& root, const Holds& holds) {
   std::unordered_set<const Parameter*> seen;
-  std::vector<bool> decayed;
+  std::vector<bool> marked;
   for (Module* module : root.all_modules())
     for (const auto& parameter : module->parameters)
-      if (parameter->trainable && seen.insert(parameter.get()).second) decayed.push_back(is_decayed(module->path, parameter->name));
-  return decayed;
+      if (parameter->trainable && seen.insert(parameter.get()).second) marked.push_back(holds(*module, *parameter));
+  return marked;
+}
+
+/// Whether bitsandbytes' 8-bit optimizers step each trainable parameter with fp32 states: since transformers 4.52 register_module_override
+/// is told so of every nn.Embedding, the matrices outside of the layers that no linear multiplies by alone.
+std::vector<bool> embeddings(const Model& model, Module& root) {
+  std::unordered_set<const Module*> inner;
+  for (Module* layer : layer_modules(model, root))
+    for (const Module* module : layer->all_modules()) inner.insert(module);
+  return marked_parameters(root, [&](const Module& module, const Parameter& parameter) {
+    return parameter.name == "weight" && parameter.sizes.rank() == 2 && !module.linear && inner.count(&module) == 0;
+  });
 }
 
 }  // namespace
 
-std::unique_ptr<Optimizer> hf_grouped_optimizer(const Strategy& strategy, Module& root, Tape& tape, const std::vector<Tensor>& parameters) {
-  const auto made = [&](std::vector<Tensor> of) {
-    return make_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, std::move(of));
+std::vector<bool> decayed_parameters(Module& root) {
+  return marked_parameters(root, [](const Module& module, const Parameter& parameter) { return is_decayed(module.path, parameter); });
+}
+
+std::unique_ptr<Optimizer> hf_grouped_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape,
+                                                const std::vector<Tensor>& parameters) {
+  const auto made = [&](std::vector<Tensor> of, bool wide = false) {
+    return make_optimizer(wide ? with_wide_states(strategy.optimizer) : strategy.optimizer, strategy.optimizer_impl, tape, std::move(of));
   };
   if (!is_prepared_by_accelerate(strategy)) return made(parameters);
   const std::vector<bool> decayed = decayed_parameters(root);
   const bool flattened = decayed.size() != parameters.size();  // FSDP1 without the parameters' own names
   if (flattened) return made(parameters);
-  std::vector<Tensor> with, without;
-  for (std::size_t i = 0; i < parameters.size(); ++i) (decayed[i] ? with : without).push_back(parameters[i]);
+  const bool overrides =
+      with_wide_states(strategy.optimizer) != strategy.optimizer && strategy.releases.of(Package::transformers).since(4, 52);
+  const std::vector<bool> embeds = overrides ? embeddings(model, root) : std::vector<bool>(parameters.size());
+  std::vector<Tensor> wide, with, without;  // embeddings are what is registered first
+  for (std::size_t i = 0; i < parameters.size(); ++i) (!decayed[i] ? without : embeds[i] ? wide : with).push_back(parameters[i]);
   std::vector<std::unique_ptr<Optimizer>> groups;
-  for (std::vector<Tensor>* group : {&with, &without})
-    if (!group->empty()) groups.push_back(made(std::move(*group)));
+  for (std::vector<Tensor>* group : {&wide, &with, &without})
+    if (!group->empty()) groups.push_back(made(std::move(*group), group == &wide));
   return std::make_unique<OptimizerOfGroups>(tape, parameters, std::move(groups));
 }
 
 std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
   const std::vector<Tensor> parameters = trainable_tensors(root);
-  if (strategy.optimizer != OptimizerKind::muon) return hf_grouped_optimizer(strategy, root, tape, parameters);
+  if (strategy.optimizer != OptimizerKind::muon) return hf_grouped_optimizer(model, strategy, root, tape, parameters);
   std::unordered_set<const Parameter*> hidden;
   for (Module* layer : layer_modules(model, root))
     for (const auto& parameter : layer->all_parameters())

@@ -72,9 +72,13 @@ bool is_prepared_by_accelerate(const Strategy& strategy);
 /// A model that is built before FSDP wraps it, autocast around it.
 using framework::is_run_by_verl;
 
+/// Whether each of the trainable parameters below `root` is decayed, in registration order (Trainer.get_decay_parameter_names).
+std::vector<bool> decayed_parameters(Module& root);
+
 /// The strategy's optimizer over `parameters`, which stand for the trainable ones below `root` in registration order; of the Trainer in two
 /// groups, with weight decay and without (Trainer.create_optimizer).
-std::unique_ptr<Optimizer> hf_grouped_optimizer(const Strategy& strategy, Module& root, Tape& tape, const std::vector<Tensor>& parameters);
+std::unique_ptr<Optimizer> hf_grouped_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape,
+                                                const std::vector<Tensor>& parameters);
 
 /// The strategy's optimizer over the trainable parameters below `root`, which are on the device whole.
 std::unique_ptr<Optimizer> hf_optimizer(const Model& model, const Strategy& strategy, Module& root, Tape& tape);

@@ -14,6 +14,9 @@
 
 namespace plimsoll::program {
 
+/// Parameters by groups of the optimizer.
+using ParameterGroups = std::vector<std::vector<std::shared_ptr<Parameter>>>;
+
 struct DeepSpeedSettings {
   DeepSpeedOptions json;
   int stage = 0;
@@ -23,6 +26,7 @@ struct DeepSpeedSettings {
   bool accumulate_fp32 = false;  ///< data_types.grad_accum_dtype wider than the weights
   bool offload_optimizer = false, offload_parameters = false;
   bool clips = true;         ///< gradient_clipping
+  bool unmanaged_type = false;  ///< the model came in 16 bits, and the JSON switches neither bf16 nor fp16 on
   bool pinned = true;        ///< host memory of the offload is page-locked
   DeepSpeedRelease release;  ///< whose rules
   OptimizerKind optimizer = OptimizerKind::adamw;

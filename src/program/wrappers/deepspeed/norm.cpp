@@ -70,10 +70,12 @@ Tensor root_over_ranks(Tensor total) {
   return norm;
 }
 
-Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent) {
-  Tape& tape = norms.front().tape();
+Tensor norm_over_ranks(Tape& tape, const std::vector<Tensor>& norms, DType sent) {
   Tensor total;
-  {
+  if (norms.empty()) {
+    total = tape.empty({}, sent);
+    tape.copy({Copy::Direction::host_to_device, total.bytes()}, tape.stream);
+  } else {
     std::vector<Tensor> rows;
     for (const Tensor& norm : norms) rows.push_back(tape.view(norm, {1}, {1}));
     const Tensor squares = scalar(cat(rows, 0));

@@ -23,8 +23,9 @@ Tensor with_square(const Tensor& sum, const Tensor& norm);
 /// The root of a sum of squares that is summed over the ranks; -1 where it is no finite number.
 Tensor root_over_ranks(Tensor total);
 
-/// get_grad_norm_direct behind the norms of the tensors: their squares summed, sent as `sent`, rooted; −1 where that is no number.
-Tensor norm_over_ranks(const std::vector<Tensor>& norms, DType sent);
+/// get_grad_norm_direct behind the norms of the tensors: their squares summed (of none: a zero that the host sends), sent as `sent`,
+/// rooted; −1 where that is no number.
+Tensor norm_over_ranks(Tape& tape, const std::vector<Tensor>& norms, DType sent);
 
 /// vector_norm of the groups' norms (since 0.19.8 combine_grad_norm_groups), over the loss scale: what engine.get_global_grad_norm() answers.
 Tensor combined_norm(const std::vector<Tensor>& groups, const DeepSpeedRelease& release);

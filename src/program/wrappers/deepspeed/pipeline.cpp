@@ -25,7 +25,7 @@ class ZeroGroup final : public ZeroStage12 {
 
   /// has_overflow_partitioned_grads_serial: float(x.float().sum()) of each.
   void check_overflow() {
-    for (const Tensor& gradient : averaged_) {
+    for (const Tensor& gradient : only_group().averaged) {
       const Tensor wide = converted(gradient, DType::fp32);
       const Tensor sum = norm_in(wide, DType::fp32);
       tape_.read_back();
@@ -34,32 +34,32 @@ class ZeroGroup final : public ZeroStage12 {
 
   /// get_grad_norm_direct: g.data.double().norm(2).item() of each.
   void measure() {
-    for (std::size_t i = 0; i < std::min(averaged_.size(), own_parameters()); ++i) {
-      const Tensor norm = norm_in(averaged_[i], DType::fp64);
+    for (std::size_t i = 0; i < std::min(only_group().averaged.size(), only_group().own.size()); ++i) {
+      const Tensor norm = norm_in(only_group().averaged[i], DType::fp64);
       tape_.read_back();
     }
   }
 
   /// From the flat gradient to the piece of the weights.
   void update() {
-    const Tensor flat = flatten(tape_, averaged_);
+    const Tensor flat = flatten(tape_, only_group().averaged);
     Tensor gradient = converted(flat, DType::fp32);
     Tape::categorize(gradient, Category::gradient);
-    averaged_.clear();
+    only_group().averaged.clear();
     in_place(gradient, {&gradient});  // unscale_and_clip_grads
-    master_.grad() = std::move(gradient);
-    optimizer_->step();
-    master_.grad().reset();
-    write_weights();
+    only_group().master.grad() = std::move(gradient);
+    only_group().optimizer->step();
+    only_group().master.grad().reset();
+    write_weights(only_group());
   }
 
-  WeightPiece piece() const { return {master_.elements(), settings_.ranks, type_}; }
+  WeightPiece piece() const { return {only_group().master.elements(), settings_.ranks, type_}; }
 };
 
 class PipelineZeroOptimizer final : public PipelineOptimizer {
  public:
   PipelineZeroOptimizer(Tape& tape, const ParameterGroups& groups, const DeepSpeedSettings& settings) : tape_(tape) {
-    for (const auto& slots : groups) groups_.push_back(std::make_unique<ZeroGroup>(tape, slots, settings));
+    for (const auto& slots : groups) groups_.push_back(std::make_unique<ZeroGroup>(tape, ParameterGroups{slots}, settings));
   }
 
   bool scales_loss() const override { return true; }

@@ -12,8 +12,6 @@
 
 namespace plimsoll::program {
 
-using ParameterGroups = std::vector<std::vector<std::shared_ptr<Parameter>>>;
-
 class PipelineOptimizer {
  public:
   virtual ~PipelineOptimizer() = default;

@@ -18,15 +18,16 @@ constexpr std::int64_t kAlignment = 2;  ///< nccl_start_alignment_factor: elemen
 
 // ---- setting up ----------------------------------------------------------------------------------------------------------
 
-ZeroStage12::ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const DeepSpeedSettings& settings)
-    : ZeroStage12(tape, parameters, settings, WithoutOptimizer{}) {
-  make_optimizer();
+ZeroStage12::ZeroStage12(Tape& tape, const ParameterGroups& groups, const DeepSpeedSettings& settings)
+    : ZeroStage12(tape, groups, settings, WithoutOptimizer{}) {
+  make_optimizers();
 }
 
-ZeroStage12::ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter>>& parameters, const DeepSpeedSettings& settings,
-                         WithoutOptimizer)
+ZeroStage12::ZeroStage12(Tape& tape, const ParameterGroups& groups, const DeepSpeedSettings& settings, WithoutOptimizer)
     : DeepSpeedOptimizer(tape, settings), reduction_stream_(tape.add_stream("reduction")) {
-  place_members(parameters);
+  for (const auto& parameters : groups) place_members(parameters);
+  if (members_.empty()) fail("DeepSpeed needs a parameter that is trained", "lora");
+  type_ = members_.front().slot->type;
   const bool wider = settings.accumulate_fp32 && type_ != DType::fp32;
   compact_ = wider && settings.release.accumulates_in_one_buffer();
   accumulate_apart_ = compact_ && settings.stage == 1;
@@ -42,113 +43,132 @@ ZeroStage12::ZeroStage12(Tape& tape, const std::vector<std::shared_ptr<Parameter
         "pass "
         "until memory runs out (setup_buckets adds, nothing clears)",
         "deepspeed.zero_optimization", "contiguous_gradients true");
-  std::int64_t total = 0;
-  for (const Member& member : members_) total += member.elements;
-  piece_ = ceil_div(total, kAlignment * settings_.ranks) * kAlignment;
-  for (std::size_t i = 0; i < members_.size(); ++i)
-    if (touches_own_piece(members_[i])) own_.push_back(i);
-  std::sort(own_.begin(), own_.end(), [this](std::size_t a, std::size_t b) { return members_[a].start < members_[b].start; });
-  flatten_parameters(piece_ * settings_.ranks - total);
-  make_master();
+  for (OptimizerGroup& group : groups_) {
+    const std::int64_t padding = deal_out(group);
+    flatten_parameters(group, padding);
+    make_master(group);
+  }
   for (std::size_t i = 0; i < members_.size(); ++i)
     members_[i].slot->tensor.register_post_accumulate_grad_hook([this, i](const Tensor&) { gradient_ready(i); });
 }
 
-/// The trainable parameters and their places in the flat buffer, which with round_robin_gradients deals them out to the ranks in turn.
+/// The trainable parameters of a group, if it has any, and their places in its flat buffer, which with round_robin_gradients deals them out
+/// to the ranks in turn.
 void ZeroStage12::place_members(const std::vector<std::shared_ptr<Parameter>>& parameters) {
-  for (const auto& slot : parameters) {
-    if (!slot->trainable) continue;
-    Member member;
-    member.slot = slot;
-    member.elements = slot->sizes.product();
-    members_.push_back(std::move(member));
-  }
-  if (members_.empty()) fail("DeepSpeed needs a parameter that is trained", "lora");
-  type_ = members_.front().slot->type;
+  const std::size_t before = members_.size();
+  for (const auto& slot : parameters)
+    if (slot->trainable) members_.push_back({.slot = slot, .group = groups_.size(), .elements = slot->sizes.product()});
+  if (members_.size() == before) return;  // DeepSpeedEngine._configure_optimizer leaves a group without parameters out
+  OptimizerGroup group;
+  for (std::size_t i = before; i < members_.size(); ++i) group.members.push_back(i);
   const std::size_t turns = settings_.json.round_robin_gradients ? static_cast<std::size_t>(settings_.ranks) : 1;
   std::int64_t start = 0;
   for (std::size_t first = 0; first < turns; ++first) {
-    for (std::size_t i = first; i < members_.size(); i += turns) {
-      members_[i].start = start;
-      start += members_[i].elements;
+    for (std::size_t i = first; i < group.members.size(); i += turns) {
+      Member& member = members_[group.members[i]];
+      member.start = start;
+      start += member.elements;
     }
   }
+  groups_.push_back(std::move(group));
+}
+
+/// How large a rank's piece is, and whose parameters touch this rank's. Returns the elements that fill the last one up.
+std::int64_t ZeroStage12::deal_out(OptimizerGroup& group) {
+  std::int64_t total = 0;
+  for (std::size_t i : group.members) total += members_[i].elements;
+  group.piece = ceil_div(total, kAlignment * settings_.ranks) * kAlignment;
+  for (std::size_t i : group.members)
+    if (touches_own_piece(members_[i])) group.own.push_back(i);
+  std::sort(group.own.begin(), group.own.end(), [this](std::size_t a, std::size_t b) { return members_[a].start < members_[b].start; });
+  return group.piece * settings_.ranks - total;
 }
 
 /// The weights are copied side by side on the device (before 0.18.7 on the host) and every parameter becomes a view.
-void ZeroStage12::flatten_parameters(std::int64_t padding) {
+void ZeroStage12::flatten_parameters(OptimizerGroup& group, std::int64_t padding) {
   tape_.operator_name = "flatten parameters";
   if (!settings_.release.flattens_on_device()) {
-    for (Member& member : members_) {
+    for (std::size_t i : group.members) {
+      const Member& member = members_[i];
       tape_.copy({Copy::Direction::device_to_host, member.slot->tensor.bytes()}, tape_.stream);
       const Tensor placeholder = tape_.empty({1}, DType::fp32);
       member.slot->tensor = parameter_on(tape_, placeholder, *member.slot);
     }
     tape_.empty_cache();
-    flat_ = tape_.empty({piece_ * settings_.ranks}, type_, Category::parameter);
-    tape_.copy({Copy::Direction::host_to_device, flat_.bytes()}, tape_.stream);
+    group.flat = tape_.empty({group.piece * settings_.ranks}, type_, Category::parameter);
+    tape_.copy({Copy::Direction::host_to_device, group.flat.bytes()}, tape_.stream);
   } else {
     tape_.empty_cache();
     Tensor pad;
     if (padding > 0) pad = zeros(tape_, {padding}, type_);
-    flat_ = tape_.empty({piece_ * settings_.ranks}, type_, Category::parameter);
-    pointwise(tape_, Pointwise::Form::concatenate, {operand(flat_)}, {operand(flat_)});
+    group.flat = tape_.empty({group.piece * settings_.ranks}, type_, Category::parameter);
+    pointwise(tape_, Pointwise::Form::concatenate, {operand(group.flat)}, {operand(group.flat)});
   }
-  for (Member& member : members_) member.slot->tensor = parameter_on(tape_, flat_, *member.slot);
+  for (std::size_t i : group.members) members_[i].slot->tensor = parameter_on(tape_, group.flat, *members_[i].slot);
 }
 
 /// The rank's fp32 master piece.
-void ZeroStage12::make_master() {
+void ZeroStage12::make_master(OptimizerGroup& group) {
   tape_.operator_name = "master weights";
   const bool cloned_on_host = settings_.offload_optimizer && !settings_.release.clones_on_device();
   if (!cloned_on_host) {
-    const Tensor piece = tape_.empty({piece_}, type_, Category::optimizer_state);  // clone()
+    const Tensor piece = tape_.empty({group.piece}, type_, Category::optimizer_state);  // clone()
     pointwise(piece, {&piece});
-    if (!settings_.offload_optimizer) master_ = converted(piece, DType::fp32);
+    if (!settings_.offload_optimizer) group.master = converted(piece, DType::fp32);
   }
   if (settings_.offload_optimizer) {
-    tape_.copy({Copy::Direction::device_to_host, piece_ * size_of(type_)}, tape_.stream);
+    tape_.copy({Copy::Direction::device_to_host, group.piece * size_of(type_)}, tape_.stream);
   } else {
-    Tape::categorize(master_, Category::optimizer_state);
+    Tape::categorize(group.master, Category::optimizer_state);
   }
 }
 
-/// The optimizer of the master. A gradient of its size is made once and dropped, so that the memory is known to be there.
-void ZeroStage12::make_optimizer() {
+/// The optimizers of the masters. Gradients of their sizes are made once and dropped, so that the memory is known to be there.
+void ZeroStage12::make_optimizers() {
   if (settings_.offload_optimizer) {
     reserve_host_memory();
     std::int64_t largest = 0;
     for (const Member& member : members_) largest = std::max(largest, member.elements);
     offload_buffer_ = tape_.empty({largest}, type_, Category::communication_buffer);
-    optimizer_ = make_deepspeed_host_optimizer(settings_, tape_, piece_, !scales_gradients());
+    for (OptimizerGroup& group : groups_)
+      group.optimizer = make_deepspeed_host_optimizer(settings_, tape_, group.piece, !scales_gradients());
     return;
   }
-  Tensor gradient = zeros(tape_, {piece_}, DType::fp32);
-  optimizer_ = make_deepspeed_optimizer(settings_, tape_, {master_});
-  if (!settings_.release.makes_states_at_construction()) return;
-  master_.grad() = std::move(gradient);
-  optimizer_->step();
-  master_.grad().reset();
+  std::vector<Tensor> gradients;
+  for (const OptimizerGroup& group : groups_) gradients.push_back(zeros(tape_, {group.piece}, DType::fp32));
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    OptimizerGroup& group = groups_[i];
+    group.optimizer = make_deepspeed_optimizer(settings_, tape_, {group.master});
+    if (!settings_.release.makes_states_at_construction()) continue;
+    group.master.grad() = std::move(gradients[i]);
+    group.optimizer->step();
+    group.master.grad().reset();
+  }
 }
 
 /// ZeRO-Offload: master, its 16-bit copy and its gradient, two buffers of the largest parameter's size (one of them on the host), sums of
 /// the micro-batches' gradients; the moments of CPUAdam are never pinned.
 void ZeroStage12::reserve_host_memory() {
-  std::int64_t largest = 0, own = 0;
+  std::int64_t largest = 0, own = 0, pieces = 0;
   for (const Member& member : members_) largest = std::max(largest, member.elements);
-  for (std::size_t i : own_) own += members_[i].elements;
-  std::int64_t bytes = piece_ * (4 + 4 + size_of(type_)) + largest * size_of(type_);
+  for (const OptimizerGroup& group : groups_) {
+    pieces += group.piece;
+    for (std::size_t i : group.own) own += members_[i].elements;
+  }
+  std::int64_t bytes = pieces * (4 + 4 + size_of(type_)) + largest * size_of(type_);
   if (settings_.micro_batches > 1 && !compact_) bytes += own * size_of(type_);
   (settings_.pinned ? tape_.program().host_pinned : tape_.program().host_pageable) += Bytes(bytes);
-  tape_.program().host_pageable += Bytes(piece_ * 8);
+  tape_.program().host_pageable += Bytes(pieces * 8);
 }
 
 bool ZeroStage12::touches_own_piece(const Member& member) const {
-  return member.start < own_start() + piece_ && member.end() > own_start();
+  const OptimizerGroup& group = group_of(member);
+  return member.start < own_start(group) + group.piece && member.end() > own_start(group);
 }
 
 std::int64_t ZeroStage12::own_elements(const Member& member) const {
-  return std::min(member.end(), own_start() + piece_) - std::max(member.start, own_start());
+  const OptimizerGroup& group = group_of(member);
+  return std::min(member.end(), own_start(group) + group.piece) - std::max(member.start, own_start(group));
 }
 
 // ---- gradients -----------------------------------------------------------------------------------------------------------
@@ -223,7 +243,8 @@ void ZeroStage12::reduce_bucket() {
     if (!contiguous()) {
       std::vector<Slice> slices;
       for (std::size_t member : bucketed_)
-        slices.push_back({settings_.rank, members_[member].elements, compact_ && touches_own_piece(members_[member])});
+        slices.push_back({settings_.rank, members_[member].elements,
+                          compact_ && touches_own_piece(members_[member]) ? &group_of(members_[member]) : nullptr});
       if (overlaps()) {
         for (std::size_t member : previously_reduced_) gradient_of(member).reset();
         previously_reduced_.clear();
@@ -279,17 +300,19 @@ void ZeroStage12::reduce_whole(const Tensor& tensor) {
   send(bucketed_elements_);
   if (narrow) pointwise(tape_, Pointwise::Form::map, {operand(narrow)}, {packed(bucketed_elements_, tensor.dtype())});
   for (std::size_t i : bucketed_)
-    if (compact_ && touches_own_piece(members_[i])) add_to_compact(own_elements(members_[i]));
+    if (compact_ && touches_own_piece(members_[i])) add_to_compact(group_of(members_[i]), own_elements(members_[i]));
 }
 
 /// Neighbours of one rank are one part, except where each gradient has its own place in the compact buffer.
-std::vector<ZeroStage12::Slice> ZeroStage12::slices_of_bucket() const {
+std::vector<ZeroStage12::Slice> ZeroStage12::slices_of_bucket() {
   std::vector<Slice> slices;
   for (std::size_t i : bucketed_) {
     const Member& member = members_[i];
-    for (std::int64_t rank = member.start / piece_; rank <= (member.end() - 1) / piece_; ++rank) {
-      const std::int64_t elements = std::min(member.end(), (rank + 1) * piece_) - std::max(member.start, rank * piece_);
-      const bool to_compact = compact_ && rank == settings_.rank;
+    OptimizerGroup& group = group_of(member);
+    const std::int64_t piece = group.piece;
+    for (std::int64_t rank = member.start / piece; rank <= (member.end() - 1) / piece; ++rank) {
+      const std::int64_t elements = std::min(member.end(), (rank + 1) * piece) - std::max(member.start, rank * piece);
+      OptimizerGroup* const to_compact = compact_ && rank == settings_.rank ? &group : nullptr;
       if (!slices.empty() && slices.back().rank == rank && !to_compact) {
         slices.back().elements += elements;
       } else {
@@ -304,7 +327,8 @@ std::vector<ZeroStage12::Slice> ZeroStage12::slices_of_bucket() const {
 void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& tensor) {
   std::int64_t elements = 0;
   for (const Slice& slice : slices) elements += slice.elements;
-  if (std::any_of(slices.begin(), slices.end(), [](const Slice& slice) { return slice.to_compact; })) make_compact_buffer();
+  for (const Slice& slice : slices)
+    if (slice.to_compact) make_compact_buffer(*slice.to_compact);
   Tensor reduced;  // what is sent: a copy, or the tensor itself
   if (slices.size() > 1) {
     reduced = tape_.empty({elements}, tensor.dtype(), Category::communication_buffer);
@@ -323,7 +347,7 @@ void ZeroStage12::all_reduce(const std::vector<Slice>& slices, const Tensor& ten
   if (marks && !reduced) tape_.record_stream(tensor, reduction_stream_);
   for (const Slice& slice : slices) {
     if (slice.rank != settings_.rank) continue;
-    if (slice.to_compact) add_to_compact(slice.elements);
+    if (slice.to_compact) add_to_compact(*slice.to_compact, slice.elements);
     copy_elements(tape_, slice.elements, sent_type(), tensor.dtype());
     if (marks) tape_.record_stream(tensor, reduction_stream_);
   }
@@ -336,15 +360,15 @@ void ZeroStage12::send(std::int64_t elements) {
 }
 
 /// _build_compact_grad_partition_buffer.
-void ZeroStage12::make_compact_buffer() {
-  if (compact_buffer_) return;
-  compact_buffer_ = tape_.empty({piece_}, DType::fp32, Category::gradient);
-  pointwise(compact_buffer_, {});
+void ZeroStage12::make_compact_buffer(OptimizerGroup& group) {
+  if (group.compact_buffer) return;
+  group.compact_buffer = tape_.empty({group.piece}, DType::fp32, Category::gradient);
+  pointwise(group.compact_buffer, {});
 }
 
 /// _add_to_grad_partition_buffer: output.add_(source.to(fp32)).
-void ZeroStage12::add_to_compact(std::int64_t elements) {
-  make_compact_buffer();
+void ZeroStage12::add_to_compact(OptimizerGroup& group, std::int64_t elements) {
+  make_compact_buffer(group);
   Tensor wide;
   if (sent_type() != DType::fp32) {
     wide = tape_.empty({elements}, DType::fp32);
@@ -381,7 +405,8 @@ void ZeroStage12::keep_in_partition(std::size_t member) {
   }
   if (!kept_) {
     std::int64_t total = 0;
-    for (std::size_t i : own_) total += members_[i].elements;
+    for (const OptimizerGroup& group : groups_)
+      for (std::size_t i : group.own) total += members_[i].elements;
     kept_ = tape_.empty({total}, type_, Category::gradient);
   }
   copy_elements(tape_, gradient.elements(), gradient.dtype(), gradient.dtype());
@@ -402,7 +427,7 @@ void ZeroStage12::to_host(std::size_t member) {
   if (!boundary_) return;
   const std::int64_t own = own_elements(members_[member]);
   {
-    const Tensor part = tape_.view(compact_ ? compact_buffer_ : gradient, {own}, {1});
+    const Tensor part = tape_.view(compact_ ? group_of(members_[member]).compact_buffer : gradient, {own}, {1});
     offload_norms_.push_back(norm_in(part, DType::fp64));
     check_finite(compact_ ? part : gradient, settings_);
     const Tensor wide = converted(part, DType::fp32);
@@ -446,9 +471,9 @@ void ZeroStage12::clear_gradients() {
   for (const Member& member : members_) member.slot->tensor.grad().reset();
 }
 
-std::vector<Tensor> ZeroStage12::own_gradients(DType missing) {
+std::vector<Tensor> ZeroStage12::own_gradients(const OptimizerGroup& group, DType missing) {
   std::vector<Tensor> gradients;
-  for (std::size_t i : own_) {
+  for (std::size_t i : group.own) {
     Tensor gradient = gradient_of(i);
     if (!gradient) gradient = zeros(tape_, members_[i].slot->sizes, missing);
     gradients.push_back(std::move(gradient));
@@ -456,32 +481,35 @@ std::vector<Tensor> ZeroStage12::own_gradients(DType missing) {
   return gradients;
 }
 
-/// The own gradients are summed over the micro-batches; at the last one they become the rank's piece. Returns this micro-batch's.
+/// OptimizerGroup by group the own gradients are summed over the micro-batches; at the last one they become the rank's piece. Returns the
+/// last group's of this micro-batch, which a variable holds.
 std::vector<Tensor> ZeroStage12::collect_gradients() {
-  if (settings_.offload_optimizer || compact_) return {};
-  std::vector<Tensor> gradients = own_gradients(padding_type_);
-  if (micro_gradients_.empty()) {
-    micro_gradients_ = std::move(gradients);
-    gradients.clear();
-  } else {
-    for (std::size_t i = 0; i < gradients.size(); ++i) in_place(micro_gradients_[i], {&micro_gradients_[i], &gradients[i]});
+  std::vector<Tensor> fresh;
+  if (settings_.offload_optimizer || compact_) return fresh;
+  for (OptimizerGroup& group : groups_) {
+    std::vector<Tensor> gradients = own_gradients(group, padding_type_);
+    if (group.micro_gradients.empty()) {
+      group.micro_gradients = std::move(gradients);
+    } else {
+      fresh = std::move(gradients);
+      for (std::size_t i = 0; i < fresh.size(); ++i) in_place(group.micro_gradients[i], {&group.micro_gradients[i], &fresh[i]});
+    }
+    if (!boundary_) continue;
+    group.averaged = partition_pieces(group, group.micro_gradients, padding_type_);
+    group.micro_gradients.clear();
   }
-  if (boundary_) {
-    averaged_ = partition_pieces(micro_gradients_, padding_type_);
-    micro_gradients_.clear();
-  }
-  return gradients;
+  return fresh;
 }
 
-std::vector<Tensor> ZeroStage12::partition_pieces(const std::vector<Tensor>& gradients, DType padding) {
+std::vector<Tensor> ZeroStage12::partition_pieces(const OptimizerGroup& group, const std::vector<Tensor>& gradients, DType padding) {
   std::vector<Tensor> pieces;
   std::int64_t filled = 0;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
-    const std::int64_t elements = own_elements(members_[own_[i]]);
+    const std::int64_t elements = own_elements(members_[group.own[i]]);
     pieces.push_back(tape_.view(gradients[i], {elements}, {1}));
     filled += elements;
   }
-  if (filled < piece_) pieces.push_back(zeros(tape_, {piece_ - filled}, padding));
+  if (filled < group.piece) pieces.push_back(zeros(tape_, {group.piece - filled}, padding));
   return pieces;
 }
 
@@ -496,22 +524,44 @@ void ZeroStage12::release_buckets() {
 void ZeroStage12::step() {
   micro_step_ = -1;
   tape_.operator_name = "ZeRO step";
-  if (settings_.offload_optimizer) {
-    update_on_host();
-  } else {
-    update_on_device();
+  if (!settings_.offload_optimizer) norm();
+  for (OptimizerGroup& group : groups_) {
+    if (settings_.offload_optimizer) {
+      update_on_host(group);
+    } else {
+      update_on_device(group);
+    }
   }
+  offload_norms_.clear();
   gather_parameters();
   for (Member& member : members_) member.accumulated.reset();  // zero_grad()
 }
 
-/// check_overflow and get_grad_norm_direct: piece by piece, the norm in fp64.
-void ZeroStage12::norm(const std::vector<Tensor>& pieces) {
+/// The rank's gradients of a group, by parameters.
+std::vector<Tensor> ZeroStage12::gradient_pieces(const OptimizerGroup& group) {
+  if (!compact_) return group.averaged;
+  std::vector<Tensor> pieces;
+  for (std::size_t i : group.own) pieces.push_back(tape_.view(group.compact_buffer, {own_elements(members_[i])}, {1}));
+  return pieces;
+}
+
+/// check_overflow of all groups, and get_grad_norm_direct of each: piece by piece, in fp64.
+void ZeroStage12::norm() {
   const bool checked = type_ == DType::fp16 || (type_ == DType::bf16 && settings_.release.checks_bf16());  // check_grad_overflow
-  if (checked) check_overflow(tape_, pieces, settings_);
-  std::vector<Tensor> norms;
-  for (std::size_t i = 0; i < std::min(pieces.size(), own_.size()); ++i) norms.push_back(norm_in(pieces[i], DType::fp64));
-  if (!norms.empty()) global_norm_ = combined_norm({norm_over_ranks(norms, DType::fp32)}, settings_.release);
+  if (checked && !settings_.unmanaged_type) {
+    std::vector<Tensor> all;
+    for (const OptimizerGroup& group : groups_)
+      for (Tensor& piece : gradient_pieces(group)) all.push_back(std::move(piece));
+    check_overflow(tape_, all, settings_);
+  }
+  std::vector<Tensor> of_groups;
+  for (const OptimizerGroup& group : groups_) {
+    const std::vector<Tensor> pieces = gradient_pieces(group);
+    std::vector<Tensor> norms;
+    for (std::size_t i = 0; i < std::min(pieces.size(), group.own.size()); ++i) norms.push_back(norm_in(pieces[i], DType::fp64));
+    of_groups.push_back(norm_over_ranks(tape_, norms, DType::fp32));
+  }
+  global_norm_ = combined_norm(of_groups, settings_.release);
 }
 
 /// Whether there is a limit or a loss scale, or the release multiplies by one.
@@ -520,60 +570,58 @@ bool ZeroStage12::scales_gradients() const {
 }
 
 /// unscale_and_clip_grads.
-void ZeroStage12::unscale() {
-  if (settings_.clips && global_norm_) {
-    unscale_and_clip(global_norm_, master_.grad());
-  } else if (!global_norm_ || scales_gradients()) {
-    in_place(master_.grad(), {&master_.grad()});
+void ZeroStage12::unscale(const OptimizerGroup& group) {
+  const Tensor& gradient = group.master.grad();
+  if (settings_.clips) {
+    unscale_and_clip(global_norm_, gradient);
+  } else if (scales_gradients()) {
+    in_place(gradient, {&gradient});
   }
 }
 
-void ZeroStage12::update_on_device() {
-  for (Member& member : members_)
-    if (!touches_own_piece(member)) member.accumulated.reset();  // free_grad_in_param_list
+void ZeroStage12::update_on_device(OptimizerGroup& group) {
+  for (std::size_t i : group.members)
+    if (!touches_own_piece(members_[i])) members_[i].accumulated.reset();  // free_grad_in_param_list
   if (compact_) {
-    std::vector<Tensor> pieces;
-    for (std::size_t i : own_) pieces.push_back(tape_.view(compact_buffer_, {own_elements(members_[i])}, {1}));
-    norm(pieces);
-    master_.grad() = std::move(compact_buffer_);
-    compact_buffer_.reset();
+    group.master.grad() = std::move(group.compact_buffer);
+    group.compact_buffer.reset();
   } else {
-    norm(averaged_);
-    const Tensor flat = flatten(tape_, averaged_);
+    const Tensor flat = flatten(tape_, group.averaged);
     Tensor gradient = converted(flat, DType::fp32);
     Tape::categorize(gradient, Category::gradient);
-    master_.grad() = std::move(gradient);
+    group.master.grad() = std::move(gradient);
   }
-  averaged_.clear();
-  unscale();
-  optimizer_->step();
-  master_.grad().reset();
-  write_weights();
+  group.averaged.clear();
+  unscale(group);
+  group.optimizer->step();
+  group.master.grad().reset();
+  write_weights(group);
 }
 
-void ZeroStage12::write_weights() {
-  pointwise(tape_, Pointwise::Form::map, {packed(piece_, DType::fp32)}, {packed(piece_, type_)});
+void ZeroStage12::write_weights(const OptimizerGroup& group) {
+  pointwise(tape_, Pointwise::Form::map, {packed(group.piece, DType::fp32)}, {packed(group.piece, type_)});
 }
 
-void ZeroStage12::update_on_host() {
-  optimizer_->step();
+void ZeroStage12::update_on_host(OptimizerGroup& group) {
+  group.optimizer->step();
   if (settings_.release.sends_offloaded_in_16_bits()) {
-    cast_on_host(tape_, piece_, type_);
-    tape_.copy({Copy::Direction::host_to_device, piece_ * size_of(type_)}, tape_.stream);
+    cast_on_host(tape_, group.piece, type_);
+    tape_.copy({Copy::Direction::host_to_device, group.piece * size_of(type_)}, tape_.stream);
   } else {
-    const Tensor wide = tape_.empty({piece_}, DType::fp32);
+    const Tensor wide = tape_.empty({group.piece}, DType::fp32);
     tape_.copy({Copy::Direction::host_to_device, wide.bytes()}, tape_.stream);
-    write_weights();
+    write_weights(group);
   }
-  averaged_.clear();
-  compact_buffer_.reset();
-  offload_norms_.clear();
+  group.averaged.clear();
+  group.compact_buffer.reset();
 }
 
-/// all_gather_dp_groups: in place, the whole group at once.
+/// all_gather_dp_groups: in place, each group at once.
 void ZeroStage12::gather_parameters() {
   if (settings_.ranks == 1) return;
-  tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = flat_.bytes(), .type = type_}, tape_.stream);
+  for (const OptimizerGroup& group : groups_)
+    tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::data_shard, .bytes = group.flat.bytes(), .type = type_},
+                     tape_.stream);
 }
 
 }  // namespace plimsoll::program

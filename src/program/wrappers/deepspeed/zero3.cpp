@@ -26,14 +26,14 @@ std::int64_t swap_aligned(std::int64_t elements, DType type) { return round_up(e
 
 // ---- setting up ----------------------------------------------------------------------------------------------------------
 
-ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settings)
+ZeroStage3::ZeroStage3(Tape& tape, Module& root, const ParameterGroups& groups, const DeepSpeedSettings& settings)
     : DeepSpeedOptimizer(tape, settings),
       coordinator_(tape, root, settings),
       reduce_stream_(overlaps() ? tape.add_stream("reduce-scatter") : kComputeStream) {
   coordinator_.partition();
   if (!settings_.offload_optimizer) overflow_ = tape_.empty({1}, DType::boolean);
   barrier_ = tape_.empty({1}, DType::fp32);
-  make_sub_groups();
+  make_sub_groups(groups);
   make_masters();
   tape_.operator_name = "gradient buffers";
   if (settings_.json.contiguous_gradients)
@@ -50,14 +50,21 @@ ZeroStage3::ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settin
   install_gradient_hooks();
 }
 
-/// _create_fp16_sub_groups: a group closes when its shards reach sub_group_size; of size 0 every parameter is one.
-void ZeroStage3::make_sub_groups() {
-  groups_.emplace_back();
-  for (const auto& parameter : coordinator_.parameters) {
-    if (!parameter->slot->trainable) continue;
-    if (!groups_.back().parameters.empty() && groups_.back().elements >= settings_.json.sub_group_size) groups_.emplace_back();
-    groups_.back().parameters.push_back(parameter.get());
-    groups_.back().elements += parameter->shard;
+/// _create_fp16_sub_groups, of each group of the optimizer: one closes when its shards reach sub_group_size; of size 0 every parameter is
+/// one.
+void ZeroStage3::make_sub_groups(const ParameterGroups& groups) {
+  std::unordered_map<const Parameter*, ZeroParameter*> sharded;
+  for (const auto& parameter : coordinator_.parameters) sharded.emplace(parameter->slot.get(), parameter.get());
+  for (const auto& group : groups) {
+    bool open = false;
+    for (const auto& slot : group) {
+      if (!slot->trainable) continue;
+      if (!open || groups_.back().elements >= settings_.json.sub_group_size) groups_.emplace_back();
+      open = true;
+      ZeroParameter* const parameter = sharded.at(slot.get());
+      groups_.back().parameters.push_back(parameter);
+      groups_.back().elements += parameter->shard;
+    }
   }
 }
 
@@ -392,7 +399,7 @@ void ZeroStage3::norm() {
     std::vector<Tensor> norms;
     for (const ZeroParameter* parameter : group.parameters)
       norms.push_back(norm_in(tape_.view(gradients_, {parameter->shard}, {1}), DType::fp64));
-    of_groups.push_back(norm_over_ranks(norms, DType::fp64));
+    of_groups.push_back(norm_over_ranks(tape_, norms, DType::fp64));
   }
   if (!of_groups.empty()) global_norm_ = combined_norm(of_groups, settings_.release);
 }

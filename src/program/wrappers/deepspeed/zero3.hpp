@@ -15,7 +15,8 @@ namespace plimsoll::program {
 /// time, into one flat buffer of the rank's gradients.
 class ZeroStage3 final : public DeepSpeedOptimizer {
  public:
-  ZeroStage3(Tape& tape, Module& root, const DeepSpeedSettings& settings);
+  /// `groups`: of the optimizer, parameters of `root`.
+  ZeroStage3(Tape& tape, Module& root, const ParameterGroups& groups, const DeepSpeedSettings& settings);
 
   bool scales_loss() const override { return true; }
   void after_backward() override;
@@ -30,7 +31,7 @@ class ZeroStage3 final : public DeepSpeedOptimizer {
     std::vector<Tensor> unswapped;  ///< offload to NVMe: fp32 gradients that no file takes, until the step
   };
 
-  void make_sub_groups();
+  void make_sub_groups(const ParameterGroups& groups);
   void make_masters();
   void reserve_host_memory_of_states();
   void reserve_host_memory_of_parameters();

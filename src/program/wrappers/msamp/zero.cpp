@@ -66,13 +66,13 @@ int fullest_rank(const Model& model, int ranks) {
 // ---- setting up ----------------------------------------------------------------------------------------------------------
 
 ScaledZero::ScaledZero(Tape& tape, Model& model, const DeepSpeedSettings& settings, States states)
-    : ZeroStage12(tape, ordinary(model), settings, WithoutOptimizer{}), model_(model) {
+    : ZeroStage12(tape, {ordinary(model)}, settings, WithoutOptimizer{}), model_(model) {
   const GradMode no_grad(tape, false);
   tape_.operator_name = "fp8 weights";
   deal_out();
   for (Share* share : dealt_) narrow(*share);
   if (!shares_.empty()) flatten_shares();
-  optimizer_ = make_lb_adam(states);
+  only_group().optimizer = make_lb_adam(states);
   if (settings_.stage < 2) return;
   model.on_gradient = [this](ScaledLinear& linear) {
     for (Share& share : shares_)
@@ -128,7 +128,7 @@ void ScaledZero::flatten_shares() {
 
 /// DSAdam of DeepSpeed's master and of the rank's own.
 std::unique_ptr<Optimizer> ScaledZero::make_lb_adam(States states) {
-  std::vector<Trained> trained = {{master_parameter(master_), nullptr}};
+  std::vector<Trained> trained = {{master_parameter(only_group().master), nullptr}};
   for (Share* share : dealt_)
     if (share->master) trained.push_back({share->master->weight, share->master.get()});
   return msamp::make_optimizer(tape_, model_, std::move(trained), states, settings_.optimizer == OptimizerKind::adamw);
@@ -212,9 +212,9 @@ void ScaledZero::epilogue() {
 /// Of DeepSpeed's parameters, as its release 0.13 sums them: piece by piece. Returns this micro-batch's.
 std::vector<Tensor> ScaledZero::collect_pieces() {
   const DType accumulated = type_ == DType::bf16 ? DType::fp32 : type_;  // get_acc_dtype
-  std::vector<Tensor> pieces = partition_pieces(own_gradients(accumulated), accumulated);
-  if (averaged_.empty()) return std::exchange(averaged_, std::move(pieces));
-  for (std::size_t i = 0; i < pieces.size(); ++i) in_place(averaged_[i], {&averaged_[i], &pieces[i]});
+  std::vector<Tensor> pieces = partition_pieces(only_group(), own_gradients(only_group(), accumulated), accumulated);
+  if (only_group().averaged.empty()) return std::exchange(only_group().averaged, std::move(pieces));
+  for (std::size_t i = 0; i < pieces.size(); ++i) in_place(only_group().averaged[i], {&only_group().averaged[i], &pieces[i]});
   return pieces;
 }
 
@@ -251,12 +251,12 @@ void ScaledZero::step() {
   assign_gradients();
   const Tensor last = gradients_.empty() ? Tensor() : gradients_.back();  // the loop's variable lives until step() returns
   gradients_.clear();
-  optimizer_->step();
-  master_.grad().reset();
+  only_group().optimizer->step();
+  only_group().master.grad().reset();
   for (Share& share : shares_)
     if (share.master) share.master->weight->tensor.grad().reset();
   write_shares();
-  write_weights();
+  write_weights(only_group());
   gather_parameters();
   gather_shares();
   gather_scales();
@@ -267,7 +267,7 @@ void ScaledZero::check_overflow() {
   std::vector<const ScaledLinear*> linears;
   for (const Share* share : dealt_)
     if (share->master) linears.push_back(share->linear);
-  read_overflow(tape_, averaged_, linears);
+  read_overflow(tape_, only_group().averaged, linears);
   const Tensor overflow = tape_.empty({1}, DType::uint8);
   tape_.copy({Copy::Direction::host_to_device, overflow.bytes()}, tape_.stream);
   tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::data_shard, .bytes = overflow.bytes(), .type = DType::uint8},
@@ -277,8 +277,8 @@ void ScaledZero::check_overflow() {
 
 /// get_grad_norm_direct of DeepSpeed's parameters alone: each norm is a number of the host.
 void ScaledZero::norm() {
-  for (std::size_t i = 0; i < std::min(averaged_.size(), own_parameters()); ++i) {
-    const Tensor norm = norm_in(averaged_[i], DType::fp64);
+  for (std::size_t i = 0; i < std::min(only_group().averaged.size(), only_group().own.size()); ++i) {
+    const Tensor norm = norm_in(only_group().averaged[i], DType::fp64);
     tape_.copy({Copy::Direction::device_to_host, norm.bytes()}, tape_.stream);
   }
   const Tensor total = tape_.empty({1}, DType::fp32);
@@ -291,13 +291,13 @@ void ScaledZero::norm() {
 /// The masters' gradients, and unscale_and_clip_grads: 8-bit ones are multiplied through their scales.
 void ScaledZero::assign_gradients() {
   {
-    const Tensor flat = flatten(tape_, averaged_);
+    const Tensor flat = flatten(tape_, only_group().averaged);
     Tensor gradient = converted(flat, DType::fp32);
     Tape::categorize(gradient, Category::gradient);
-    master_.grad() = std::move(gradient);
+    only_group().master.grad() = std::move(gradient);
   }
-  averaged_.clear();
-  in_place(master_.grad(), {&master_.grad()});
+  only_group().averaged.clear();
+  in_place(only_group().master.grad(), {&only_group().master.grad()});
   std::size_t next = 0;
   for (const Share* share : dealt_) {
     if (!share->master) continue;
