@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "framework/verl.hpp"
+#include "model/router_loss.hpp"
 #include "plimsoll/error.hpp"
 #include "strategy/names.hpp"
 
@@ -146,6 +147,13 @@ void refuse_other_kinds_keys(const PostTraining& post) {
     fail("no answers are written: an engine is GRPO's and RLOO's", "task", "grpo or rloo, or leave rollout and engine's keys out");
 }
 
+/// disable_dropout of the configurations: of those that write answers it is false.
+void take_dropout(PostTraining& post) {
+  if (post.kind == Kind::sft && post.disable_dropout.value_or(false))
+    fail("SFTTrainer switches no dropout off", "disable_dropout", "leave it out");
+  if (!post.disable_dropout) post.disable_dropout = post.kind != Kind::sft && !post.writes_answers();
+}
+
 /// What KTO's and CPO's configurations take by themselves.
 void take_terms(Resolver& r) {
   PostTraining& post = *r.s.post_training;
@@ -164,13 +172,24 @@ void take_terms(Resolver& r) {
     fail("KTO's KL term is of answers behind each other's prompts, and TRL refuses a batch of one", "micro_batch", "2 or more, or kl_batch false");
 }
 
-/// Since 1.8 the trainers ask a mixture for its routers' logits and add their auxiliary loss (router_aux_loss_coef); RewardTrainer does
-/// not, ORPO and CPO only where the model's config has it.
-void refuse_routers_loss(const Resolver& r) {
-  const Kind kind = r.s.post_training->kind;
-  if (kind == Kind::reward || kind == Kind::orpo || kind == Kind::cpo) return;
-  if (r.model.has_experts() && r.s.releases.of(Package::trl).since(1, 7))
-    refuse("the routers' auxiliary loss that TRL since 1.8 adds of a mixture is not modelled", "releases.trl", "1.6 or earlier, which has none");
+/// Since 1.8 the trainers ask a mixture for its routers' logits and add their auxiliary loss, unless router_aux_loss_coef, by itself the
+/// config's, is 0; RewardTrainer does not, ORPO and CPO only where the model's config has it.
+void take_router_loss(Resolver& r) {
+  PostTraining& post = *r.s.post_training;
+  const Kind kind = post.kind;
+  const bool balances =
+      r.model.has_experts() && r.s.releases.of(Package::trl).since(1, 7) && kind != Kind::reward && kind != Kind::orpo && kind != Kind::cpo;
+  if (!balances) {
+    if (post.router_loss.value_or(false))
+      fail("only TRL's trainers of mixtures since 1.8 add the routers' auxiliary loss, those of rewards, ORPO and CPO not", "router_loss",
+           "leave it out");
+    return;
+  }
+  if (!post.router_loss) post.router_loss = model::has_router_loss(r.model);
+  if (*post.router_loss && (post.writes_answers() || r.model.source))
+    refuse(std::string("the routers' auxiliary loss that TRL since 1.8 adds of a mixture is not modelled for ") +
+               (r.model.source ? "a model that is read from code" : "trainers that write answers"),
+           "router_loss", "false (router_aux_loss_coef 0), or releases.trl 1.6 or earlier, which has none");
 }
 
 /// lora_dpo_distributed.py and lora_dpo_single_device.py: the reference is the model with its adapters off. That of full_dpo_distributed.py is
@@ -229,10 +248,11 @@ void complete_post_training(Resolver& r) {
     r.assume("loss: the model's own, as TRL before 1.7 takes it");
     return s.post_training.reset();
   }
-  refuse_routers_loss(r);
+  take_router_loss(r);
   take_reference(r);
   take_lengths(r);
   take_terms(r);
+  take_dropout(*s.post_training);
   if (s.post_training->writes_answers()) take_rollout(r);
 }
 

@@ -9,4 +9,8 @@ namespace plimsoll::model {
 /// auxiliary loss becomes part of the language model's. Nothing follows for a class that computes none (transformers 5.23).
 void ask_for_router_logits(Model& model);
 
+/// Whether a program that asks adds such a loss by itself: of a class that computes one, unless its config weighs it with 0
+/// (router_aux_loss_coef).
+bool has_router_loss(const Model& model);
+
 }  // namespace plimsoll::model

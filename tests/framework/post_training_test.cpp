@@ -48,6 +48,43 @@ TEST(PostTraining, DpoTakesTheReferenceThatGoesWithItsAdapters) {
   EXPECT_EQ(adapted.post_training->reference, PostTraining::Reference::adapter_off);
 }
 
+// disable_dropout of TRL 1.16's configurations: True of DPO, KTO, ORPO, CPO and rewards, False of GRPO and RLOO; SFTConfig has none.
+TEST(PostTraining, TrainersOfPreferencesSwitchDropoutOff) {
+  for (const char* task : {"dpo", "kto", "orpo", "cpo", "reward"})
+    EXPECT_TRUE(resolved({{"task", task}, {"micro_batch", "2"}}).post_training->disable_dropout.value()) << task;
+  for (const char* task : {"grpo", "rloo", "trl-sft"})
+    EXPECT_FALSE(resolved({{"task", task}}).post_training->disable_dropout.value()) << task;
+  EXPECT_FALSE(resolved({{"task", "dpo"}, {"disable_dropout", "false"}}).post_training->disable_dropout.value());
+  EXPECT_NE(message_of({{"task", "trl-sft"}, {"disable_dropout", "true"}}).find("SFTTrainer switches no dropout off"), std::string::npos);
+}
+
+// router_aux_loss_coef since TRL 1.8, by itself the config's, or where that has none the class's, which is not 0; a dense model has none.
+TEST(PostTraining, TrainersOfMixturesLearnTheirRoutersBalance) {
+  const auto learns = [](const Model& model, const std::string& task, const std::string& trl) {
+    Strategy strategy;
+    set_options(strategy, {{"task", task}, {"releases.trl", trl}, {"seq_len", "512"}, {"precision", "amp-bf16"}});
+    return resolve(strategy, model, parse_cluster("1xh100-sxm")).post_training->router_loss.value_or(false);
+  };
+  const auto mixture = [](const std::string& weight) {
+    return parse_model(R"({"model_type": "mixtral", "architectures": ["MixtralForCausalLM"], "hidden_size": 64, "intermediate_size": 128,
+                           "num_hidden_layers": 2, "num_attention_heads": 4, "num_local_experts": 4, "vocab_size": 320)" +
+                           weight + "}",
+                       "config.json", "small");
+  };
+  EXPECT_TRUE(learns(mixture(""), "trl-sft", "1.16"));
+  EXPECT_TRUE(learns(mixture(R"(, "router_aux_loss_coef": 0.02)"), "dpo", "1.16"));
+  EXPECT_FALSE(learns(mixture(R"(, "router_aux_loss_coef": 0.0)"), "trl-sft", "1.16"));
+  EXPECT_FALSE(learns(mixture(""), "dpo", "1.6"));
+  EXPECT_FALSE(learns(load_model("llama-3.2-1b"), "trl-sft", "1.16"));
+  EXPECT_NE(message_of({{"task", "trl-sft"}, {"router_loss", "true"}}).find("TRL's trainers of mixtures"), std::string::npos);
+}
+
+// liger-kernel 0.8.5 sets model.forward to a causal model's; own loops patch the class LlamaForCausalLM.
+TEST(PostTraining, LigersForwardHasNoHeadOfRewards) {
+  EXPECT_NE(message_of({{"task", "reward"}, {"liger_kernel", "true"}}).find("lm_head"), std::string::npos);
+  EXPECT_EQ(message_of({{"task", "dpo"}, {"liger_kernel", "true"}}), "");
+}
+
 // By the __init__ of the trainers of TRL 0.25.1, 0.26.2, 0.27.0, 0.29.1, 1.9.0 and 1.16.0: param.data.to(torch.bfloat16) of what is trained
 // over 4 or 8 bits; autocast_adapter_dtype False under ZeRO-3, whose base has the engine's 16 bits.
 TEST(PostTraining, TrlDecidesTheTypeOfAdapters) {
@@ -135,7 +172,7 @@ TEST(PostTraining, WhatDoesNotGoTogetherIsNamed) {
 
 TEST(PostTraining, AMixturesRoutersLossIsRefusedByName) {
   Strategy strategy;
-  set_options(strategy, {{"task", "dpo"}, {"seq_len", "1024"}});
+  set_options(strategy, {{"task", "grpo"}, {"seq_len", "1024"}, {"prompt_len", "256"}});
   const Model mixture = load_model("mixtral-8x7b");
   try {
     resolve(strategy, mixture, parse_cluster("8xh100-sxm"));

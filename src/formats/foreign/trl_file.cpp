@@ -61,16 +61,20 @@ void take_precision(Reading& reading, const Node& tree) {
   if (usual.word == "not fp16") reading.derive("precision", "bf16", usual.release + ": bf16 unless fp16 (SFTConfig.__post_init__)");
 }
 
-/// The loss of 1.7 to 1.14 is computed by chunks, that of 1.15 and later by a fused head. Of a script that has but TRL's flag for adapters it
-/// is the model's own.
+/// The loss of 1.7 to 1.14 is computed by chunks, that of 1.15 and later by a fused head, of which "chunked_nll" is an old name and "dft" a
+/// factor of a token. Of a script that has but TRL's flag for adapters it is the model's own.
 void read_loss(Reading& reading, const Node& tree) {
   const std::optional<Release> release = reading.release_of(Package::trl);
   const Node *loss = tree.find("loss_type"), *liger = tree.find("use_liger_kernel");
   constexpr const char* kWhat = "TRL's loss over chunks of tokens, which never holds all logits";
-  if (loss && loss->word() == "chunked_nll")
+  const bool fused = !release || !(*release < *Release::parse(kFusedSince));
+  if (loss && !loss->is_null() && loss->word() != "nll" && loss->word() != "dft" && loss->word() != "chunked_nll")
+    fail("expected nll, dft or chunked_nll, found '" + loss->word().substr(0, 40) + "'", loss->where);
+  if (loss && !fused && loss->word() == "dft")
+    refuse("not modelled: TRL's loss of whole logits weighted by their own likelihood (DFT before 1.15)", loss->where, "loss_type: nll");
+  if (loss && !fused && loss->word() == "chunked_nll")
     refuse(std::string("not modelled: ") + kWhat + " (loss_type: chunked_nll)", loss->where, "loss_type: nll");
-  if (!release || !(*release < *Release::parse(kFusedSince)))
-    return reading.derive("task", "trl-sft", std::string("TRL since ") + kFusedSince + ": a fused head, which holds no logits");
+  if (fused) return reading.derive("task", "trl-sft", std::string("TRL since ") + kFusedSince + ": a fused head, which holds no logits");
   const bool whole = (loss && loss->word() == "nll") || is_on(liger);
   if (*release < *Release::parse(kChunkedSince) || whole) return;
   refuse(std::string("not modelled: ") + kWhat + ", the default of TRL " + kChunkedSince + " to 1.14", {},
@@ -88,6 +92,12 @@ void complete(Reading& said) {
   });
 }
 
+/// Whether a mixture's routers' balance is learnt of: since 1.8, by the config's own weight unless one is said.
+void read_router_term(Reading& reading, const Node& tree) {
+  const Node* weight = stated(tree, "router_aux_loss_coef");
+  if (weight) reading.say("router_loss", is_zero(*weight) ? "false" : "true", "router_aux_loss_coef", weight->where);
+}
+
 /// ModelConfig.__post_init__ hands the only one of a list of targets over as it is, and PEFT takes it for an expression.
 void read_only_target(Reading& reading, const Node& tree) {
   const Node* targets = stated(tree, "lora_target_modules");
@@ -98,8 +108,11 @@ void read_with(Reading& reading, const Node& tree, Unknown unknown, TrlTrainer t
   Node rest = trainer == TrlTrainer::sft ? tree : read_trl_trainer(reading, trainer, tree);
   take_defaults(reading, own_defaults(), kRelease);
   take_precision(reading, tree);
-  if (trainer == TrlTrainer::sft && by_trl) read_loss(reading, tree);
-  std::erase_if(rest.members, [](const auto& member) { return member.first == "loss_type" && member.second.text == "nll"; });
+  const bool supervised = trainer == TrlTrainer::sft && by_trl;
+  if (supervised) read_loss(reading, tree);
+  if (by_trl) read_router_term(reading, tree);
+  std::erase_if(rest.members,
+                [&](const auto& member) { return member.first == "loss_type" && (supervised || member.second.text == "nll"); });
   read_training_arguments(reading, rest, unknown == Unknown::own ? training_arguments_format().rows() : rows(), unknown);
   if (by_trl) read_only_target(reading, tree);
   complete(reading);

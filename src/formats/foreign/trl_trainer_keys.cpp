@@ -13,7 +13,7 @@ Rows joined(Rows first, const Rows& more) {
 /// A trainer's own rows behind those that all of them have.
 Rows with_shared(const Rows& own) {
   static const Rows shared = {
-      {"disable_dropout", kNothing},
+      {"disable_dropout", "disable_dropout", "true=true,false=false"},
       {"dataset_num_proc", kNothing},
       {"trust_remote_code", kNothing},
       {"pad_token", kNothing},
@@ -27,7 +27,7 @@ Rows with_shared(const Rows& own) {
 Rows with_reference(const Rows& own) {
   static const Rows compared = {
       {"beta", kNothing, "", nullptr, "a factor (grpo, rloo: whether there is a reference)"},
-      {"router_aux_loss_coef", kNothing},
+      {"router_aux_loss_coef", kCode, "", nullptr, "router_loss: of a mixture, whether its routers' balance is learnt of"},
       {"ref_model_mixup_alpha", kNothing},
       {"ref_model_sync_steps", kNothing},
       {"sync_ref_model", kRefused, "false", nullptr, "a reference that follows the model"},

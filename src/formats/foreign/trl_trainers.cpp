@@ -29,7 +29,7 @@ TrlTrainer trainer_of(const std::string& word) {
 void read_divergence(Reading& reading, const Node& own) {
   const Node* beta = own.find("beta");
   if (!beta || beta->is_null()) return;
-  const bool none = beta->word().find_first_not_of("0.") == std::string::npos;
+  const bool none = is_zero(*beta);
   if (none) reading.say("reference", "none", "beta", beta->where);
   if (!none && reading.has("lora.r")) reading.derive("reference", "adapter-off", "beta: a KL term against the model with its adapters off");
   if (!none && !reading.has("lora.r"))
@@ -121,11 +121,12 @@ TrlTrainer trl_trainer_of_script(const std::string& program) {
   return TrlTrainer::none;
 }
 
+bool is_zero(const Node& number) { return number.word().find_first_not_of("0.") == std::string::npos; }
+
 void read_supervised_term(Reading& reading, const Node& tree) {
   const Node* alpha = stated(tree, "cpo_alpha");
   if (!alpha) return;
-  const bool none = alpha->word().find_first_not_of("0.") == std::string::npos;
-  reading.say("supervised_term", none ? "false" : "true", "cpo_alpha", alpha->where);
+  reading.say("supervised_term", is_zero(*alpha) ? "false" : "true", "cpo_alpha", alpha->where);
 }
 
 bool is_key_of(TrlTrainer trainer, const std::string& key) { return find_row(rows_of(trainer), key) != nullptr; }

@@ -23,6 +23,8 @@ TrlTrainer trl_trainer_of_script(const std::string& program);
 const Rows& rows_of(TrlTrainer trainer);
 /// Whether a key is one of those.
 bool is_key_of(TrlTrainer trainer, const std::string& key);
+/// Whether a number that was written is 0.
+bool is_zero(const Node& number);
 /// CPOConfig's cpo_alpha, which other programs have by the same name: 0 leaves the next token out.
 void read_supervised_term(Reading& reading, const Node& tree);
 

@@ -2,7 +2,9 @@
 #include "program/lower.hpp"
 
 #include <string>
+#include <utility>
 
+#include "model/router_loss.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "program/carried.hpp"
@@ -43,10 +45,15 @@ StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
 
 StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
   const auto& post = run.strategy.post_training;
-  if (!post || post->writes_answers() || post->kind == PostTraining::Kind::sft) return lowered_by_engine(run, rank);
-  // disable_dropout_in_model, which the configurations of preferences and rewards ask for by themselves, GRPO's and RLOO's not
-  const Model model = in_evaluation(post->kind == PostTraining::Kind::reward ? sequence_classifier(run.model, 1) : run.model);
-  return lowered_by_engine({model, run.strategy, run.device}, rank);
+  if (!post) return lowered_by_engine(run, rank);
+  Model model = post->kind == PostTraining::Kind::reward ? sequence_classifier(run.model, 1) : run.model;
+  if (post->router_loss.value_or(false)) model::ask_for_router_logits(model);
+  Strategy strategy = run.strategy;
+  if (post->disable_dropout.value_or(false)) {  // disable_dropout_in_model, behind get_peft_model
+    model = in_evaluation(std::move(model));
+    if (strategy.lora) strategy.lora->dropout = 0;
+  }
+  return lowered_by_engine({model, strategy, run.device}, rank);
 }
 
 }  // namespace plimsoll::program

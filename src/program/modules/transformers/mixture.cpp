@@ -4,6 +4,7 @@
 #include "program/modules/transformers/gpt_oss.hpp"
 #include "program/ops/liger.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/placing.hpp"
 #include "program/ops/routing.hpp"
 
 namespace plimsoll::program {
@@ -264,26 +265,37 @@ MixtureOfExperts::Routing MixtureOfExperts::corrected_among_all(const Tensor& in
   return {logits, weights, best.indices};
 }
 
-Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits, const MoeSpec& spec) {
+/// How many tokens every expert is chosen for: of padding that `mask` [tokens] fp32 tells of none.
+static Tensor chosen_counts(Tape& tape, const Tensor& experts, const Tensor& mask, const MoeSpec& spec) {
+  if (!mask) return histogram(to(experts, DType::int32), spec.experts);
+  const Tensor none = zeros(tape, {spec.experts}, DType::fp32);
+  return scattered(none, experts, repeated_in_place(mask, spec.top_k, 0), true, true);
+}
+
+Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits, const MoeSpec& spec, const Tensor& attention_mask) {
   Tensor assigned = zeros(tape, {spec.experts}, DType::fp32), probability = zeros(tape, {spec.experts}, DType::fp32);
-  Tensor weights;
+  const Tensor mask = attention_mask ? to(reshape(attention_mask, {-1}), DType::fp32) : Tensor();
+  Tensor weights, rows;
   TopK best;
   for (const Tensor& logits : router_logits) {
     weights = softmax(logits, tape.autocast.enabled ? DType::fp32 : logits.dtype());
     best = top_k(weights, spec.top_k);
     {
-      Tensor counts = to(reshape(best.indices, {-1}), DType::int32);
-      counts = histogram(counts, spec.experts);
+      const Tensor counts = chosen_counts(tape, reshape(best.indices, {-1}), mask, spec);
       assigned = elementwise(tape, {&assigned, &counts}, DType::fp32);
     }
     Tensor total;
     {
       const Tensor wide = to(weights, DType::fp32);
-      total = sum(wide, {0}, false);
+      total = sum(mask ? multiply(wide, unsqueeze(mask, -1)) : wide, {0}, false);
     }
     probability = add(probability, total);
+    if (!mask) continue;
+    const Tensor counted = sum(mask, {0}, false);
+    rows = rows ? add(rows, counted) : add_scalar(counted);
   }
-  const Tensor share = divide_scalar(assigned), mean = divide_scalar(probability);
+  const Tensor share = mask ? divide(assigned, rows) : divide_scalar(assigned),
+               mean = mask ? divide(probability, rows) : divide_scalar(probability);
   Tensor loss;
   {
     const Tensor products = multiply(share, unsqueeze(mean, 0));

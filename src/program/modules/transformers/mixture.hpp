@@ -20,8 +20,8 @@ struct RouterRecord {
   std::vector<Tensor> logits;
 };
 
-/// load_balancing_loss_func of mixtral and its relatives.
-Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits, const MoeSpec& spec);
+/// load_balancing_loss_func of mixtral and its relatives; of what `attention_mask` [batch, length] int64 leaves, where one is given.
+Tensor load_balancing_loss(Tape& tape, const std::vector<Tensor>& router_logits, const MoeSpec& spec, const Tensor& attention_mask = {});
 
 class MixtureOfExperts {
  public:

@@ -259,7 +259,8 @@ class RotaryDecoder final : public Network {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
     if (options_.compiled_model) return compiled_loss(call, ids, labels);
-    record_->open = balanced_ != nullptr;
+    const bool asks_routers = balanced_ && (options_.loss != RunOptions::Loss::token_scores || batch.router_mask);
+    record_->open = asks_routers;
     const Tensor hidden = decode(ids);
     record_->open = false;
     std::vector<Tensor> router_logits = std::exchange(record_->logits, {});
@@ -279,12 +280,16 @@ class RotaryDecoder final : public Network {
       call.done({&loss});
       return loss;
     }
-    if (balanced_ && answers_no_loss(options_))
-      refuse("the routers' auxiliary loss beside a trainer's own is not modelled", "output_router_logits");
     if (options_.loss == RunOptions::Loss::token_scores) {
       tape_.phase(Phase::loss);
-      return call.done(token_scores(options_, hidden, head_.module(), labels));
+      Tensor scores = token_scores(options_, hidden, head_.module(), labels);
+      if (!asks_routers) return call.done(scores);
+      auxiliary_ = load_balancing_loss(tape_, router_logits, *balanced_, batch.router_mask);
+      call.done({&scores, &auxiliary_});
+      return scores;
     }
+    if (balanced_ && answers_no_loss(options_))
+      refuse("the routers' auxiliary loss beside a trainer's own is not modelled", "output_router_logits");
     Tensor logits = head_(predicting(options_, hidden));
     if (style_.scaled_everywhere && !style_.scaled_logits) logits = divide_scalar(logits);
     if (style_.scaled_logits) logits = multiply_scalar(logits);
@@ -311,6 +316,8 @@ class RotaryDecoder final : public Network {
     hold(options_, {logits});
     return loss;
   }
+
+  Tensor take_auxiliary_loss() override { return std::exchange(auxiliary_, {}); }
 
  private:
   /// The whole model is one graph.
@@ -419,6 +426,7 @@ class RotaryDecoder final : public Network {
   bool full_attention_ = false, latent_ = false, chunked_ = false;
   std::unique_ptr<RouterRecord> record_ = std::make_unique<RouterRecord>();  // the layers refer to it
   const MoeSpec* balanced_ = nullptr;                                        ///< of routers whose balance is part of the loss
+  Tensor auxiliary_;                                                         ///< of the last pass, where a trainer adds it
   Linear head_;
 };
 

@@ -44,7 +44,7 @@ class DpoNetwork final : public Network {
       const Tensor prompt = compare(answers, {}, DType::boolean);
       labels_ = masked_fill(batch.input_ids, prompt);
     }
-    return networks_.policy->loss({batch.input_ids, labels_});
+    return networks_.policy->loss({.input_ids = batch.input_ids, .labels = labels_, .router_mask = batch.conditions[0]});
   }
 
   Tensor criterion(Tensor output) override {
@@ -67,7 +67,7 @@ class DpoNetwork final : public Network {
     {
       const Tensor mean_loss = mean(losses, std::vector<int>{}, false);
       const Tensor weighted = multiply_scalar(mean_loss);
-      loss = add_scalar(weighted);
+      loss = with_auxiliary_loss(*networks_.policy, add_scalar(weighted));
     }
     if (release_.logs_entropy() && !release_.fuses_head()) log_metrics(said.logits);
     batch_ = {};

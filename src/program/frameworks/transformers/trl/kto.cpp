@@ -42,7 +42,7 @@ class KtoNetwork final : public Network {
   Tensor loss(const Batch& batch) override {
     batch_ = batch;
     const Answers answers{batch.input_ids, batch.conditions[1]};
-    return networks_.policy->loss({answers.ids, labels_of(answers)});
+    return networks_.policy->loss({.input_ids = answers.ids, .labels = labels_of(answers), .router_mask = batch.conditions[0]});
   }
 
   Tensor criterion(Tensor output) override {
@@ -64,7 +64,7 @@ class KtoNetwork final : public Network {
       reference.answers = tape_.empty({strategy_.micro_batch}, DType::fp32, Category::input);
     }
     const Tensor ratio = subtract(policy.answers, reference.answers);
-    const Tensor loss = losses_of(ratio);
+    const Tensor loss = with_auxiliary_loss(*networks_.policy, losses_of(ratio));
     if (policy.logits && !release_.copies_answers_logits()) log_metrics(policy.logits);
     batch_ = {};
     return loss;

@@ -18,6 +18,9 @@ struct TrlNetworks {
   ReferenceModel model;
 };
 
+/// `loss` and a share of what keeps a mixture's routers in balance, where the network computed it.
+Tensor with_auxiliary_loss(Network& policy, Tensor loss);
+
 /// SFTTrainer, whose head is fused.
 std::unique_ptr<Network> make_sft(TrlNetworks networks, Tape& tape);
 /// DPOTrainer.

@@ -13,14 +13,16 @@ class SftNetwork final : public Network {
  public:
   SftNetwork(TrlNetworks networks, Tape& tape) : networks_(std::move(networks)), tape_(tape) {}
 
-  Tensor loss(const Batch& batch) override { return networks_.policy->loss({batch.input_ids, batch.conditions[1]}); }
+  Tensor loss(const Batch& batch) override {
+    return networks_.policy->loss({.input_ids = batch.input_ids, .labels = batch.conditions[1], .router_mask = batch.conditions[0]});
+  }
 
   Tensor criterion(Tensor output) override {
     output = networks_.policy->criterion(std::move(output));
     tape_.phase(Phase::loss);
     const Tensor losses = negate(output);
     const Tensor total = sum(losses, {0, 1}, false);
-    return divide_scalar(total);
+    return with_auxiliary_loss(*networks_.policy, divide_scalar(total));
   }
 
  private:

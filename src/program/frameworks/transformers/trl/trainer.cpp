@@ -6,6 +6,7 @@
 #include "program/frameworks/transformers/training.hpp"
 #include "program/frameworks/transformers/trl/networks.hpp"
 #include "program/op.hpp"
+#include "program/ops/ops.hpp"
 #include "program/trl_release.hpp"
 
 namespace plimsoll::program {
@@ -147,6 +148,11 @@ std::unique_ptr<Network> post_training_network(const Model& model, const Strateg
     default:
       return make_sft(std::move(networks), tape);
   }
+}
+
+Tensor with_auxiliary_loss(Network& policy, Tensor loss) {
+  const Tensor auxiliary = policy.take_auxiliary_loss();
+  return auxiliary ? add(loss, multiply_scalar(auxiliary)) : loss;
 }
 
 Tensor answer_without_graph(Network& network, const Strategy& strategy, const Batch& batch, bool adapters_off, Tape& tape) {
