@@ -212,8 +212,10 @@ void read(Reading& reading, const Node& tree) {
   read_quantization(reading, tree);
   if (const Node* low = tree.find("fp8"); is_on(low))
     reading.overriding([&] { reading.say("precision", "fp8", "fp8", low->where); });
+  // Beside bf16 it leaves the weights in 16 bits, and Accelerate autocasts all the same.
   if (const Node* pure = tree.find("pure_bf16"); is_on(pure))
-    reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
+    is_on(tree.find("bf16")) ? reading.say("param_dtype", "bf16", "pure_bf16", pure->where)
+                             : reading.say("precision", "pure-bf16", "pure_bf16", pure->where);
   read_training_arguments(reading, rest);
   read_reentrant(reading);
   require_no_block_mask(reading, tree);
