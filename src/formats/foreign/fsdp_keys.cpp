@@ -35,7 +35,7 @@ const Rows& fsdp_rows() {
       {"state_dict_type", kNothing},
       {"final_state_dict_type", kNothing},
       {"sync_module_states", kNothing, "", nullptr, "at loading alone"},
-      {"cpu_ram_efficient_loading", kNothing, "", nullptr, "at loading alone: host memory"},
+      {"cpu_ram_efficient_loading", "host_loading", "true=first-rank,false=every-rank"},
       {"xla", kRefused, "false", nullptr, "FSDP on XLA"},
       {"xla_fsdp_v2", kNothing},
       {"xla_fsdp_grad_ckpt", kNothing},

@@ -164,6 +164,7 @@ void read_sharding(Reading& reading, const Node& tree) {
   } else {
     read_fsdp(reading, config ? *config : empty, "fsdp_config.", 2, kRelease);
   }
+  reading.assume("host_loading", "every-rank", "fsdp_config.cpu_ram_efficient_loading: false", kRelease);
 }
 
 /// BitsAndBytesConfig, or what a config.json keeps of it.

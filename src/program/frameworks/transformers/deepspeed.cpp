@@ -250,7 +250,9 @@ ReferenceModel reference_engine(const Model& model, const Strategy& strategy, co
   reference.root = modules_of(model, frozen, tape);
   if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*reference.root, tape, Arrival::moved);
   if (settings.stage < 3) return reference;
-  const auto sharded = std::make_shared<ZeroCoordinator>(tape, *reference.root, settings);
+  DeepSpeedSettings own = settings;
+  own.leaf_modules = leaf_modules(model, settings.release, *reference.root);
+  const auto sharded = std::make_shared<ZeroCoordinator>(tape, *reference.root, own);
   sharded->partition();
   sharded->install_hooks();
   reference.wrapper = sharded;

@@ -229,7 +229,7 @@ std::optional<StepProgram> lowered(const Lowering& run, const Rank& rank, bool s
   if (strategy.base_weights != BaseWeights::as_trained) {
     sharded.shard_loaded();
   } else if (is_prepared_by_accelerate(strategy)) {
-    sharded.load_full_state_dict();
+    strategy.host_loading == HostLoading::every_rank ? sharded.shard_from_host() : sharded.load_full_state_dict();
   } else if (is_run_by_verl(strategy)) {
     load_sharded(sharded, *root, tape);
   } else {

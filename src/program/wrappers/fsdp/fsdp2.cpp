@@ -120,6 +120,20 @@ void Fsdp2::shard_loaded() {
   for (Fsdp2Group* group : groups_) cut_up(*group, whole);
 }
 
+void Fsdp2::shard_from_host() {
+  for (const auto& unit : units_) {
+    for (const auto& group : unit->groups)
+      for (const ShardedParameter& parameter : group->parameters) {
+        Parameter& slot = *parameter.slot;
+        slot.tensor = tape_.parameter(slot.sizes, slot.type, slot.trainable);
+      }
+    std::vector<Tensor> whole;
+    for (auto& group : unit->groups) cut_up(*group, whole);
+  }
+  for (Module* module : root_.all_modules())
+    for (ModuleBuffer& buffer : module->buffers) buffer.tensor = tape_.empty(buffer.sizes, buffer.type, Category::parameter);
+}
+
 void Fsdp2::shard_in_place() {
   for (const auto& unit : units_) {
     std::vector<Tensor> whole;

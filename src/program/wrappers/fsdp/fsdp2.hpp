@@ -79,6 +79,8 @@ class Fsdp2 {
   void load_full_state_dict();
   /// A model that lies on the device whole is sharded unit by unit; what it was lives until the end (Accelerate keeps its state dict).
   void shard_loaded();
+  /// A model that lies on the host: each unit's parameters come whole, are cut and die before the next unit's come (_move_states_to_device).
+  void shard_from_host();
   /// A model that lies on the device whole is sharded unit by unit; what a unit's parameters were dies when all of them are cut.
   void shard_in_place();
   /// set_requires_gradient_sync: whether backward reduces; false during all micro-batches but the last.

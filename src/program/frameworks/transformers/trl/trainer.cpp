@@ -128,6 +128,7 @@ std::unique_ptr<Network> post_training_network(const Model& model, const Strateg
   if (!by_itself && (says == Reference::model || says == Reference::adapter_off)) {
     Strategy forward_only = strategy;
     forward_only.recompute.kind = Recompute::Kind::none;  // disable_gradient_checkpointing
+    if (says == Reference::model) forward_only.liger_kernel = false;  // whose patches the Trainer gives the policy's modules alone
     networks.reference = hf_reference_network(model, forward_only, networks.model.root ? *networks.model.root : root, tape);
   }
   if (strategy.post_training->by_verl()) return make_verl(strategy, std::move(networks), tape);
