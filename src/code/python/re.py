@@ -156,7 +156,7 @@ def _match(node, text, at, spans, then):
     if kind == "group":
         return _match_group(node, text, at, spans, then)
     if kind == "repeat":
-        return _match_again(node, text, at, spans, then, 0)
+        return _match_letters(node, text, at, then) if node[1][0] in ("in", "not") else _match_again(node, text, at, spans, then, 0)
     if kind == "ahead":
         seen = _match(node[1], text, at, spans, lambda end: end) is not None
         return then(at) if seen == node[2] else None
@@ -186,6 +186,20 @@ def _match_group(node, text, at, spans, then):
     if found is None:
         spans[node[2]] = before
     return found
+
+
+# A letter of one kind many times: how far it goes, then fewer.
+def _match_letters(node, text, at, then):
+    _, inner, low, high, lazy = node
+    most = at
+    while most < len(text) and (high is None or most - at < high) and (text[most] in inner[1]) == (inner[0] == "in"):
+        most += 1
+    ends = list(range(at + low, most + 1))
+    for end in ends if lazy else ends[::-1]:
+        found = then(end)
+        if found is not None:
+            return found
+    return None
 
 
 def _match_again(node, text, at, spans, then, count):

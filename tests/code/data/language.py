@@ -281,7 +281,8 @@ def expressions():
     found = re.search(r"^(\w+)_k(?P<size>\d+)(?:_s(\d))?", "ir_r2_k3_s2")
     parts = [re.split(r"(\d.*)", op) for op in "ir_r2_k3_e0.25".split("_")]
     return [found.groups(), found["size"], found.span(3), found.groupdict(), parts, re.sub(r"\.(\d+)\.", r"[\1].", "layers.0.mlp", count=1), re.findall(r"a|b+", "abbac"),
-            re.match(r"x", "yx"), re.fullmatch(r"[a-c]{2,3}", "abc") is not None, re.split(r",\s*", "a, b,c"), [m.start() for m in re.finditer(r"\bfo+", "foo xfo fo")], re.sub("[^a]", "", "banana")]
+            re.match(r"x", "yx"), re.fullmatch(r"[a-c]{2,3}", "abc") is not None, re.split(r",\s*", "a, b,c"), [m.start() for m in re.finditer(r"\bfo+", "foo xfo fo")], re.sub("[^a]", "", "banana"),
+            re.search(r"(x+?)(x*)y", "z" * 300 + "xxxy").groups(), len(re.match(r".*z", "z" * 900).group())]
 
 
 def made_anew():
