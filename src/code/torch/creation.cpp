@@ -233,7 +233,8 @@ Value baddbmm(Interpreter& i, Bound& a) {
   const double alpha = a.has(4) ? i.number(a[4], "alpha") : 1;
   if (a.has(3) && i.number(a[3], "beta") != 1) i.unknown("baddbmm with a beta");
   const Dims sizes{left.size(0), left.size(1), right.size(2)};
-  if (x.rank() > 3) torch_of(i).wrong_shape("expand(): the number of sizes provided must be greater or equal to the number of dimensions in the tensor");
+  if (x.rank() > 3)
+    torch_of(i).wrong_shape("expand(): the number of sizes provided must be greater or equal to the number of dimensions in the tensor");
   for (int at = 1; at <= x.rank(); ++at)
     if (x.size(-at) != 1 && x.size(-at) != sizes[-at]) torch_of(i).wrong_shape("baddbmm: the input does not broadcast to the product");
   return torch_of(i).wrap(
@@ -244,10 +245,32 @@ Value baddbmm(Interpreter& i, Bound& a) {
 Value addmm(Interpreter& i, Bound& a) {
   const Tensor bias = input_of(i, a), x = torch_of(i).tensor_of(a[1], "mat1"), weight = torch_of(i).tensor_of(a[2], "mat2");
   torch_of(i).check_devices({&bias, &x, &weight});
-  if (x.rank() != 2 || weight.rank() != 2 || x.size(1) != weight.size(0)) torch_of(i).wrong_shape("mat1 and mat2 shapes cannot be multiplied");
+  if (x.rank() != 2 || weight.rank() != 2 || x.size(1) != weight.size(0))
+    torch_of(i).wrong_shape("mat1 and mat2 shapes cannot be multiplied");
   const bool scaled = (a.has(3) && i.number(a[3], "beta") != 1) || (a.has(4) && i.number(a[4], "alpha") != 1);
   if (scaled || bias.sizes() != Dims{weight.size(1)}) i.unknown("addmm with factors, or of another than a bias along the rows");
   return torch_of(i).wrap(program::addmm(bias, x, weight));
+}
+
+/// torch.unique of what is followed: how many numbers there are hangs on what they are.
+Value unique(Interpreter& i, Bound& a) {
+  const Tensor x = input_of(i, a);
+  if (!torch_of(i).follows(a[0]) || torch_of(i).is_on_device(x)) i.unknown("torch.unique of numbers that are not followed");
+  if (flag(i, a, 2)) i.unknown("torch.unique with return_inverse", "return_counts");
+  std::map<double, std::int64_t> counts;
+  for (const double number : torch_of(i).values_of(a[0], true)) ++counts[number];
+  const bool whole = x.dtype() == DType::int64 || x.dtype() == DType::int32;
+  std::vector<Value> different, times;
+  for (const auto& [number, count] : counts) {
+    different.push_back(whole ? Value::integer(static_cast<std::int64_t>(number)) : Value::real(number));
+    times.push_back(Value::integer(count));
+  }
+  const auto tensor = [&](std::vector<Value> items, DType type) {
+    CallArguments call{{i.list(std::move(items))}, {{i.symbol("dtype"), torch_of(i).type_value(type)}}};
+    return i.call(i.library("torch").attributes.at(i.symbol("tensor")), std::move(call));
+  };
+  Value found = tensor(std::move(different), x.dtype());
+  return flag(i, a, 3) ? i.tuple({std::move(found), tensor(std::move(times), DType::int64)}) : found;
 }
 
 constexpr const char* kNewSignature = "input, *sizes, dtype=, device=, size=, requires_grad=";
@@ -264,6 +287,7 @@ constexpr OperatorRow kRows[] = {
     {In::tensor, "new_zeros", kNewSignature, made_new<New::zeros>},
     {In::tensor, "new_ones", kNewSignature, made_new<New::filled>},
     {In::tensor, "new_full", "input, size, fill_value, *, dtype=, device=", new_full},
+    {In::torch, "unique", "input, sorted=, return_inverse=, return_counts=", unique},
     {In::torch, "meshgrid", "*tensors, indexing=", meshgrid},
     {In::torch, "einsum", "equation, *operands", einsum},
     {In::torch, "as_tensor", "data, dtype=, device=", as_tensor},

@@ -92,7 +92,7 @@ Value batch_norm(Interpreter& i, Bound& a) {
                bias = torch_of(i).tensor_or_none(a[4], "bias");
   torch_of(i).check_devices({&x, &mean, &variance, &weight, &bias});
   const bool by_batch = flag(i, a, 5);
-  if (weight.defined() != bias.defined() || (!weight && !by_batch)) i.unknown("batch_norm with a weight or a bias alone, or by running statistics without");
+  if ((bias && !weight) || (!by_batch && (!weight || !bias))) i.unknown("batch_norm with a bias alone, or by running statistics without both");
   if (x.rank() < 2 || (weight && x.size(1) != weight.size(0))) torch_of(i).wrong_shape("running_mean should contain as many elements as channels");
   if (by_batch) {
     Tensor y = program::batch_norm(x, weight, bias, mean.defined());
