@@ -226,6 +226,8 @@ const Wild kWild[] = {
     trainer("adapters", "use_peft: true\nlora_r: 8\nlora_target_modules: [q_proj, v_proj]\n", {{"lora.r", "8"}, {"lora.alpha", "32"}}),
     trainer("adapters refused", "use_peft: false\nlora_r: 8\n", {{"lora.r", "(nothing)"}}),
     trainer("what is frozen", "freeze_llm: true\n", {}, "may decide what is trained"),
+    trainer("a short name of its own", "lr: 0.0001\n", {{"micro_batch", "2"}}),
+    trainer("a slip of a short name", "seeds: 1\n", {}, "did you mean 'seed'?"),
     trainer("nothing frozen", "freeze_llm: false\nfreeze_vision_tower: false\n", {{"micro_batch", "2"}}),
     trainer("its own parallelism", "tensor_parallel_size: 4\n", {}, "may decide tp"),
     trainer("its own precision", "mixed_precision: bf16\n", {}, "may decide"),

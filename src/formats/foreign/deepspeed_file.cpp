@@ -90,7 +90,7 @@ void refuse_misspelt_tables(const Node& tree) {
     if (const std::string_view name(row.foreign); name.find('.') != std::string_view::npos) tables.emplace_back(name.substr(0, name.find('.')));
   for (const auto& [name, value] : tree.members) {
     if (!value.is_table() || std::find(tables.begin(), tables.end(), name) != tables.end()) continue;
-    const std::string near = nearest_name(name, tables, kSlips);
+    const std::string near = slip_of(name, tables);
     if (!near.empty()) fail("unknown key '" + name.substr(0, 60) + "'", value.where, "did you mean '" + near + "'?");
   }
 }

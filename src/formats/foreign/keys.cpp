@@ -154,7 +154,7 @@ class RowReader {
 
   /// What the program takes no notice of, unless it is nearly a name that it knows.
   void drop(const std::string& key, const Node& value) {
-    const std::string near = nearest_name(key, names_of(rows_), kSlips);
+    const std::string near = slip_of(key, names_of(rows_));
     if (!near.empty()) fail("unknown key '" + prefix_ + key + "'", value.where, "did you mean '" + near + "'?");
     reading_.leave_unread(prefix_ + key + ": the program drops it", value.where);
   }
@@ -167,6 +167,10 @@ class RowReader {
 };
 
 }  // namespace
+
+std::string slip_of(std::string_view key, const std::vector<std::string>& names) {
+  return nearest_name(key, names, std::min(kSlips, key.size() / 3));
+}
 
 void require_known(const std::string& key, const std::string& value, const std::string& where) {
   if (is_unknown(value)) fail("the value of " + key + " comes from " + told(value) + " and is not known here", where, asked_for(value));

@@ -47,6 +47,8 @@ enum class Unknown : std::uint8_t {
 
 /// Letters in which a slip of the pen differs from a name; beyond these another name may well be meant.
 inline constexpr std::size_t kSlips = 2;
+/// The name that `key`, which may well be another's, is a slip of: so many letters off, of a short one a third at most. Empty: none.
+std::string slip_of(std::string_view key, const std::vector<std::string>& names);
 
 /// Reads every value of `tree` by its row; `prefix` stands before the names in messages ("fsdp_config."). Keys that are null say nothing.
 /// Defaults are not taken here.

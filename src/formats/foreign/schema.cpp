@@ -49,6 +49,12 @@ bool tells_of_weights(const std::string& key) {
   return false;
 }
 
+/// What to say in the place of a script's own key of weights: of what rests TRL has no name.
+const char* said_of_weights(const std::string& key) {
+  const bool rests = key.find("freez") != std::string::npos || key.find("frozen") != std::string::npos;
+  return rests ? "leave it out and say what is trained by --trained-modules" : "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit";
+}
+
 /// Parts of names that tell how a run is laid out over devices, or what is kept.
 bool tells_of_layout(const std::string& key) {
   for (const char* part : {"parallel", "recompute", "offload", "shard", "fsdp", "zero_stage", "degree"})
@@ -75,7 +81,7 @@ std::string same_of(const std::string& key, const Rows& rows) {
 void absent(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
   std::vector<std::string> names = schema.keys();
   for (const Row& row : rows) names.emplace_back(row.foreign);
-  std::string near = unknown == Unknown::refused ? nearest_name(key, names) : nearest_name(key, names, kSlips);
+  std::string near = unknown == Unknown::refused ? nearest_name(key, names) : slip_of(key, names);
   if (near.empty() && unknown == Unknown::refused) near = same_of(key, rows);
   const bool of_weights = unknown == Unknown::own && tells_of_weights(key) && !tells_of_weights(near);  // lora_rank is no local_rank
   if ((!near.empty() && !of_weights) || unknown == Unknown::refused)
@@ -86,7 +92,7 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   if (says_nothing(text, std::nullopt)) return reading.leave_unknown(key, value.where);
   if (tells_of_weights(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key of the script's own which may decide what is trained", value.where,
-           "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit");
+           said_of_weights(key));
   if (const auto ours = strategy_key_of(key))
     refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide " + *ours, value.where,
            "leave it out and say " + flag_of(*ours) + ", or " + kRehearsal);

@@ -419,7 +419,7 @@ OwnAndTrainers split_own(const Node& tree, const Rows& own_rows, const std::stri
   const auto is_own = [&](const std::string& name) {
     if (find_row(own_rows, name) || own.mark(name).kind != KeyMark::Kind::absent) return true;
     if (find_row(rows(), name) || trainer.has(name)) return false;
-    return nearest_name(name, trainer.keys(), kSlips).empty();
+    return slip_of(name, trainer.keys()).empty();
   };
   OwnAndTrainers parts{Node::table(tree.where), Node::table(tree.where)};
   for (const auto& [name, value] : tree.members) (is_own(name) ? parts.own : parts.trainer).members.emplace_back(name, value);
