@@ -62,7 +62,7 @@ Recorded record(const ResolvedRun& run, bool some, Change change) {
   }
   const Batch batch = hf_batch(run.model, run.strategy, tape);
   const std::vector<Tensor> leaves = sharded ? sharded->shards() : trainable_tensors(*root);
-  const std::unique_ptr<Optimizer> optimizer = hf_grouped_optimizer(run.strategy, *root, tape, leaves);
+  const std::unique_ptr<Optimizer> optimizer = hf_grouped_optimizer(run.model, run.strategy, *root, tape, leaves);
   TrainingLoop loop{*network, *optimizer, leaves};
   loop.passes_recur = true;
   std::unique_ptr<EqualLayers> equal;

@@ -43,7 +43,7 @@ StepProgram sharded(const Options& options, bool recurs) {
   sharded.materialize();
   const Batch batch = hf_batch(run.model, run.strategy, tape);
   const std::vector<Tensor> shards = sharded.shards();
-  const std::unique_ptr<Optimizer> optimizer = hf_grouped_optimizer(run.strategy, *root, tape, shards);
+  const std::unique_ptr<Optimizer> optimizer = hf_grouped_optimizer(run.model, run.strategy, *root, tape, shards);
   TrainingLoop loop{*network, *optimizer, shards};
   loop.passes_recur = recurs;
   record_hf_steps(tape, loop, run.strategy, batch, false);
