@@ -249,6 +249,12 @@ void add_grouped_heads(ObjectText& config, const Fields& fields) {
   config.add("head_dim", fields.dimension_or("head_dim", "head_dim", same_heads ? known->head_dim : hidden / heads));
 }
 
+/// Rates that a row states of a decoder with rotations: Megatron's, as the public configs of these architectures have none behind branches.
+void add_dropouts(ObjectText& config, const Fields& fields) {
+  for (const char* rate : {"attention_dropout", "hidden_dropout"})
+    if (const double stated = fields.rate(rate, 0); stated > 0) config.add(rate, stated);
+}
+
 bool latent_attention(const Fields& fields) {
   if (fields.has("attention_type")) return fields.text("attention_type") == "mla";
   return fields.has("attention_kind") && fields.text("attention_kind").rfind("mla", 0) == 0;
@@ -283,6 +289,7 @@ std::string moe_config(const Fields& fields, const Moe& moe, const Strategy& str
     refuse("shared experts or dense layers beside a sliding window or geglu experts are not modelled", fields.where());
   const char* type = mla ? "deepseek_v3" : shared ? "glm4_moe" : windows ? "gpt_oss" : qk_norm ? "qwen3_moe" : "mixtral";
   ObjectText config = common_config(fields, type, strategy);
+  add_dropouts(config, fields);
   if (!mla) add_grouped_heads(config, fields);
   if (mla) {
     config.add("num_key_value_heads", fields.dimension("num_attention_heads", "num_attention_heads"));
@@ -348,6 +355,7 @@ std::string dense_config(const Fields& fields, const Strategy& strategy) {
   if (qkv_bias && (nemotron || qk_norm || mlp == "geglu"))
     refuse("biases on queries, keys and values are modelled by fields for a plain llama alone", fields.where(), "give model.config");
   ObjectText config = common_config(fields, nemotron ? "nemotron" : qk_norm ? "qwen3" : qkv_bias ? "qwen2" : "llama", strategy);
+  add_dropouts(config, fields);
   add_grouped_heads(config, fields);
   config.add("intermediate_size", fields.dimension("intermediate_size", "intermediate_size"));
   if (mlp == "geglu") config.add("hidden_act", "gelu_pytorch_tanh");

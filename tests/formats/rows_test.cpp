@@ -54,6 +54,22 @@ TEST(Rows, AModelByFieldsIsTheArchitectureWithTheseParts) {
   EXPECT_DOUBLE_EQ(value_of(r, quantity::reserved), 80.0 * 1073741824);
 }
 
+TEST(Rows, ARateOfDropoutIsItsModels) {
+  std::string model = kModel;
+  const std::string inner = R"("intermediate_size": 14336, )";
+  ASSERT_TRUE(contains(model, inner));
+  model.insert(model.find(inner), R"("attention_dropout": 0.1, "hidden_dropout": 0.2, )");
+  for (const bool stated : {false, true}) {
+    const MeasuredRow r = read(row(stated ? model : kModel, kHardware, kTraining, R"({"step_time_s": 2.5})"));
+    ASSERT_EQ(r.refused, "");
+    for (const Block& block : r.model->blocks) {
+      if (block.role != Block::Role::decoder) continue;
+      EXPECT_DOUBLE_EQ(block.attention->dropout, stated ? 0.1 : 0);
+      EXPECT_DOUBLE_EQ(block.hidden_dropout, stated ? 0.2 : 0);
+    }
+  }
+}
+
 TEST(Rows, FieldsOfAShippedEncoderAreThatEncoder) {
   const std::string bert =
       R"("model": {"name": "bert-large-uncased", "hidden_size": 1024, "num_layers": 24, "num_attention_heads": 16, "num_key_value_heads": 16,

@@ -372,6 +372,8 @@ const Wild kWild[] = {
     {"primus, another trainer", "p.yaml", "work_group: a\nexp_name: b\nmodules:\n  post_trainer:\n    framework: megatron_bridge\n", "gpt2", {},
         "Primus' fine-tuning over megatron_bridge"},
 
+    megatron("dropouts that a gated model does not say are Megatron's own", "--position-embedding-type rope --swiglu --normalization RMSNorm --disable-bias-linear --hidden-dropout 0.05",
+             {{"model.attention_dropout", "0.1"}, {"model.hidden_dropout", "0.05"}}),
     megatron("nothing else", "", {{"framework", "megatron-lm"}, {"micro_batch", "1"}}),
     megatron("a misspelt degree", "--tensor-model-parallel-sizes 4", {}, "did you mean 'tensor_model_parallel_size'?"),
     megatron("DeepSpeed's sequences", "--ds-sequence-parallel-size 4", {}, "ds_sequence_parallel_size: 4"),

@@ -1,6 +1,7 @@
 // Rules of Megatron-core's recipes: windows, sinks and other experts, 4 and 8 bits, dispatchers, offloaded activations.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -136,6 +137,30 @@ TEST(MegatronWindows, EverySecondLayerSlides) {
 TEST(MegatronWindows, SinksAndAWindowAreRefusedOverContextParallelRanksAndInEightBits) {
   EXPECT_THROW(lowered(gpt_oss(), R"("precision": "bf16", "cp": 2)", 2), Error);
   EXPECT_THROW(lowered(gpt_oss(), R"("precision": "fp8", "fp8_attention": true)"), Error);
+}
+
+// hidden_dropout keeps a mask of a byte an element of each branch (bias_dropout_add_fused_train, two a layer) and of the embeddings until the
+// backward pass; attention_dropout is in the kernels of both passes, which draw the same numbers again and keep none.
+TEST(MegatronDropout, BranchesKeepTheirMasksAndAttentionDrawsThemAgain) {
+  const auto llama_with = [](const std::string& rates) {
+    return parse_model(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 1024, "hidden_size": 512,
+                           "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 1024, "max_position_embeddings": 256,
+                           "num_hidden_layers": 4)" + rates + "}",
+                       "llama", "llama");
+  };
+  const auto masks = [](const StepProgram& program) {
+    return std::count_if(program.step.begin(), program.step.end(), [](const Instruction& each) {
+      return each.kind == InstructionKind::alloc && each.category == Category::activation && each.bytes == kTokens * kHidden;
+    });
+  };
+  const auto dropping = is<Attention>([](const Attention& work) { return work.dropout; });
+  const std::string precision = R"("precision": "bf16")";
+  const StepProgram none = lowered(llama_with(""), precision), hidden = lowered(llama_with(R"(, "hidden_dropout": 0.1)"), precision);
+  EXPECT_EQ(masks(hidden) - masks(none), 2 * kLayers + 1);
+  EXPECT_EQ(kernels(hidden, dropping), 0);
+  const StepProgram attention = lowered(llama_with(R"(, "attention_dropout": 0.1)"), precision);
+  EXPECT_EQ(masks(attention), masks(none));
+  EXPECT_EQ(kernels(attention, dropping), 2 * kLayers);
 }
 
 // get_attention_backend of Transformer Engine 2.15: FusedAttention in 8 bits has windows and sinks on Blackwell, and not before, nor on

@@ -54,17 +54,14 @@ void read_activation(Reading& reading, const Node& tree) {
   }
 }
 
-/// Dropout is part of a model; only GELU decoders are built with one.
+/// Dropout is part of a model. What says none has Megatron's own, whose arguments take 0.1.
 void read_dropout(Reading& reading, const Node& tree) {
   for (const char* key : {"attention_dropout", "hidden_dropout"}) {
-    const Node* value = given(tree, key);
-    if (reading.is("model.mlp", "gelu")) {
-      if (value) reading.say(std::string("model.") + key, value->word(), key, value->where);
-      continue;
-    }
-    if (!value || value->word().find_first_not_of("0.") != std::string::npos)
-      refuse("dropout in a block of " + reading.value("model.mlp") + " is not modelled, and Megatron's usual " + key + " is 0.1",
-             value ? value->where : tree.where, std::string("--") + key + " 0");
+    const std::string rate = std::string("model.") + key;
+    if (const Node* value = given(tree, key))
+      reading.say(rate, value->word(), key, value->where);
+    else
+      reading.derive(rate, "0.1", "Megatron's own where it is not said");
   }
 }
 

@@ -101,6 +101,7 @@ LayerPlan llama_layer(const Config& config, Model& model, double default_share) 
   model.intermediate_size = config.dimension("intermediate_size");
   LayerPlan layer;
   layer.attention = rotary_attention(config, model, default_share);
+  layer.hidden_dropout = config.rate_or("hidden_dropout", 0.0);  // Megatron's: the public configs of llama's kind have none
   layer.mlp = MlpSpec{.hidden = model.hidden_size,
                       .intermediate = model.intermediate_size,
                       .gated = true,

@@ -303,7 +303,7 @@ class MegatronChunk::Layer {
 
   Tensor core_attention(const Tensor& query, const Tensor& key, const Tensor& value) const {
     if (config().te) {
-      TeScores scores{block_.attention->sliding_window.value_or(0), {}};
+      TeScores scores{block_.attention->sliding_window.value_or(0), {}, block_.attention->dropout};
       if (block_.attention->sinks) scores.sinks = module_.child("self_attention").child("core_attention").tensor("softmax_offset");
       return te_attention(runtime(), query, key, value, config().attention, scores);
     }

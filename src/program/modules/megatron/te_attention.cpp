@@ -25,22 +25,20 @@ Tensor te_rotary(const Tensor& x, const Tensor& table) {
 
 namespace {
 
-/// How the fused kernels attend: whose they are, the type that they multiply, how far back a query sees (0: to the start), and whether
-/// the queries meet keys of another context-parallel rank, by half and without a mask.
+/// How the fused kernels attend: whose they are, the type that they multiply, how far back a query sees (0: to the start), whether
+/// the queries meet keys of another context-parallel rank, by half and without a mask, and whether probabilities are dropped.
 struct AttentionKernels {
   AttentionLibrary library = AttentionLibrary::cudnn;
   DType type = DType::bf16;
   bool of_other_rank = false;
   std::int64_t window = 0;
+  bool dropout = false;
 };
 
-AttentionKernels kernels_of(const MegatronRuntime& runtime, const Tensor& query, bool in_eight_bits = false) {
-  return {runtime.attention(), in_eight_bits ? DType::fp8 : query.dtype()};
-}
-
-/// The same with a layer's own scores. Sinks are cuDNN's alone: flash-attn has no softmax offsets (get_attention_backend).
+/// Sinks are cuDNN's alone: flash-attn has no softmax offsets (get_attention_backend).
 AttentionKernels kernels_of(const MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const TeScores& scores, bool in_eight_bits) {
-  AttentionKernels kernels = kernels_of(runtime, query, in_eight_bits);
+  AttentionKernels kernels{runtime.attention(), in_eight_bits ? DType::fp8 : query.dtype()};
+  kernels.dropout = scores.dropout > 0;
   if (scores.window < key.size(0)) kernels.window = scores.window;
   if (scores.sinks) kernels.library = AttentionLibrary::cudnn;
   return kernels;
@@ -57,6 +55,7 @@ Attention attention_of(Attention::Part part, const AttentionKernels& kernels, co
   attention.causal = !kernels.of_other_rank;
   if (kernels.of_other_rank) attention.queries /= 2;
   attention.window = kernels.window;
+  attention.dropout = kernels.dropout;
   return attention;
 }
 
@@ -211,9 +210,10 @@ std::vector<Tensor> sequence_to_heads(MegatronRuntime& runtime, std::vector<Tens
 
 /// AttnFuncWithCPAndQKVOA2A: the exchanged queries, keys, values and result are saved. In 8 bits all of them are exchanged as such, gradients
 /// too; what it takes and gives back has 16.
-Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, bool in_eight_bits) {
+Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const TeScores& scores,
+                           bool in_eight_bits) {
   PythonFunction op("te_attention", {&query, &key, &value});
-  const AttentionKernels kernels = kernels_of(runtime, query, in_eight_bits);
+  const AttentionKernels kernels = kernels_of(runtime, query, key, scores, in_eight_bits);
   const DType type = query.dtype(), exchanged_type = in_eight_bits ? DType::fp8 : type;
   std::vector<Tensor> exchanged;
   Attended attended;
@@ -241,12 +241,13 @@ Tensor exchanged_attention(MegatronRuntime& runtime, const Tensor& query, const 
 
 /// AttnFuncWithCPAndKVP2P: keys and values go around the ring, one attention per step; the last ranks' pieces are saved. The first rank,
 /// whose queries meet their own keys whole and all others' by half.
-Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, bool in_eight_bits) {
+Tensor ring_of_keys(MegatronRuntime& runtime, const Tensor& query, const Tensor& key, const Tensor& value, const TeScores& scores,
+                    bool in_eight_bits) {
   PythonFunction op("te_attention", {&query, &key, &value});
   Tape& tape = op.tape();
   const auto steps = static_cast<std::size_t>(runtime.cp());
   Tensor received, output, kept, statistics, queries = query;
-  AttentionKernels kernels = kernels_of(runtime, query, in_eight_bits);
+  AttentionKernels kernels = kernels_of(runtime, query, key, scores, in_eight_bits);
   {
     const GradMode no_grad(tape, false);
     if (in_eight_bits) queries = eight_bit_copy(query);
@@ -309,9 +310,9 @@ Tensor te_attention(MegatronRuntime& runtime, const Tensor& query, const Tensor&
   if (runtime.cp() == 1) {
     output = options.in_eight_bits ? fused_attention_in_eight_bits(runtime, q, k, v, scores) : fused_attention(runtime, q, k, v, scores);
   } else if (options.exchange == "a2a") {
-    output = exchanged_attention(runtime, q, k, v, options.in_eight_bits);
+    output = exchanged_attention(runtime, q, k, v, scores, options.in_eight_bits);
   } else if (options.exchange == "p2p") {
-    output = ring_of_keys(runtime, q, k, v, options.in_eight_bits);
+    output = ring_of_keys(runtime, q, k, v, scores, options.in_eight_bits);
   } else {
     refuse("context parallelism by " + options.exchange + " is not modelled for Transformer Engine", "cp_comm_type");
   }

@@ -25,6 +25,7 @@ struct TeAttention {
 struct TeScores {
   std::int64_t window = 0;  ///< keys that a query sees at most; 0: all before it
   Tensor sinks;             ///< softmax_offset of softmax_type "learnable", a logit per head; undefined: none
+  double dropout = 0;       ///< attention_dropout, of the probabilities; its mask is drawn again by the backward kernels and never stored
 };
 
 /// te.pytorch.DotProductAttention on the fused kernels of the library that it chooses: query [s, b, heads, width], key and value with their
