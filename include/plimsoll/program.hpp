@@ -61,15 +61,18 @@ enum class HostWork : std::uint8_t {
   accumulate,       ///< a leaf's gradient arrives
   checkpoint,       ///< a checkpointed region: its entry, and its second run
   saved_hook,       ///< a saved tensor is packed or unpacked by a hook
-  unit,             ///< a sharded unit's hooks around one pass (FSDP, ZeRO-3): flat buffers, views, events
+  unit,             ///< a sharded unit's hooks around one pass (FSDP): flat buffers, views, events
   collective,       ///< a collective of torch.distributed
   optimizer,        ///< a call of step or of zero_grad
   optimizer_tensor, ///< a tensor of a foreach or fused step
   compiled_call,    ///< a compiled function of a few operators is entered: guards, arguments
   compiled_layer,   ///< the same of a whole layer's graph, with all its weights
   memory_traffic,   ///< bytes that an optimizer on the host reads and writes
+  zero_module,      ///< ZeRO-3's hooks in front of and behind one pass of a module, whether it has parameters or not
+  zero_gather,      ///< parameters that ZeRO-3 gathers at once, their collective aside
+  zero_parameter,   ///< one of them, from its part of that to where it is given back
 };
-inline constexpr std::size_t kHostWorks = 15;
+inline constexpr std::size_t kHostWorks = 18;
 std::string_view name_of(HostWork work);
 
 /// Phases of a step, for attribution of the peak.

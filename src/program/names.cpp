@@ -17,7 +17,7 @@ std::string_view name_of(HostWork work) {
   constexpr std::string_view kNames[kHostWorks] = {"module",     "operation", "cast",       "backward_node",    "python_function",
                                                    "accumulate", "checkpoint", "saved_hook", "unit",             "collective",
                                                    "optimizer",  "optimizer_tensor", "compiled_call", "compiled_layer",
-                                                   "memory_traffic"};
+                                                   "memory_traffic", "zero_module", "zero_gather", "zero_parameter"};
   return kNames[static_cast<std::size_t>(work)];
 }
 

@@ -55,6 +55,33 @@ TEST(HostOptimizer, StepsOnTheRanksShare) {
   }
 }
 
+// A Llama of two layers on four ranks, nothing kept from one pass to the next and nothing fetched ahead: 7 linears and 2 norms a layer, the last
+// norm, embedding and head make 21 parameters, of which each is gathered by itself and given back in either pass; hooks are around these 21 modules,
+// 2 layers, 2 × 2 of attention and MLP with 2 activations, the rotary table, the decoder and the model in the forward pass, 32 in all, and in the
+// backward pass around all but the rotary table, behind which there is no gradient. DeepSpeed 0.19.8 counts the same over four layers: 58 and 57.
+TEST(ZeroHooks, AreAroundModulesAndForEachParameterThatTravels) {
+  const Model model = parse_model(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "vocab_size": 1024, "hidden_size": 512,
+                                      "num_attention_heads": 8, "num_key_value_heads": 8, "intermediate_size": 1024,
+                                      "max_position_embeddings": 256, "num_hidden_layers": 2})",
+                                  "llama", "llama");
+  const auto pieces = [](const StepProgram& program, HostWork work) {
+    std::int64_t found = 0;
+    for (const Instruction& each : program.step)
+      if (each.kind == InstructionKind::host && static_cast<HostWork>(each.id) == work) found += each.bytes;
+    return found;
+  };
+  const auto zero = resolved({{"zero", "3"}, {"seq_len", "128"}, {"deepspeed.zero_optimization.stage3_param_persistence_threshold", "0"},
+                              {"deepspeed.zero_optimization.stage3_max_live_parameters", "0"},
+                              {"deepspeed.zero_optimization.stage3_max_reuse_distance", "0"},
+                              {"deepspeed.zero_optimization.stage3_prefetch_bucket_size", "0"}},
+                             model);
+  const StepProgram program = lower_hf_deepspeed(on_h100(model, zero));
+  EXPECT_EQ(pieces(program, HostWork::zero_gather), 2 * 21);
+  EXPECT_EQ(pieces(program, HostWork::zero_parameter), 2 * 21);
+  EXPECT_EQ(pieces(program, HostWork::zero_module), 32 + 31);
+  EXPECT_EQ(pieces(program, HostWork::unit), 0);
+}
+
 // Two tensors of 3 MiB wait at once, then one: the most is what is needed. Pinned blocks are powers of two.
 TEST(SaveOnCpu, NeedsTheMostThatWaitsAtOnce) {
   for (const bool pinned : {false, true}) {

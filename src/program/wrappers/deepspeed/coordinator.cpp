@@ -339,7 +339,7 @@ void ZeroCoordinator::construct_parameter_trace() {
 
 /// fetch_sub_module: gathers what the module needs, waits for it, and starts gathering what comes next.
 void ZeroCoordinator::fetch(const Module& module, bool forward) {
-  tape_.host(HostWork::unit);
+  tape_.host(HostWork::zero_module);
   const char* const operator_before = std::exchange(tape_.operator_name, "gather parameters");
   if (trace_ == Trace::recording) module_order_.push_back(&module);
   if (!forward) add_once(backward_modules_, &module);
@@ -435,6 +435,7 @@ std::vector<ZeroParameter*>& ZeroCoordinator::releasable(const Module& module, s
 /// __release_param and free_param: what another stream gathered is in use on this one until its work is done.
 void ZeroCoordinator::release(ZeroParameter& parameter) {
   if (parameter.status != ZeroParameter::Status::available || !parameter.users.empty()) return;
+  tape_.host(HostWork::zero_parameter);
   keep_secondary(parameter);
   const Storage& storage = *parameter.leaf.impl()->storage;
   if (storage.resident && storage.stream != tape_.stream) tape_.record_stream(parameter.leaf, tape_.stream);

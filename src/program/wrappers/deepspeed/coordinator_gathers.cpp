@@ -57,7 +57,10 @@ void ZeroCoordinator::launch_gather(const std::vector<ZeroParameter*>& absent) {
       set_data(*parameter, shard ? shard : parameter->resident);
     }
     handle->complete = true;
-  } else if (settings_.json.zero_quantized_weights) {
+    return;
+  }
+  tape_.host(HostWork::zero_gather);
+  if (settings_.json.zero_quantized_weights) {
     gather_quantized(handle);
   } else if (absent.size() == 1 || settings_.json.allgather_sequential) {
     for (ZeroParameter* parameter : absent) gather_one(*parameter, handle);

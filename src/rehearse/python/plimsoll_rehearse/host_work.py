@@ -29,8 +29,10 @@ _FUNCTIONS = {
     ("torch/distributed/fsdp/_runtime_utils.py", "_pre_forward"): "unit",
     ("torch/distributed/fsdp/_runtime_utils.py", "_pre_backward_hook"): "unit",
     ("torch/distributed/fsdp/_runtime_utils.py", "_post_backward_hook"): "unit",
-    ("runtime/zero/parameter_offload.py", "pre_sub_module_forward_function"): "unit",
-    ("runtime/zero/parameter_offload.py", "pre_sub_module_backward_function"): "unit",
+    ("runtime/zero/parameter_offload.py", "pre_sub_module_forward_function"): "zero_module",
+    ("runtime/zero/parameter_offload.py", "pre_sub_module_backward_function"): "zero_module",
+    ("runtime/zero/partition_parameters.py", "all_gather_coalesced"): "zero_gather",
+    ("runtime/zero/partition_parameters.py", "partition"): "zero_parameter",
     ("torch/optim/optimizer.py", "wrapper"): "optimizer",
     ("torch/optim/optimizer.py", "zero_grad"): "optimizer",
 }
