@@ -186,6 +186,7 @@ std::vector<Tensor> traced_checkpoint(OperatorTrace& trace, const TupleRegion& r
     const bool before;
     ~Region() { recomputes = before; }
   } const inside{trace.recomputes, std::exchange(trace.recomputes, true)};
+  ++trace.checkpoints;
   return region(arguments);
 }
 

@@ -34,7 +34,10 @@ bool upcast_twice(std::string_view model_type) {
 HfRelease::CausalLoss HfRelease::causal_loss(std::string_view model_type) const {
   const OwnLoss own = own_loss(model_type);
   if (!release_.since(4, own.left_with)) return {.upcasts_before = own.upcast, .upcasts_within = false, .copies_shifted = true};
-  return {.upcasts_before = upcast_twice(model_type) && !release_.since(5, 0), .upcasts_within = true, .copies_shifted = !release_.since(4, 49)};
+  return {.upcasts_before = upcast_twice(model_type) && !release_.since(5, 0),
+          .upcasts_within = true,
+          .copies_shifted = !release_.since(4, 49),
+          .warns = model_type == "gpt2"};
 }
 
 bool HfRelease::asks_for_hit_experts(std::string_view model_type) const {

@@ -36,6 +36,7 @@ class HfRelease {
     bool upcasts_before = false;  ///< forward makes the logits fp32, which the output object then holds
     bool upcasts_within = true;   ///< ForCausalLMLoss does
     bool copies_shifted = false;  ///< logits[..., :-1, :].contiguous(); since 4.49 the labels are padded instead
+    bool warns = false;           ///< the class's name tells no loss (LOSS_MAPPING): looking for it warns, which no traced graph can do
   };
   CausalLoss causal_loss(std::string_view model_type) const;
 

@@ -236,8 +236,12 @@ class OperatorTrace {
   /// An operator's name (a literal), its arguments, what their shapes do not tell and what it gave. Operators that run within another are
   /// not told.
   virtual void ran(const char* name, const List<const Tensor*>& inputs, const ToldNumbers& told, const std::vector<Tensor>& outputs) = 0;
-  int running = 0;  ///< operators that have begun and not ended
+  /// The code does what cannot be traced, while its variables hold `live`: a graph ends here.
+  virtual void breaks(const std::vector<Tensor>& live) = 0;
+  int running = 0;          ///< operators that have begun and not ended
   bool recomputes = false;  ///< what runs now is a checkpoint's: its backward computes it again
+  int checkpoints = 0;      ///< that have begun
+  bool casts = false;       ///< what runs now is autocast's cast of an operator's argument
 };
 
 class SavedTensor {

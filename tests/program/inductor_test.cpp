@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "devices.hpp"
+#include "program/checkpoint.hpp"
+#include "program/inductor/frame.hpp"
 #include "program/inductor/fuse.hpp"
 #include "program/inductor/graph.hpp"
 #include "program/inductor/lower.hpp"
@@ -50,7 +52,7 @@ class Graphs : public ::testing::Test {
   }
   std::vector<int> saved(std::vector<int> inputs, int tangent, std::vector<int> outputs) {
     graph.outputs = std::move(outputs);
-    return saved_values({graph, std::move(inputs), tangent});
+    return saved_values({graph, std::move(inputs), {tangent}});
   }
   LoweredGraph lowered(std::vector<int> outputs) {
     graph.outputs = std::move(outputs);
@@ -81,7 +83,7 @@ class Traces : public ::testing::Test {
   }
   JointGraph joint(const std::function<Tensor()>& forward) {
     Trace trace(tape, {});
-    return trace.joint(forward());
+    return trace.joint({forward()});
   }
 
   Tape tape{h100()};
@@ -131,6 +133,59 @@ TEST_F(Traces, ACheckpointMarksWhatRunsInIt) {
     if (node.op == Aten::tanh && !node.backward) EXPECT_EQ(node.recompute, Recompute::prefer_recompute);
     if (node.op == Aten::sigmoid && !node.backward) EXPECT_EQ(node.recompute, Recompute::unsaid);
   }
+}
+
+// cleanup_recompute_tags: what the first of two checkpoints gives to the second is kept, what the second gives to nobody's is not.
+TEST_F(Traces, WhatACheckpointGivesToTheNextIsKept) {
+  const Tensor x = input({8, 8});
+  TracedFrame frame(tape, {}, {});
+  const auto region = [](const std::vector<Tensor>& in) { return tanh(in[0]); };
+  const std::vector<FrameGraph> graphs = frame.graphs({sigmoid(checkpoint(tape, region, {checkpoint(tape, region, {x})}))});
+  std::vector<Recompute> said;
+  for (const FxNode& node : graphs.front().joint.graph.nodes)
+    if (node.op == Aten::tanh && !node.backward) said.push_back(node.recompute);
+  EXPECT_EQ(said, (std::vector<Recompute>{Recompute::must_save, Recompute::prefer_recompute}));
+}
+
+// Where the code breaks, what the next graph reads is a result of this one, and what its variables hold besides.
+TEST_F(Traces, AGraphThatBreaksGivesWhatIsReadAndHeld) {
+  const Tensor x = input({8, 8});
+  TracedFrame frame(tape, {}, {});
+  const Tensor held = tanh(x), read = silu(held);
+  tape.trace->breaks({held});
+  const Tensor result = sigmoid(read);
+  const std::vector<FrameGraph> graphs = frame.graphs({result});
+  ASSERT_EQ(graphs.size(), 2U);
+  ASSERT_EQ(graphs[0].results.size(), 2U);
+  EXPECT_EQ(graphs[0].results[0].impl(), read.impl());
+  EXPECT_EQ(graphs[0].results[1].impl(), held.impl());
+  ASSERT_EQ(graphs[1].inputs.size(), 1U);
+  EXPECT_EQ(graphs[1].inputs[0].impl(), read.impl());
+}
+
+// DDPOptimizer cuts between operators, autocast's casts of an operator's arguments being part of it: the second of two products begins a
+// graph, and is given what the first made as it was before the cast.
+TEST_F(Traces, AFrameIsCutInFrontOfAnOperatorAndItsCasts) {
+  const Tensor x = tape.parameter({8, 8}, DType::fp32, false), first = tape.parameter({8, 8}, DType::fp32, true),
+               second = tape.parameter({8, 8}, DType::fp32, true);
+  const std::vector<Tensor> weights{first, second};
+  const auto forward = [&] { return linear(to(linear(x, first, {}), DType::fp32), second, {}); };
+  std::vector<std::vector<Tensor>> uses;
+  {
+    const AutocastScope autocast(tape, true, DType::bf16);
+    ParameterUses counted(tape, weights);
+    (void)forward();
+    uses = counted.uses();
+  }
+  ASSERT_EQ(uses.size(), 3U);  // product, cast of the code's own, product
+  EXPECT_TRUE(uses[1].empty());
+  const AutocastScope autocast(tape, true, DType::bf16);
+  TracedFrame frame(tape, weights, {}, {2});
+  const std::vector<FrameGraph> graphs = frame.graphs({forward()});
+  ASSERT_EQ(graphs.size(), 2U);
+  ASSERT_EQ(graphs[0].results.size(), 1U);
+  EXPECT_EQ(graphs[0].results[0].dtype(), DType::fp32);
+  EXPECT_EQ(graphs[1].inputs.size(), 2U);
 }
 
 // ---- partition ----------------------------------------------------------------------------------------------------------
@@ -183,7 +238,7 @@ TEST_F(Graphs, PutRecomputationsBeforeTheirReaders) {
   const int first = add(Aten::product, {tangent, w}, square), second = add(Aten::multiply, {first, b}, square);
   for (const int node : {a, b}) graph.at(node).recompute = Recompute::prefer_recompute;
   graph.outputs = {b, second, -1};
-  const FxGraph backward = partition({graph, {x, w}, tangent}).backward;
+  const FxGraph backward = partition({graph, {x, w}, {tangent}}).backward;
   std::vector<Aten> order;
   for (const FxNode& node : backward.nodes) order.push_back(node.op);
   EXPECT_EQ(order, (std::vector<Aten>{Aten::placeholder, Aten::placeholder, Aten::placeholder, Aten::product, Aten::exp, Aten::exp,
@@ -191,6 +246,40 @@ TEST_F(Graphs, PutRecomputationsBeforeTheirReaders) {
 }
 
 // ---- realize ------------------------------------------------------------------------------------------------------------
+
+// post_grad.py: a product that only a sum reads is one kernel with it, of the other summand as its bias.
+TEST_F(Graphs, ASumIsPartOfItsProduct) {
+  const int a = input(square), b = input(square), c = input(square);
+  const int sum = add(Aten::add, {c, add(Aten::product, {a, b}, square)}, square), tangent = input(square);
+  graph.outputs = {sum, -1, -1, add(Aten::negate, {tangent}, square)};
+  const FxGraph forward = partition({graph, {a, b, c}, {tangent}}).forward;
+  EXPECT_EQ(forward.nodes.back().op, Aten::addmm);
+  EXPECT_EQ(forward.nodes.back().args, (std::vector<int>{2, 0, 1}));
+}
+
+// prims.prepare_softmax_online: a kernel that finds rows' maxima sums their exponentials on its way, so that the sum reads the rows alone.
+TEST_F(Graphs, ASumOfExponentialsReadsNoMaximum) {
+  const int x = input({64, 64}), most = add(Aten::amax, {x}, {64, 1});
+  graph.at(most).dims = {1};
+  const int sum = add(Aten::sum, {add(Aten::exp, {add(Aten::subtract, {x, most}, square)}, square)}, {64, 1});
+  graph.at(sum).dims = {1};
+  const LoweredGraph made = lowered({sum, most});
+  ASSERT_EQ(made.operations.size(), 2U);
+  ASSERT_EQ(made.operations[1].loads.size(), 1U);
+  EXPECT_EQ(made.operations[1].loads[0].buffer, 0);
+}
+
+// index_put of rows into zeros: a kernel of the zeros, and one over the 4 · 64 added elements that writes into their buffer.
+TEST_F(Graphs, RowsAreAddedIntoTheirZeros) {
+  const int ids = add(Aten::placeholder, {}, {4}, DType::int64), values = input({4, 64});
+  const int mask = add(Aten::unsqueeze, {add(Aten::greater_equal_number, {ids}, {4}, DType::boolean)}, {4, 1}, DType::boolean);
+  const int none = add(Aten::full, {}, {100, 64}), sum = add(Aten::index_put, {none, mask, ids, values}, {100, 64});
+  const LoweredGraph made = lowered({sum});
+  ASSERT_EQ(made.operations.size(), 2U);
+  EXPECT_EQ(made.operations[1].changes, made.operations[0].outputs.front());
+  EXPECT_EQ(made.operations[1].kept, (std::vector<std::int64_t>{4, 64}));
+  EXPECT_EQ(fuse(made).size(), 0U);
+}
 
 // A value with two readers is computed by each of them while it has up to four loads, and is a buffer with five.
 TEST_F(Graphs, RealizeWhatIsReusedFromFiveLoadsOn) {

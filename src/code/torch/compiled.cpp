@@ -101,7 +101,7 @@ Value Torch::run_compiled(const Value& module, const Value& forward, CallArgumen
     return tensor.dtype() == DType::fp32 || tensor.dtype() == DType::bf16 || tensor.dtype() == DType::fp16;
   });
   if (hidden == given.end()) i_.unknown("a compiled module that is given no floating tensor");
-  program::check_compiled_layer(*own.module, *hidden, compiled.checkpointed);
+  program::check_compiled_layer(*own.module, *hidden);
   const auto traced = [&](const std::vector<Tensor>& tensors) {
     CallArguments on_twin = arguments;
     const auto put = [&](std::vector<Tensor*>& places) {
@@ -119,10 +119,10 @@ Value Torch::run_compiled(const Value& module, const Value& forward, CallArgumen
       .checkpointed = compiled.checkpointed,
       .make = [&](program::Module& twin, program::Tape& tape) -> program::inductor::CompiledForward::Eager {
         return [traced, bound = std::make_shared<TracedModule>(*this, module, twin, tape)](const std::vector<Tensor>& tensors) {
-          return traced(tensors);
+          return std::vector<Tensor>{traced(tensors)};
         };
       }};
-  Tensor result = compiled.graphs->run(layer, *own.module, given);
+  Tensor result = compiled.graphs->run(layer, *own.module, given).front();
   Value answer = compiled.answer;
   give_tensors({&answer}, [&](std::vector<Tensor*>& places) { *places.front() = std::move(result); });
   return answer;

@@ -151,7 +151,7 @@ class Run {
       case LoweredOperation::Kind::concatenation: {
         const int made = operation.outputs.front();
         values_[static_cast<std::size_t>(made)] =
-            graph_.concatenation(buffer(made).sizes, buffer(made).type, values_of(operation.arguments));
+            graph_.concatenation(memory_of(buffer(made)), buffer(made).type, values_of(operation.arguments));
         break;
       }
       case LoweredOperation::Kind::call:
@@ -177,9 +177,18 @@ class Run {
       if (buffer(made).whole < 0 && is_read_where_written(operation, load) && is_read_alike(operation, load))
         replaced.push_back(value(load.buffer));
     }
-    values_[static_cast<std::size_t>(made)] = operation.is_reduction()
-                                                  ? graph_.reduction(buffer(made).sizes, buffer(made).type, reads)
-                                                  : graph_.pointwise(buffer(made).sizes, buffer(made).type, reads, replaced);
+    if (operation.changes >= 0) replaced = {value(operation.changes)};
+    const Dims sizes = memory_of(buffer(made));
+    values_[static_cast<std::size_t>(made)] = operation.is_reduction() ? graph_.reduction(sizes, buffer(made).type, reads)
+                                                                       : graph_.pointwise(sizes, buffer(made).type, reads, replaced);
+  }
+
+  /// The elements that a buffer spans, of padded rows more than it has.
+  static Dims memory_of(const LoweredBuffer& buffer) {
+    if (buffer.whole >= 0 || buffer.strides.size() != static_cast<std::size_t>(buffer.sizes.rank())) return buffer.sizes;
+    std::int64_t span = 1;
+    for (int i = 0; i < buffer.sizes.rank(); ++i) span += (buffer.sizes[i] - 1) * buffer.strides[static_cast<std::size_t>(i)];
+    return span > buffer.sizes.product() ? Dims{span} : buffer.sizes;
   }
 
   /// Whether an element is read where the result's is written, and nowhere else.
@@ -283,17 +292,40 @@ class Run {
   std::map<int, Tensor> taken_;
 };
 
+/// Whether the gradient lies as the graph was traced for.
+bool lies_as(const FxNode& wanted, const Tensor& gradient) {
+  for (int i = 0; i < wanted.sizes.rank(); ++i)
+    if (wanted.sizes[i] != 1 && wanted.strides[i] != gradient.strides()[i]) return false;
+  return true;
+}
+/// coerce_to_expected_memory_format: a copy that does.
+Tensor restrided(const Tensor& gradient, const FxNode& wanted) {
+  Tensor copy = gradient.tape().empty(wanted.sizes, wanted.type);
+  copy.impl()->strides = wanted.strides;
+  in_place(copy, {&gradient});
+  return copy;
+}
+
+/// Gradients in the order of the results that have one: what nobody gave is zeros, row by row.
+std::vector<Tensor> tangents_of(BackwardCall& b, const CompiledModule& module, std::size_t saved) {
+  std::vector<Tensor> all;
+  for (std::size_t i = 0; i < module.differentiated.size(); ++i) {
+    if (!module.differentiated[i]) continue;
+    Tensor given = b.take_grad(all.size());
+    const FxNode& wanted = module.backward.graph.nodes[saved + all.size()];
+    if (!given) given = zeros(b.tape, wanted.sizes, wanted.type);
+    all.push_back(lies_as(wanted, given) ? std::move(given) : restrided(given, wanted));
+  }
+  return all;
+}
+
 void run_backward(BackwardCall& b, const char* name, const CompiledModule& module) {
   b.tape.operator_name = name;
-  const std::vector<FxNode>& nodes = module.backward.graph.nodes;
+  const std::size_t saved = module.donated.size();
+  std::vector<Tensor> tangents = tangents_of(b, module, saved);
   Run run(module.backward, b.tape);
-  const std::size_t saved = module.forward.lowered.results.size() - 1;
-  Tensor incoming = b.take_grad();
-  for (std::size_t i = 0; i < saved; ++i) {
-    const bool of_caller = nodes[i].name.starts_with("primals");
-    run.give(static_cast<int>(i), b.take_saved(i), !of_caller);
-  }
-  run.give(static_cast<int>(saved), std::move(incoming), false);
+  for (std::size_t i = 0; i < saved; ++i) run.give(static_cast<int>(i), b.take_saved(i), module.donated[i]);
+  for (std::size_t i = 0; i < tangents.size(); ++i) run.give(static_cast<int>(saved + i), std::move(tangents[i]), false);
   run.run();
   for (std::size_t i = 0; i < module.inputs; ++i)
     if (Tensor gradient = run.take(i)) b.give(i, std::move(gradient));
@@ -301,32 +333,59 @@ void run_backward(BackwardCall& b, const char* name, const CompiledModule& modul
 
 }  // namespace
 
-CompiledGraph compile(FxGraph graph, const Tape& tape) {
-  LoweredGraph lowered = lower(graph, tape);
+CompiledGraph compile(FxGraph graph, const Tape& tape, std::size_t results) {
+  LoweredGraph lowered = lower(graph, tape, results);
   std::vector<FusedKernel> kernels = fuse(lowered);
   return {.graph = std::move(graph), .lowered = std::move(lowered), .kernels = std::move(kernels)};
 }
 
-CompiledModule compile(const JointGraph& joint, const Tape& tape) {
-  PartitionedGraph parts = partition(joint);
-  CompiledGraph forward = compile(std::move(parts.forward), tape);
-  // What is saved lies as the forward graph made it.
-  for (std::size_t i = 1; i < forward.lowered.results.size(); ++i)
-    if (forward.lowered.results[i].buffer >= 0) parts.backward.nodes[i - 1].strides = forward.lowered.results[i].strides;
-  return {std::move(forward), compile(std::move(parts.backward), tape), joint.inputs.size()};
+/// Whether the buffer of a saved tensor is neither the caller's nor in one of the first `results` of what the forward gives.
+static bool is_donated(const LoweredGraph& forward, const std::vector<Region>& given, std::size_t results, int buffer) {
+  const auto end = given.begin() + static_cast<std::ptrdiff_t>(results);
+  const bool returned = std::any_of(given.begin(), end, [&](const Region& result) { return result.buffer == buffer; });
+  return buffer >= 0 && forward.buffers[static_cast<std::size_t>(buffer)].input < 0 && !returned;
 }
 
-Tensor run_compiled(const char* name, const std::shared_ptr<const CompiledModule>& module, const std::vector<Tensor>& arguments) {
+CompiledModule compile(const JointGraph& joint, const Tape& tape) {
+  PartitionedGraph parts = partition(joint);
+  const std::size_t results = joint.tangents.size();
+  CompiledGraph forward = compile(std::move(parts.forward), tape, results);
+  // What is saved lies as the forward graph made it.
+  for (std::size_t i = results; i < forward.lowered.results.size(); ++i)
+    if (forward.lowered.results[i].buffer >= 0) parts.backward.nodes[i - results].strides = forward.lowered.results[i].strides;
+  CompiledModule module{std::move(forward), compile(std::move(parts.backward), tape), joint.inputs.size(), {}, {}};
+  for (const int tangent : joint.tangents) module.differentiated.push_back(tangent >= 0);
+  const std::vector<Region>& given = module.forward.lowered.results;
+  for (std::size_t i = results; i < given.size(); ++i)
+    module.donated.push_back(is_donated(module.forward.lowered, given, results, given[i].buffer));
+  return module;
+}
+
+template <class GraphOp>
+static std::vector<Tensor> run_forward(const char* name, const std::shared_ptr<const CompiledModule>& module,
+                                       const std::vector<Tensor>& arguments) {
   List<const Tensor*> inputs;
   for (const Tensor& argument : arguments) inputs.push_back(&argument);
-  CompiledLayerGraph op(name, inputs);
+  GraphOp op(name, inputs);
   Run run(module->forward, op.tape());
   for (std::size_t i = 0; i < arguments.size(); ++i) run.give(static_cast<int>(i), arguments[i], false);
   run.run();
-  for (std::size_t i = 1; i < module->forward.lowered.results.size(); ++i) op.save_output(run.take(i));
-  Tensor result = run.take(0);
-  result.impl()->strides = module->forward.graph.at(module->forward.graph.outputs.front()).strides;
-  return op.done(result, [name, module](BackwardCall& b) { run_backward(b, name, *module); });
+  const std::size_t results = module->differentiated.size();
+  for (std::size_t i = results; i < module->forward.lowered.results.size(); ++i) op.save_output(run.take(i));
+  std::vector<Tensor> all, differentiated;
+  for (std::size_t i = 0; i < results; ++i) {
+    all.push_back(run.take(i));
+    all.back().impl()->strides = module->forward.graph.at(module->forward.graph.outputs[i]).strides;
+    if (module->differentiated[i]) differentiated.push_back(all.back());
+  }
+  op.finish_all(differentiated, [name, module](BackwardCall& b) { run_backward(b, name, *module); });
+  return all;
+}
+
+std::vector<Tensor> run_compiled(const char* name, const std::shared_ptr<const CompiledModule>& module,
+                                 const std::vector<Tensor>& arguments, bool guarded) {
+  // A graph of the same name as its operator hides it here.
+  return guarded ? run_forward<CompiledLayerGraph>(name, module, arguments) : run_forward<program::CompiledGraph>(name, module, arguments);
 }
 
 }  // namespace plimsoll::program::inductor

@@ -122,13 +122,24 @@ class Steps {
 
 }  // namespace
 
+/// The places after which a load of the innermost loops alone begins anew where these are counted on through idle ones; 0: never.
+static std::int64_t period_of(const Load& load, const std::vector<std::int64_t>& sizes) {
+  if (load.strides.empty() || load.strides.back() == 0) return 0;
+  std::int64_t places = 1;
+  std::size_t i = sizes.size();
+  for (; i > 0 && load.strides[i - 1] == places * load.strides.back(); --i) places *= sizes[i - 1];
+  const bool idle = i > 0 && load.strides[i - 1] == 0 && sizes[i - 1] > 1;
+  return idle ? places * load.strides.back() : 0;
+}
+
 Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, const View& view) {
   const std::vector<std::int64_t> places = in_a_row(sizes);
   if (goes_in_a_row(load, sizes, places)) return {load.buffer, view.strides, load.offset + view.offset};
   if (std::optional<std::vector<std::int64_t>> turned = permuted(load.strides, sizes, places, view))
-    return {load.buffer, std::move(*turned), load.offset, load.way, load.places, load.once};
+    return {load.buffer, std::move(*turned), load.offset, load.way, load.places, load.once, load.period};
   Steps steps(load, sizes, places, view.offset);
   Load seen{load.buffer, {}, steps.offset(), load.way};
+  seen.period = load.period;
   std::int64_t told = 1;
   for (std::size_t k = 0; k < view.sizes.size(); ++k) {
     seen.strides.push_back(steps.step(view.sizes[k], view.strides[k]));
@@ -139,6 +150,9 @@ Load seen_through(const Load& load, const std::vector<std::int64_t>& sizes, cons
     seen.way = load.way * 31 + hash_of(view) + 1;
     seen.once = whole && reads_each_once(load, sizes);
     seen.places = load.way == 0 ? told : load.places;
+    if (load.way == 0) seen.period = period_of(load, sizes);
+    if (view.strides.empty() || view.strides.back() != 1) seen.period = 0;
+    if (seen.period > 0) seen.way = kPeriodic, seen.offset = load.offset + view.offset % seen.period;
   }
   return seen;
 }
@@ -157,8 +171,9 @@ bool reads_each_once(const Load& load, const std::vector<std::int64_t>& sizes) {
   return load.offset == 0;
 }
 
-void add_load(std::vector<Load>& loads, const Load& load) {
-  if (std::find(loads.begin(), loads.end(), load) == loads.end()) loads.push_back(load);
+void add_load(std::vector<Load>& loads, Load load) {
+  if (load.period > 0) load.offset = (load.offset % load.period + load.period) % load.period;
+  if (std::find(loads.begin(), loads.end(), load) == loads.end()) loads.push_back(std::move(load));
 }
 
 std::size_t hash_of(const Load& load) { return hash_of(View{load.strides, load.strides, load.offset}) * 31 + load.way; }
@@ -180,7 +195,7 @@ LoweredOperation loops(LoweredOperation::Kind kind, const std::vector<std::int64
     operation.summed.push_back(summed[i]);
   }
   for (const Load& load : loads) {
-    Load ordered{load.buffer, {}, load.offset, load.way, load.places, load.once};
+    Load ordered{load.buffer, {}, load.offset, load.way, load.places, load.once, load.period};
     for (const std::size_t dimension : dimensions) ordered.strides.push_back(load.strides[dimension]);
     operation.loads.push_back(std::move(ordered));
   }

@@ -31,8 +31,10 @@ struct Expression {
   std::vector<Load> values = {};  ///< nodes that it computes, in the place of buffers, each under every way in which it is indexed
 };
 
+/// The way of what begins anew after a period of single steps.
+inline constexpr std::size_t kPeriodic = 2;
 /// Adds a load that is not there yet.
-void add_load(std::vector<Load>& loads, const Load& load);
+void add_load(std::vector<Load>& loads, Load load);
 std::size_t hash_of(const Load& load);
 /// Whether the loops read every place of a buffer of as many elements, and once.
 bool reads_each_once(const Load& load, const std::vector<std::int64_t>& sizes);

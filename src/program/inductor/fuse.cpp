@@ -124,7 +124,8 @@ class Fuser {
     }
     for (const Load& load : op.loads)
       node.reads.insert(without_idle_loops({load.buffer, load.offset, load.way, sizes, load.strides, load.places}));
-    node.writes.insert({op.outputs.front(), 0, 0, op.kept, op.places, 0});
+    const std::size_t scattered = op.changes >= 0 ? 1 : 0;  // no reader's way
+    node.writes.insert({op.outputs.front(), 0, scattered, op.kept, op.places, 0});
     return node;
   }
 

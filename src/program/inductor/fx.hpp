@@ -31,11 +31,23 @@ enum class Aten : std::uint8_t {
   tanh,
   erf,
   relu,
+  cos,
+  sin,
+  log,
   less_equal_number,
   greater_number,
+  greater_equal_number,
+  less_number,
+  not_equal_number,
+  equal,
+  less_equal,
+  both,
   choose,
   choose_number,
   clone,
+  iota,
+  full,
+  pad,
   slice_scatter,
   select_scatter,
   // random numbers: one drawing of all seeds, one of them, a value for every element
@@ -45,6 +57,8 @@ enum class Aten : std::uint8_t {
   // sums
   sum,
   mean,
+  amax,
+  cumsum,
   var_mean,
   // views
   view,
@@ -64,6 +78,10 @@ enum class Aten : std::uint8_t {
   getitem,
   product,
   addmm,
+  // tables
+  embedding,
+  gather_element,
+  index_put,
   // complex numbers, of which Inductor makes no code
   table_rows,
   gather_rows,
@@ -79,7 +97,7 @@ enum class Aten : std::uint8_t {
 };
 
 /// What becomes of an operator in Inductor.
-enum class Lowering : std::uint8_t { input, pointwise, reduction, view, cat, several, product, call };
+enum class Lowering : std::uint8_t { input, pointwise, reduction, scan, view, cat, several, product, call, rows, element, scatter };
 
 /// What the partitioner and the lowering know of an operator.
 struct AtenRule {
@@ -112,6 +130,7 @@ struct FxNode {
   double rate = 0;                                ///< of the dropout within attention
   AttentionKernels kernels = AttentionKernels::flash;  ///< of attention and its gradient
   Recompute recompute = Recompute::unsaid;
+  int checkpoint = 0;      ///< of a node of a checkpoint its number (node.meta["ac_graph_id"]), of the whole graph's 0
   bool backward = false;   ///< a gradient's
   bool parameter = false;  ///< of a placeholder: it lives as long as the module
   std::string name = {};
@@ -140,9 +159,12 @@ std::vector<std::int64_t> listed(const Dims& dims);
 
 /// What the two directions are cut from: the forward's nodes, then those of its gradients.
 struct JointGraph {
-  FxGraph graph;            ///< its outputs: the result, then a gradient of each input or -1
-  std::vector<int> inputs;  ///< placeholders of the forward, in the order in which the trace met them
-  int tangent = -1;         ///< placeholder of the result's gradient
+  FxGraph graph;              ///< its outputs: the results, then a gradient of each input or -1
+  std::vector<int> inputs;    ///< placeholders of the forward, in the order in which the trace met them
+  std::vector<int> tangents;  ///< placeholder of each result's gradient; -1: the result has none
+
+  std::vector<int> results() const { return {graph.outputs.begin(), graph.outputs.begin() + static_cast<std::ptrdiff_t>(tangents.size())}; }
+  std::vector<int> gradients() const { return {graph.outputs.begin() + static_cast<std::ptrdiff_t>(tangents.size()), graph.outputs.end()}; }
 
   bool operator==(const JointGraph&) const = default;
 };

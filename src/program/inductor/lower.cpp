@@ -19,13 +19,13 @@ class Lowerer : private Realizer {
  public:
   Lowerer(const FxGraph& graph, const Tape& tape) : Realizer(graph, tape) {}
 
-  LoweredGraph run() {
+  LoweredGraph run(std::size_t results) {
     for (int node = 0; node < graph_.size(); ++node) {
       lower(node);
       realize_by_rule(node);
     }
     for (const int output : graph_.outputs) {
-      const bool saved = !out_.results.empty() && output >= 0;
+      const bool saved = out_.results.size() >= results && output >= 0;
       out_.results.push_back(output < 0 ? Region{} : saved ? as_it_lies(output) : region(output));
     }
     return std::move(out_);
@@ -51,18 +51,45 @@ class Lowerer : private Realizer {
         return lower_product(node);
       case Lowering::call:
         return lower_call(node);
+      case Lowering::scan:
+        return lower_scan(node);
+      case Lowering::rows:
+        return lower_table(node);
+      case Lowering::element:
+        return lower_element(node);
+      case Lowering::scatter:
+        return lower_scatter(node);
     }
   }
 
   /// The expression, of the node's sizes, computes it as well.
   void compute_here(Expression& expression, int node, std::size_t way = 0) const {
-    add_load(expression.values, {node, in_a_row(listed(at(node).sizes)), 0, way});
+    const std::int64_t period = common_period(expression);
+    Load value{node, in_a_row(listed(at(node).sizes)), 0, period > 0 ? kPeriodic : way};
+    value.period = period;
+    add_load(expression.values, std::move(value));
+  }
+
+  /// The places after which all begins anew that the expression reads along its last dimension; 0: never.
+  std::int64_t common_period(const Expression& expression) const {
+    std::int64_t period = 0;
+    for (const std::vector<Load>* all : {&expression.loads, &expression.values}) {
+      for (const Load& load : *all) {
+        const bool copies = all == &expression.values && at(load.buffer).op == Aten::clone;  // which computes nothing
+        if (copies || load.strides.empty() || load.strides.back() == 0) continue;
+        if (load.period == 0 || (period != 0 && load.period != period)) return 0;
+        period = load.period;
+      }
+    }
+    return period;
   }
 
   void lower_pointwise(int node) {
     Expression expression{.sizes = listed(at(node).sizes)};
     if (at(node).op == Aten::slice_scatter) {
       load_slice(expression, node);
+    } else if (at(node).op == Aten::pad) {
+      load_part(expression, at(node).args.front(), at(node).sizes.rank() - 1, 0);
     } else if (at(node).op == Aten::select_scatter) {
       View everywhere = box(at(node).args.front()).view;
       everywhere.sizes = expression.sizes;
@@ -76,6 +103,7 @@ class Lowerer : private Realizer {
     compute_here(expression, node);
     hold(node, std::move(expression));
     if (at(node).op == Aten::seeds || at(node).op == Aten::random) realize(node);
+    if (at(node).op == Aten::pad) put(node, padded_strides(at(node).sizes, at(node).type));  // of a loss's labels, which its gradient reads
   }
 
   void lower_sum(int node) {
@@ -96,12 +124,15 @@ class Lowerer : private Realizer {
     if (product_of(summed) < kUnrolled && product_of(kept) != 1) return unroll(node, view, kept.size());
     Expression expression{.sizes = view.sizes};
     load_into(expression, argument, view);
+    if (const int most = maximum_within(node); most >= 0)
+      std::erase_if(expression.loads, [&](const Load& load) { return load.buffer == storage(most).buffer; });
     const bool outer = n.sums(0) && !n.sums(whole.sizes.size() - 1);
     const std::int64_t rows = product_of(summed), columns = product_of(kept);
-    if (outer && kept.size() != 1) refuse("a sum over rows of several dimensions is not modelled under torch.compile", "compile", "false");
     const std::int64_t parts = outer ? outer_sum_splits(tape_, rows, columns) : 1;
     if (parts > 1) {
-      sum_in_parts(node, expression, rows, columns, parts);
+      if (!follow_each_other(expression.loads, kept))
+        refuse("a sum over rows of several dimensions is not modelled under torch.compile", "compile", "false");
+      sum_in_parts(node, expression, kept.size(), rows, columns, parts);
     } else {
       const std::vector<std::int64_t> strides = strides_like(kept, expression.loads);
       out_.operations.push_back(loops(LoweredOperation::Kind::reduction, kept, strides, summed, expression.loads));
@@ -109,6 +140,29 @@ class Lowerer : private Realizer {
       spread(node, strides);
     }
     if (n.op == Aten::mean) divide(node);
+  }
+
+  /// Of a sum of exponentials of what is less its maximum, the node of that: the kernel of both finds it on its way
+  /// (prims.prepare_softmax_online); else -1.
+  int maximum_within(int node) const {
+    const int exponential = at(node).args.front();
+    if (at(node).op != Aten::sum || at(exponential).op != Aten::exp) return -1;
+    const FxNode& difference = at(at(exponential).args.front());
+    if (difference.op != Aten::subtract || at(difference.args[1]).op != Aten::amax) return -1;
+    return at(difference.args[1]).args.front() == difference.args[0] ? difference.args[1] : -1;
+  }
+
+  /// A running sum along the last dimension, by a kernel of its own.
+  void lower_scan(int node) {
+    const FxNode& n = at(node);
+    const View& view = box(n.args.front()).view;
+    Expression expression{.sizes = view.sizes};
+    load_into(expression, n.args.front(), view);
+    const std::vector<std::int64_t> kept(view.sizes.begin(), view.sizes.end() - 1), summed{view.sizes.back()};
+    std::vector<std::int64_t> places = listed(n.strides);
+    places.pop_back();
+    out_.operations.push_back(loops(LoweredOperation::Kind::reduction, kept, places, summed, expression.loads));
+    place(node, output_of_last(n.sizes, n.type));
   }
 
   /// A sum of few elements is written out: its readers add them up. `view` has what is kept in front.
@@ -168,14 +222,23 @@ class Lowerer : private Realizer {
     box(node).view.strides = strides;
   }
 
-  /// A sum over rows in two steps: of each part of them, then of the parts.
-  void sum_in_parts(int node, const Expression& expression, std::int64_t rows, std::int64_t columns, std::int64_t parts) {
+  /// Whether the loads go through the dimensions that are kept as through one.
+  static bool follow_each_other(const std::vector<Load>& loads, const std::vector<std::int64_t>& kept) {
+    return std::all_of(loads.begin(), loads.end(), [&](const Load& load) {
+      for (std::size_t i = 0; i + 1 < kept.size(); ++i)
+        if (load.strides[i] != load.strides[i + 1] * kept[i + 1]) return false;
+      return true;
+    });
+  }
+
+  /// A sum over rows in two steps: of each part of them, then of the parts. What is kept is one dimension.
+  void sum_in_parts(int node, const Expression& expression, std::size_t kept, std::int64_t rows, std::int64_t columns, std::int64_t parts) {
     const FxNode& n = at(node);
     const std::int64_t each = ceil_div(rows, parts);
     std::vector<Load> loads;
     for (const Load& load : expression.loads) {
       // The loops' dimensions are the columns', then the rows': one each here, where the rows follow each other.
-      const std::int64_t column = load.strides.front(), row = load.strides.back();
+      const std::int64_t column = load.strides[kept - 1], row = load.strides.back();
       loads.push_back({load.buffer, {column, row * each, row}, load.offset, load.way});
     }
     out_.operations.push_back(loops(LoweredOperation::Kind::reduction, {columns, parts}, {1, columns}, {each}, loads));
@@ -316,14 +379,14 @@ class Lowerer : private Realizer {
     for (const int argument : n.args) {
       Expression part{.sizes = listed(at(argument).sizes)};
       load_into(part, argument, box(argument).view);
-      parts.push_back(compute(part, n.type, listed(n.strides)));
+      parts.push_back(compute(part, n.type, padded_strides(n.sizes, n.type)));
     }
     out_.operations.push_back({.kind = LoweredOperation::Kind::concatenation, .node = node});
     for (const int part : parts) {
       const LoweredBuffer& buffer = out_.buffers[static_cast<std::size_t>(part)];
-      operation().arguments.push_back({part, buffer.sizes, n.strides});
+      operation().arguments.push_back({part, buffer.sizes, n.strides});  // wherever in the whole
     }
-    place(node, output_of_last(n.sizes, n.type));
+    place_as(node, output_of_last(n.sizes, n.type), padded_strides(n.sizes, n.type));
     for (const int part : parts) out_.buffers[static_cast<std::size_t>(part)].whole = storage(node).buffer;
   }
 
@@ -411,6 +474,43 @@ class Lowerer : private Realizer {
     }
   }
 
+  /// The loads of what is computed at a place of the last dimension that another tensor tells.
+  void lower_element(int node) {
+    const FxNode& n = at(node);
+    const int of = n.args[0], which = n.args[1];
+    Expression expression{.sizes = listed(n.sizes)}, everywhere{.sizes = box(of).view.sizes};
+    load_into(expression, which, box(which).view);
+    load_into(everywhere, of, box(of).view);
+    const auto there = [&](Load load) {
+      if (load.strides.back() != 0) load.way = kByPosition, load.once = false;
+      load.strides.back() = 0;
+      return load;
+    };
+    for (const Load& load : everywhere.loads) add_load(expression.loads, there(load));
+    for (const Load& value : everywhere.values) add_load(expression.values, there(value));
+    compute_here(expression, node);
+    hold(node, std::move(expression));
+  }
+
+  /// index_put into zeros: a kernel adds what is not masked to their rows, which other tensors tell.
+  void lower_scatter(int node) {
+    const FxNode& n = at(node);
+    const int into = realize(n.args[0]), mask = n.args[1], rows = n.args[2], values = n.args[3];
+    Expression expression{.sizes = listed(at(values).sizes)};
+    load_into(expression, mask, broadcast(mask, expression.sizes));
+    View places = box(rows).view;
+    places.sizes.push_back(expression.sizes.back());
+    places.strides.push_back(0);
+    load_into(expression, rows, places);
+    load_into(expression, values, box(values).view);
+    add_load(expression.loads, {into, in_a_row(expression.sizes), 0, kByPosition});
+    out_.operations.push_back(loops(LoweredOperation::Kind::pointwise, expression.sizes, in_a_row(expression.sizes), {}, expression.loads));
+    operation().changes = into;
+    place(node, output_of_last(n.sizes, n.type));
+  }
+
+  static constexpr std::size_t kByPosition = 1;  ///< the way of a load whose place another one tells
+
   /// Rows of a table: which one, a load tells.
   void lower_table(int node) {
     const FxNode& n = at(node);
@@ -419,7 +519,6 @@ class Lowerer : private Realizer {
     positions.sizes.push_back(n.sizes[-1]);
     positions.strides.push_back(0);
     load_into(expression, n.args[1], positions);
-    constexpr std::size_t kByPosition = 1;
     add_load(expression.loads, {storage(n.args[0]).buffer, in_a_row(expression.sizes), 0, kByPosition});
     hold(node, std::move(expression));
   }
@@ -507,6 +606,6 @@ class Lowerer : private Realizer {
 std::int64_t LoweredOperation::kept_elements() const { return product_of(kept); }
 std::int64_t LoweredOperation::summed_elements() const { return product_of(summed); }
 
-LoweredGraph lower(const FxGraph& graph, const Tape& tape) { return Lowerer(graph, tape).run(); }
+LoweredGraph lower(const FxGraph& graph, const Tape& tape, std::size_t results) { return Lowerer(graph, tape).run(results); }
 
 }  // namespace plimsoll::program::inductor

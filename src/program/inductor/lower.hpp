@@ -30,6 +30,7 @@ struct Load {
   std::size_t way = 0;
   std::int64_t places = 0;  ///< of such a way: elements of the loops that tell the place, even those whose first step does not move it
   bool once = false;        ///< of such a way: every place of the buffer is read, and once
+  std::int64_t period = 0;  ///< of a remainder: the way begins anew after so many places, and offsets of as many are none (ModularIndexing)
   friend bool operator==(const Load&, const Load&) = default;
 };
 
@@ -69,6 +70,7 @@ struct LoweredOperation {
   std::vector<Region> arguments = {};
   std::int64_t rows = 0, columns = 0, inner = 0;
   Turned turned = Turned::neither;
+  int changes = -1;      ///< of loops that add into a buffer, wherever its rows are: which one
   int names_behind = 0;  ///< of buffers that Inductor names and that are none here
 
   bool is_reduction() const { return kind == Kind::reduction; }
@@ -83,6 +85,7 @@ struct LoweredGraph {
   std::vector<Region> results;               ///< of each output of the graph; without a buffer: None
 };
 
-LoweredGraph lower(const FxGraph& graph, const Tape& tape);
+/// Of its outputs the caller sees the first `results`: what lies behind them, tensors for the backward, may lie as it was made.
+LoweredGraph lower(const FxGraph& graph, const Tape& tape, std::size_t results = 1);
 
 }  // namespace plimsoll::program::inductor

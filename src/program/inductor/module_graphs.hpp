@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -17,7 +18,7 @@ namespace plimsoll::program::inductor {
 
 /// What is compiled of a module.
 struct CompiledForward {
-  using Eager = std::function<Tensor(const std::vector<Tensor>& arguments)>;
+  using Eager = std::function<std::vector<Tensor>(const std::vector<Tensor>& arguments)>;
 
   const char* name;              ///< of the operator that it is on the tape (a literal)
   const void* kind;              ///< the same of all modules that are equal
@@ -30,22 +31,30 @@ struct CompiledForward {
 
 class ModuleGraphs {
  public:
-  /// The module's result on `arguments`, of which undefined ones are None. Throws Error (refused): an operator or a tensor that a trace
+  /// The module's results on `arguments`, of which undefined ones are None. Throws Error (refused): an operator or a tensor that a trace
   /// does not know.
-  Tensor run(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
+  std::vector<Tensor> run(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
 
  private:
-  /// Where the tensor is that a graph is given: an argument of the call, else a parameter or buffer of the module of that path below.
+  /// Where the tensor is that a graph is given: an argument of the call, a parameter or buffer of the module of that path below, or the
+  /// result of an earlier graph.
   struct Input {
-    enum class Kind : std::uint8_t { argument, parameter, buffer } kind;
+    enum class Kind : std::uint8_t { argument, parameter, buffer, made } kind;
     std::size_t argument = 0;
     std::string module = {}, name = {};
+    std::size_t graph = 0, result = 0;
   };
+  struct Part {
+    std::shared_ptr<const CompiledModule> graphs;
+    std::vector<Input> inputs;
+    std::vector<std::size_t> last_read;  ///< of each result: the last part behind which somebody holds it
+  };
+  /// What a call of the module runs: one graph, or where they are cut several.
   struct Entry {
     std::vector<std::int64_t> guards;
     const void* kind;
-    std::shared_ptr<const CompiledModule> graphs;
-    std::vector<Input> inputs;
+    std::vector<Part> parts;
+    std::vector<Input> results;
   };
   /// What was compiled of a trace: modules that no kind tells to be equal are, where their traces are.
   struct Traced {
@@ -55,7 +64,11 @@ class ModuleGraphs {
 
   const Entry& entry_for(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
   Entry compile_module(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
-  static std::vector<Input> inputs_of(const std::vector<Tensor>& inputs, const std::vector<Tensor>& arguments, Module& twin);
+  class Sources;
+
+  /// `twin` becomes an equal module, whose eager forward runs on `tape`.
+  static CompiledForward::Eager make_twin(const CompiledForward& compiled, Module& module, Module& twin, Tape& tape, const Tape& caller);
+  static std::set<std::size_t> cuts_of(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
 
   std::shared_ptr<const CompiledModule> compiled_of(JointGraph joint, const Tape& tape);
 

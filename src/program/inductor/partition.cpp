@@ -151,7 +151,8 @@ class Partitioner {
   static bool in(const std::vector<bool>& set, int node) { return set[static_cast<std::size_t>(node)]; }
   const std::vector<int>& readers(int node) const { return users_[static_cast<std::size_t>(node)]; }
   const FxNode& at(int node) const { return graph_.at(node); }
-  bool is_primal(int node) const { return at(node).op == Aten::placeholder && node != joint_.tangent; }
+  bool is_tangent(int node) const { return std::find(joint_.tangents.begin(), joint_.tangents.end(), node) != joint_.tangents.end(); }
+  bool is_primal(int node) const { return at(node).op == Aten::placeholder && !is_tangent(node); }
   bool must_recompute(int node) const { return at(node).recompute == Recompute::prefer_recompute; }
   bool is_fusible(int a, int b) const {
     return at(b).op == Aten::cat || (rule_of(at(a).op).recomputable && rule_of(at(b).op).recomputable);
@@ -159,14 +160,15 @@ class Partitioner {
 
   void classify() {
     behind_tangents_.resize(count_), forward_.resize(count_);
-    behind_tangents_[static_cast<std::size_t>(joint_.tangent)] = true;
+    for (const int tangent : joint_.tangents)
+      if (tangent >= 0) behind_tangents_[static_cast<std::size_t>(tangent)] = true;
     for (int node = 0; node < graph_.size(); ++node)
       for (const int arg : at(node).args)
         if (in(behind_tangents_, arg)) behind_tangents_[static_cast<std::size_t>(node)] = true;
     backward_ = behind_tangents_;
-    for (std::size_t i = 1; i < graph_.outputs.size(); ++i)
-      if (graph_.outputs[i] >= 0) backward_[static_cast<std::size_t>(graph_.outputs[i])] = true;
-    forward_[static_cast<std::size_t>(graph_.outputs.front())] = true;
+    for (const int gradient : joint_.gradients())
+      if (gradient >= 0) backward_[static_cast<std::size_t>(gradient)] = true;
+    for (const int result : joint_.results()) forward_[static_cast<std::size_t>(result)] = true;
     for (const int node : joint_.inputs) forward_[static_cast<std::size_t>(node)] = true;
     for (int node = graph_.size() - 1; node >= 0; --node) {
       if (!in(forward_, node)) continue;
@@ -320,11 +322,12 @@ FxGraph extract(const FxGraph& joint, const std::vector<int>& inputs, const std:
   return without_dead_code(std::move(graph).with_outputs(outputs), kept);
 }
 
-/// reordering_to_mimic_autograd_engine: from the first node that reads the tangent on, each with what it needs just before it.
-FxGraph in_order_of_gradients(const FxGraph& graph, int tangent) {
+/// reordering_to_mimic_autograd_engine: from the first node that reads a tangent on, each with what it needs just before it. Tangents are
+/// the placeholders behind the first `saved`.
+FxGraph in_order_of_gradients(const FxGraph& graph, int saved) {
+  const auto is_tangent = [&](int node) { return node >= saved && graph.at(node).op == Aten::placeholder; };
   int first = 0;
-  while (first < graph.size() && std::find(graph.at(first).args.begin(), graph.at(first).args.end(), tangent) == graph.at(first).args.end())
-    ++first;
+  while (first < graph.size() && std::none_of(graph.at(first).args.begin(), graph.at(first).args.end(), is_tangent)) ++first;
   if (first == graph.size()) return graph;
   FxCopy ordered(graph);
   const auto insert = [&](int wanted) {
@@ -359,16 +362,43 @@ FxGraph with_items_raised(const FxGraph& graph) {
   return std::move(raised).with_outputs(graph.outputs);
 }
 
+/// post_grad.py, addmm: a product that is added to a matrix is one kernel with it, if nobody else reads the product.
+FxGraph with_sums_in_products(const FxGraph& graph) {
+  const std::vector<std::vector<int>> users = graph.users();
+  std::vector<bool> is_result(graph.nodes.size());
+  for (const int output : graph.outputs)
+    if (output >= 0) is_result[static_cast<std::size_t>(output)] = true;
+  const auto joins = [&](const FxNode& sum, int product) {
+    const FxNode& n = graph.at(product);
+    return n.op == Aten::product && users[static_cast<std::size_t>(product)].size() == 1 && !is_result[static_cast<std::size_t>(product)] &&
+           n.sizes == sum.sizes && n.type == sum.type;
+  };
+  FxGraph fused = graph;
+  for (FxNode& n : fused.nodes) {
+    if (n.op != Aten::add || n.args.size() != 2 || n.args[0] == n.args[1]) continue;
+    for (const std::size_t i : {std::size_t{0}, std::size_t{1}}) {
+      const int product = n.args[i], bias = n.args[1 - i];
+      if (!joins(n, product) || graph.at(bias).sizes != n.sizes || graph.at(bias).type != n.type) continue;
+      n.op = Aten::addmm;
+      n.args = {bias, graph.at(product).args[0], graph.at(product).args[1]};
+      break;
+    }
+  }
+  std::vector<int> kept;
+  return without_dead_code(fused, kept);
+}
+
 }  // namespace
 
 std::vector<int> saved_values(const JointGraph& joint) { return Partitioner(joint).saved(); }
 
 PartitionedGraph partition(const JointGraph& joint) {
-  const std::vector<int> gradients(joint.graph.outputs.begin() + 1, joint.graph.outputs.end());
+  const std::vector<int> gradients = joint.gradients();
   std::vector<int> saved = saved_values(joint);
   const auto backward_of = [&] {
     std::vector<int> inputs = saved;
-    inputs.push_back(joint.tangent);
+    for (const int tangent : joint.tangents)
+      if (tangent >= 0) inputs.push_back(tangent);
     return extract(joint.graph, inputs, gradients);
   };
   {  // what the backward turns out not to read is not saved
@@ -382,11 +412,10 @@ PartitionedGraph partition(const JointGraph& joint) {
     saved = std::move(read);
   }
   PartitionedGraph parts;
-  std::vector<int> outputs{joint.graph.outputs.front()};
+  std::vector<int> outputs = joint.results();
   outputs.insert(outputs.end(), saved.begin(), saved.end());
-  parts.forward = with_items_raised(extract(joint.graph, joint.inputs, outputs));
-  const FxGraph backward = backward_of();
-  parts.backward = with_items_raised(in_order_of_gradients(backward, static_cast<int>(saved.size())));
+  parts.forward = with_sums_in_products(with_items_raised(extract(joint.graph, joint.inputs, outputs)));
+  parts.backward = with_sums_in_products(with_items_raised(in_order_of_gradients(backward_of(), static_cast<int>(saved.size()))));
   return parts;
 }
 

@@ -16,8 +16,8 @@ namespace plimsoll::program::inductor {
 
 /// Placeholders stand at the front of each graph, in the order of what it is given.
 struct PartitionedGraph {
-  FxGraph forward;   ///< of the inputs: the result, then what is saved
-  FxGraph backward;  ///< of what is saved and the tangent: a gradient of each input, or -1
+  FxGraph forward;   ///< of the inputs: the results, then what is saved
+  FxGraph backward;  ///< of what is saved and the tangents: a gradient of each input, or -1
 };
 
 /// Nodes of the joint graph that the forward saves, in their order.

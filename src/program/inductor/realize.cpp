@@ -20,7 +20,6 @@ int Realizer::add_buffer(LoweredBuffer buffer) {
 }
 
 int Realizer::output_of_last(const Dims& sizes, DType type) {
-  check_rows(sizes, type);
   const int buffer = add_buffer({.operation = static_cast<int>(out_.operations.size()) - 1, .sizes = sizes, .type = type});
   operation().outputs.push_back(buffer);
   return buffer;
@@ -28,9 +27,17 @@ int Realizer::output_of_last(const Dims& sizes, DType type) {
 
 void Realizer::check_rows(const Dims& sizes, DType type) {
   constexpr std::int64_t kPaddedRow = 1024, kWholeBytes = 128;
-  if (type == DType::boolean || sizes.rank() < 2 || sizes[-1] <= kPaddedRow || sizes[-1] * size_of(type) % kWholeBytes == 0) return;
+  if (type == DType::boolean || type == DType::int64 || sizes.rank() < 2 || sizes[-1] <= kPaddedRow ||
+      sizes[-1] * size_of(type) % kWholeBytes == 0)
+    return;
   refuse("rows of " + std::to_string(sizes[-1]) + " elements, which Inductor pads, are not modelled under torch.compile", "compile",
          "sizes that are multiples of 64");
+}
+
+std::vector<std::int64_t> Realizer::padded_strides(const Dims& sizes, DType type) {
+  std::vector<std::int64_t> strides = listed(contiguous_strides(sizes));
+  if (type == DType::int64 && sizes.rank() == 2) strides[0] = padded_elements({2, sizes[1]}, type) - sizes[1];
+  return strides;
 }
 
 void Realizer::place_as(int node, int buffer, const std::vector<std::int64_t>& strides) {
@@ -161,7 +168,14 @@ int Realizer::realize(int node, bool as_it_lies) {
   if (made.buffer >= 0) return made.buffer;
   const Expression& expression = made.expression;
   const bool whole = listed(at(node).sizes) == expression.sizes && box(node).view.strides == in_a_row(expression.sizes);
-  if (as_it_lies && whole) return put(node, listed(at(node).strides));
+  if (as_it_lies && whole) return put(node, listed(at(node).strides), true);
+  // A view of other sizes takes a buffer that may lie anyhow in a row, and not otherwise from then on (ir.py, View.create).
+  const bool viewed = std::any_of(users(node).begin(), users(node).end(), [&](int user) { return at(user).op == Aten::view; });
+  if (whole && viewed) {
+    const int fixed = put(node, in_a_row(expression.sizes), true);
+    out_.buffers[static_cast<std::size_t>(fixed)].loose = true;
+    return fixed;
+  }
   const int buffer = put(node, chosen_strides(node));
   out_.buffers[static_cast<std::size_t>(buffer)].loose = true;
   return buffer;
@@ -169,12 +183,9 @@ int Realizer::realize(int node, bool as_it_lies) {
 
 std::vector<std::int64_t> Realizer::chosen_strides(int node) {
   const Expression& expression = storage(node).expression;
-  // A view of other sizes takes a buffer that may lie anyhow in a row (ir.py, View.create).
   const auto is_read_by = [&](Aten op) {
     return std::any_of(users(node).begin(), users(node).end(), [&](int user) { return at(user).op == op; });
   };
-  const bool own = box(node).view.sizes == expression.sizes && box(node).view.strides == in_a_row(expression.sizes);
-  if (own && is_read_by(Aten::view)) return in_a_row(expression.sizes);
   const bool attended = is_read_by(Aten::attention) || is_read_by(Aten::attention_backward);
   return strides_like(expression.sizes, attended ? with_loose_in_a_row(expression.loads) : expression.loads);
 }
@@ -192,15 +203,16 @@ std::vector<Load> Realizer::with_loose_in_a_row(std::vector<Load> loads) const {
   return loads;
 }
 
-int Realizer::put(int node, std::vector<std::int64_t> strides) {
+int Realizer::put(int node, std::vector<std::int64_t> strides, bool fixed) {
   const Expression expression = std::exchange(storage(node).expression, {});
-  return storage(node).buffer = compute(expression, storage(node).type, std::move(strides));
+  return storage(node).buffer = compute(expression, storage(node).type, std::move(strides), fixed);
 }
 
-int Realizer::compute(const Expression& expression, DType type, std::vector<std::int64_t> strides) {
+int Realizer::compute(const Expression& expression, DType type, std::vector<std::int64_t> strides, bool fixed) {
   out_.operations.push_back(loops(LoweredOperation::Kind::pointwise, expression.sizes, strides, {}, expression.loads));
   Dims sizes;
   for (const std::int64_t size : expression.sizes) sizes.push_back(size);
+  if (!fixed) check_rows(sizes, type);
   const int buffer = output_of_last(sizes, type);
   out_.buffers[static_cast<std::size_t>(buffer)].strides = std::move(strides);
   return buffer;
@@ -247,14 +259,14 @@ Region Realizer::attended(int node, bool bias) {
 }
 
 Region Realizer::factor(int node) {
-  if (storage(node).buffer < 0) put(node, in_a_row(storage(node).expression.sizes));
+  if (storage(node).buffer < 0) put(node, in_a_row(storage(node).expression.sizes), true);
   return {storage(node).buffer, at(node).sizes, at(node).strides};
 }
 
 void Realizer::fix(int node) {
   Expression copy{.sizes = box(node).view.sizes};
   load_into(copy, node, box(node).view);
-  place(node, compute(copy, storage(node).type, listed(at(node).strides)));
+  place(node, compute(copy, storage(node).type, listed(at(node).strides), true));
 }
 
 void Realizer::realize_by_rule(int node) {
@@ -276,7 +288,7 @@ void Realizer::realize_by_rule(int node) {
       // (convert_to_reinterpret_view).
       const std::vector<std::int64_t> sizes = storage(node).expression.sizes;
       if (multiplied) {
-        put(node, sizes == listed(at(node).sizes) ? listed(at(node).strides) : in_a_row(sizes));
+        put(node, sizes == listed(at(node).sizes) ? listed(at(node).strides) : in_a_row(sizes), true);
       } else {
         realize(node);
       }

@@ -38,8 +38,11 @@ class Realizer {
   int add_buffer(LoweredBuffer buffer);
   /// A buffer of the operation that was added last, as its node's.
   int output_of_last(const Dims& sizes, DType type);
-  /// Longer rows are padded to whole 128 bytes (ir.py, Layout._pad_strides): those of masks where they are made (Graph::place).
+  /// Longer rows are padded to whole 128 bytes (ir.py, Layout._pad_strides), but of what a product or another call makes or reads, whose
+  /// strides are fixed: those of masks where they are made (Graph::place).
   static void check_rows(const Dims& sizes, DType type);
+  /// Whole numbers' rows lie so.
+  static std::vector<std::int64_t> padded_strides(const Dims& sizes, DType type);
   /// The node's elements are the buffer's, which lies as the node does: views of it count its places in memory.
   void place(int node, int buffer) { place_as(node, buffer, listed(at(node).strides)); }
   void place_as(int node, int buffer, const std::vector<std::int64_t>& strides);
@@ -74,8 +77,8 @@ class Realizer {
   /// Loads as they count for the strides of what a call reads: loose buffers as if they lay in a row.
   std::vector<Load> with_loose_in_a_row(std::vector<Load> loads) const;
   /// Computes the node's expression into a buffer of those strides.
-  int put(int node, std::vector<std::int64_t> strides);
-  int compute(const Expression& expression, DType type, std::vector<std::int64_t> strides);
+  int put(int node, std::vector<std::int64_t> strides, bool fixed = false);
+  int compute(const Expression& expression, DType type, std::vector<std::int64_t> strides, bool fixed = false);
   /// The node's elements as a call reads them: in a buffer that lies as the node does, a copy of its own where they are a view of an
   /// expression (ExternKernel.require_exact_strides).
   Region region(int node);

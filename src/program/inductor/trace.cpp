@@ -73,6 +73,13 @@ std::vector<Tensor> Trace::inputs() const {
   return tensors;
 }
 
+bool Trace::made(const Tensor& tensor) const {
+  const auto found = known_.find(tensor.impl());
+  return found != known_.end() && graph_.at(found->second).op != Aten::placeholder;
+}
+
+void Trace::breaks(const std::vector<Tensor>&) { refuse("code that breaks a compiled layer's graph is not modelled", "compile", "false"); }
+
 void Trace::bind(const Tensor& tensor, int node) {
   known_[tensor.impl()] = node;
   alive_.push_back(tensor);
@@ -110,6 +117,7 @@ void Trace::tag(const char* name, std::size_t first) {
     const bool kept =
         checkpointing_.policy && is_saved_by_policies(node.op) && checkpointing_.policy->keeps(node.op == Aten::product ? "mm" : name);
     node.recompute = kept ? Recompute::must_save : Recompute::prefer_recompute;
+    node.checkpoint = checkpoint;
     if (node.op == Aten::getitem && graph_.at(node.args.front()).recompute == Recompute::must_save) node.recompute = Recompute::unsaid;
   }
 }
@@ -271,16 +279,27 @@ int Trace::scattered(int x, std::int64_t ranks) {
 
 namespace {
 
-/// What the gradients are computed from.
-std::vector<bool> needed_backward(const FxGraph& graph) {
+/// What the gradients are computed from: the outputs behind the first `results`.
+std::vector<bool> needed_backward(const FxGraph& graph, std::size_t results) {
   std::vector<bool> needed(graph.nodes.size());
-  for (std::size_t i = 1; i < graph.outputs.size(); ++i)
+  for (std::size_t i = results; i < graph.outputs.size(); ++i)
     if (graph.outputs[i] >= 0) needed[static_cast<std::size_t>(graph.outputs[i])] = true;
   for (int node = graph.size() - 1; node >= 0; --node) {
     if (!needed[static_cast<std::size_t>(node)]) continue;
     for (const int arg : graph.at(node).args) needed[static_cast<std::size_t>(arg)] = true;
   }
   return needed;
+}
+
+/// cleanup_recompute_tags: what one checkpoint gives to a later one is kept.
+void keep_between_checkpoints(FxGraph& graph) {
+  for (const FxNode& node : graph.nodes) {
+    if (node.recompute != Recompute::prefer_recompute) continue;
+    for (const int arg : node.args) {
+      FxNode& before = graph.at(arg);
+      if (before.recompute == Recompute::prefer_recompute && before.checkpoint < node.checkpoint) before.recompute = Recompute::must_save;
+    }
+  }
 }
 
 /// pointless_convert: of two conversions in a row the first is skipped, unless its type is the narrower one.
@@ -319,8 +338,8 @@ std::vector<bool> aliases_of_results(const FxGraph& graph) {
 
 /// fx_graph_cse: a node that computes what an earlier one does is that one, unless only one of them is needed backward. Results of the
 /// graph stay apart, as they are in eager mode.
-void merge_equal(FxGraph& graph) {
-  const std::vector<bool> needed = needed_backward(graph), aliases = aliases_of_results(graph);
+void merge_equal(FxGraph& graph, std::size_t results) {
+  const std::vector<bool> needed = needed_backward(graph, results), aliases = aliases_of_results(graph);
   using Sizes = std::vector<std::int64_t>;
   using Key = std::tuple<Aten, std::vector<int>, Sizes, Sizes, DType, int, std::int64_t, std::int64_t, std::optional<double>, bool>;
   std::map<Key, int> known;
@@ -351,11 +370,12 @@ std::optional<Results> results_of(const FxNode& node) {
 }
 
 /// fx's names: the operator's, numbered from its second node on; inputs are numbered from 1.
-void name_nodes(FxGraph& graph, const std::vector<int>& inputs, int tangent) {
+void name_nodes(FxGraph& graph, const std::vector<int>& inputs, const std::vector<int>& tangents) {
   std::map<std::string, int> used;
   int first = 0;  // name of the results of an operator of several
   for (std::size_t i = 0; i < inputs.size(); ++i) graph.at(inputs[i]).name = "primals_" + std::to_string(i + 1);
-  graph.at(tangent).name = "tangents_1";
+  for (std::size_t i = 0; i < tangents.size(); ++i)
+    if (tangents[i] >= 0) graph.at(tangents[i]).name = "tangents_" + std::to_string(i + 1);
   for (int node = 0; node < graph.size(); ++node) {
     FxNode& n = graph.at(node);
     if (n.op == Aten::placeholder) continue;
@@ -369,20 +389,22 @@ void name_nodes(FxGraph& graph, const std::vector<int>& inputs, int tangent) {
 
 }  // namespace
 
-JointGraph Trace::joint(const Tensor& result) {
+JointGraph Trace::joint(const std::vector<Tensor>& results) {
   tape_.trace = nullptr;
   const GradMode no_grad(tape_, false);
-  const int output = input(result);
-  backward_ = true;
+  recomputes = false;
   JointGraph joint;
-  joint.tangent = add({.op = Aten::placeholder}, meta(output));  // in memory as the result
-  std::vector<int> gradient(static_cast<std::size_t>(joint.tangent) + 1, -1);
-  gradient[static_cast<std::size_t>(output)] = joint.tangent;
+  for (const Tensor& result : results) graph_.outputs.push_back(input(result));
+  backward_ = true;
+  for (const int output : graph_.outputs)  // in memory as the result
+    joint.tangents.push_back(needs(output) ? add({.op = Aten::placeholder}, meta(output)) : -1);
+  std::vector<int> gradient(graph_.nodes.size(), -1);
   const auto arrives = [&](int node, int value) {
     if (value < 0 || !needs(node)) return;
     int& known = gradient[static_cast<std::size_t>(node)];
     known = known < 0 ? value : pointwise(Aten::add, {known, value});
   };
+  for (std::size_t i = 0; i < joint.tangents.size(); ++i) arrives(graph_.outputs[i], joint.tangents[i]);
   for (std::size_t i = recorded_.size(); i-- > 0;) {
     const Recorded& operation = recorded_[i];
     Ints arrived;
@@ -396,15 +418,16 @@ JointGraph Trace::joint(const Tensor& result) {
     for (std::size_t j = 0; j < operation.inputs.size(); ++j) given[j] = validated(given[j], operation.inputs[j]);
     for (std::size_t j = 0; j < operation.inputs.size(); ++j) arrives(operation.inputs[j], given[j]);
   }
-  graph_.outputs = {output};
   for (const int node : inputs_) graph_.outputs.push_back(gradient[static_cast<std::size_t>(node)]);
-  name_nodes(graph_, inputs_, joint.tangent);
+  name_nodes(graph_, inputs_, joint.tangents);
   skip_wider_types(graph_);
-  merge_equal(graph_);
+  merge_equal(graph_, results.size());
+  keep_between_checkpoints(graph_);
   std::vector<int> kept;
   joint.graph = without_dead_code(graph_, kept);
   for (const int node : inputs_) joint.inputs.push_back(kept[static_cast<std::size_t>(node)]);
-  joint.tangent = kept[static_cast<std::size_t>(joint.tangent)];
+  for (int& tangent : joint.tangents)
+    if (tangent >= 0) tangent = kept[static_cast<std::size_t>(tangent)];
   return joint;
 }
 

@@ -37,8 +37,14 @@ class Trace final : public OperatorTrace {
 
   /// Throws Error (refused): an operator without a decomposition here.
   void ran(const char* name, const List<const Tensor*>& inputs, const ToldNumbers& told, const std::vector<Tensor>& outputs) override;
-  /// Both directions of what was traced since the trace was made, whose result is `result`. Ends the trace.
-  JointGraph joint(const Tensor& result);
+  /// Throws Error (refused): a module whose code breaks its graph.
+  void breaks(const std::vector<Tensor>& live) override;
+  /// Both directions of what was traced since the trace was made, whose results are `results`: those that ask for a gradient have one. Ends
+  /// the trace.
+  JointGraph joint(const std::vector<Tensor>& results);
+  /// Whether the trace knows the tensor as what one of its operators gave.
+  bool made(const Tensor& tensor) const;
+  int checkpoint = 0;  ///< the number of that whose operators run
   /// The traced module's tensors that are inputs, in the order of JointGraph::inputs: that in which the module's code takes them up,
   /// whatever order they are cast in.
   std::vector<Tensor> inputs() const;
@@ -87,6 +93,7 @@ class Trace final : public OperatorTrace {
   int slice(int x, int dimension, std::int64_t start, std::int64_t size, std::int64_t step = 1);
   int select(int x, int dimension, std::int64_t index);
   int cat(const Ints& parts, int dimension);
+  int repeated(int x, int dimension, std::int64_t times);
   int stack(const Ints& parts, int dimension);
   int sum(int x, const Dims& dimensions, bool keep, Aten op = Aten::sum, std::optional<DType> type = std::nullopt);
   int product(int a, int b);
@@ -137,6 +144,20 @@ class Trace final : public OperatorTrace {
   Ints expanded(const Ran& ran);
   Ints split(const Ran& ran);
   Ints same(const Ran& ran);
+  Ints range(const Ran& ran);
+  Ints multiply_by_one(const Ran& ran);
+  Ints less_a_number(const Ran& ran);
+  Ints unequal(const Ran& ran);
+  Ints equal(const Ran& ran);
+  Ints less_equal(const Ran& ran);
+  Ints both(const Ran& ran);
+  Ints running_sum(const Ran& ran);
+  Ints cosine(const Ran& ran);
+  Ints sine(const Ran& ran);
+  Ints padded(const Ran& ran);
+  Ints embedding(const Ran& ran);
+  Ints log_softmax(const Ran& ran);
+  Ints nll_loss(const Ran& ran);
   Ints dropout(const Ran& ran);
   Ints score_bias(const Ran& ran);
   Ints flash_attention(const Ran& ran);

@@ -320,6 +320,7 @@ Trace::Ints Trace::add_in_place(const Ran& ran) { return in_place(ran, &Trace::s
 Trace::Ints Trace::sum_of(const Ran& ran) {
   if (ran.in.size() == 1) {
     const int sum = pointwise(Aten::add_number, ran.in);
+    if (ran.type() == DType::int64) return ran.in;  // positions behind those that a cache holds, of which training has none (remove_no_ops)
     if (graph_.at(ran.in[0]).op == Aten::mean) graph_.at(sum).constant = kEpsilon;
     return record(ran.in, {sum}, [](const Ints& g) { return g; });
   }
@@ -352,6 +353,7 @@ Trace::Ints Trace::converted(const Ran& ran) {
 Trace::Ints Trace::viewed(const Ran& ran) {
   const int x = ran.in[0];
   const int seen = reshaped(x, ran.sizes());
+  if (meta(x).sizes() == ran.sizes()) return ran.in;  // which nobody reads then (remove_no_ops)
   return record(ran.in, {seen}, [=, this](const Ints& g) { return Ints{reshaped(g[0], meta(x).sizes())}; });
 }
 
@@ -397,6 +399,8 @@ Trace::Ints Trace::joined(const Ran& ran) {
     const int copy = add({.op = Aten::clone, .args = parts}, elementwise(tape_, {&meta(parts[0])}, meta(parts[0]).dtype()));
     return record(parts, {copy}, [](const Ints& g) { return g; });
   }
+  if (std::all_of(parts.begin(), parts.end(), [&](int part) { return part == parts.front(); }) && !needs(parts.front()))
+    return {repeated(parts.front(), dimension, static_cast<std::int64_t>(parts.size()))};
   return record(parts, {cat(parts, dimension)}, [=, this](const Ints& g) {
     Ints all;
     std::int64_t start = 0;
@@ -407,6 +411,20 @@ Trace::Ints Trace::joined(const Ran& ran) {
     }
     return all;
   });
+}
+
+/// cat of a tensor with itself is expanded and copied (_inductor/decomposition.py).
+int Trace::repeated(int x, int dimension, std::int64_t times) {
+  Dims single, wide;
+  for (int i = 0; i < meta(x).rank(); ++i) {
+    if (i == dimension) single.push_back(1), wide.push_back(times);
+    single.push_back(meta(x).size(i)), wide.push_back(meta(x).size(i));
+  }
+  const int apart = view(x, single, Aten::unsqueeze);
+  const int copy = row_major(add({.op = Aten::expand, .args = {apart}}, expand(meta(apart), wide)));
+  Dims sizes = meta(x).sizes();
+  sizes[dimension] *= times;
+  return view(copy, sizes);
 }
 
 /// The gradient of a stack is unbound.
@@ -602,6 +620,91 @@ Trace::Ints Trace::scatter_sequence(const Ran& ran) {
   return record(ran.in, {scattered(ran.in[0], ranks)}, [=, this](const Ints& g) { return Ints{gathered(g[0], ranks)}; });
 }
 
+// ---- numbers and comparisons ------------------------------------------------------------------------------------------
+
+Trace::Ints Trace::range(const Ran& ran) { return {add({.op = Aten::iota}, tape_.empty(ran.sizes(), ran.type()))}; }
+
+Trace::Ints Trace::multiply_by_one(const Ran& ran) {
+  (void)pointwise(Aten::multiply_number, ran.in);  // nobody reads it (remove_no_ops)
+  return ran.in;
+}
+
+Trace::Ints Trace::less_a_number(const Ran& ran) { return {with_number(Aten::subtract_from_number, ran.in[0], 1)}; }
+Trace::Ints Trace::unequal(const Ran& ran) { return {with_number(Aten::not_equal_number, ran.in[0], 1, DType::boolean)}; }
+Trace::Ints Trace::equal(const Ran& ran) { return {pointwise(Aten::equal, ran.in, DType::boolean)}; }
+Trace::Ints Trace::less_equal(const Ran& ran) { return {pointwise(Aten::less_equal, ran.in, DType::boolean)}; }
+Trace::Ints Trace::both(const Ran& ran) { return {pointwise(Aten::both, ran.in, DType::boolean)}; }
+Trace::Ints Trace::running_sum(const Ran& ran) { return {call(Aten::cumsum, ran.in, ran.sizes(), ran.type())}; }
+Trace::Ints Trace::cosine(const Ran& ran) { return {pointwise(Aten::cos, ran.in)}; }
+Trace::Ints Trace::sine(const Ran& ran) { return {pointwise(Aten::sin, ran.in)}; }
+
+/// constant_pad_nd behind the last dimension, of what takes no gradient.
+Trace::Ints Trace::padded(const Ran& ran) {
+  if (needs(ran.in[0])) refuse("the gradient of a padded tensor is not modelled under torch.compile", "compile", "false");
+  return {call(Aten::pad, ran.in, ran.sizes(), ran.type())};
+}
+
+// ---- embeddings and their loss ----------------------------------------------------------------------------------------
+
+/// embedding; embedding_dense_backward adds rows up in fp32.
+Trace::Ints Trace::embedding(const Ran& ran) {
+  const int table = ran.in[0], ids = ran.in[1];
+  const DType type = meta(table).dtype();
+  const int rows = call(Aten::embedding, {table, ids}, ran.sizes(), type);
+  return record({table}, {rows}, [=, this](const Ints& g) {
+    const int gradient = convert(g[0], kFp32);
+    const auto compare = [&](Aten op, double number) { return with_number(op, ids, number, DType::boolean); };
+    const int first = compare(Aten::greater_equal_number, 0), last = compare(Aten::less_number, static_cast<double>(meta(table).size(0)));
+    const int valid = pointwise(Aten::both, {first, last}, DType::boolean);
+    const int counted = pointwise(Aten::both, {valid, compare(Aten::not_equal_number, -1)}, DType::boolean);
+    Dims wide = meta(ids).sizes();
+    wide.push_back(1);
+    const int mask = view(counted, wide, Aten::unsqueeze);
+    const int none = add({.op = Aten::full, .constant = 0}, tape_.empty(meta(table).sizes(), kFp32));
+    const int sum = call(Aten::index_put, {none, mask, ids, gradient}, meta(table).sizes(), kFp32);
+    return Ints{convert(sum, type)};
+  });
+}
+
+Trace::Ints Trace::log_softmax(const Ran& ran) {
+  const int x = ran.in[0];
+  if (meta(x).dtype() != kFp32) refuse("log_softmax of 16-bit numbers is not modelled under torch.compile", "compile", "false");
+  const int last = meta(x).rank() - 1;
+  const int shifted = pointwise(Aten::subtract, {x, sum(x, {last}, true, Aten::amax)});
+  const int total = sum(pointwise(Aten::exp, {shifted}), {last}, true);
+  const int result = pointwise(Aten::subtract, {shifted, pointwise(Aten::log, {total})});
+  return record({x}, {result}, [=, this](const Ints& g) {  // _log_softmax_backward_data
+    const int share = pointwise(Aten::exp, {result});
+    const int scaled = pointwise(Aten::multiply, {share, sum(g[0], {last}, true)});
+    return Ints{pointwise(Aten::subtract, {g[0], scaled})};
+  });
+}
+
+/// The mean of the labels' log-probabilities [rows, classes]; -100 marks a label that does not count. In the gradient what scatter would
+/// put among zeros is chosen by comparing classes with labels (fx_passes/post_grad.py, scatter_upon_const_tensor).
+Trace::Ints Trace::nll_loss(const Ran& ran) {
+  constexpr double kIgnored = -100;
+  const int x = ran.in[0], labels = ran.in[1];
+  const Dims whole = meta(x).sizes(), rows{whole[0], 1};
+  const auto counts = [=, this](int of) { return with_number(Aten::not_equal_number, of, kIgnored, DType::boolean); };
+  const auto or_zero = [=, this](int mask, int of) { return pointwise(Aten::choose, {mask, of}, meta(of).dtype()); };
+  const int counted = counts(labels);
+  const int safe = view(or_zero(counted, labels), rows, Aten::unsqueeze);
+  const int picked = view(call(Aten::gather_element, {x, safe}, rows, kFp32), {whole[0]}, Aten::squeeze);
+  const int each = or_zero(counted, pointwise(Aten::negate, {picked}));
+  const int weight = convert(sum(counts(labels), {0}, false, Aten::sum, DType::int64), kFp32);
+  const int loss = pointwise(Aten::divide, {sum(each, {0}, false), weight});
+  return record({x}, {loss}, [=, this](const Ints& g) {
+    const int share = pointwise(Aten::divide, {g[0], weight});
+    const int column = view(labels, rows, Aten::unsqueeze), valid = counts(column);
+    const int wanted = add({.op = Aten::expand, .args = {or_zero(valid, column)}}, expand(meta(column), whole));
+    const int classes = view(add({.op = Aten::iota}, tape_.empty({whole[1]}, DType::int64)), {1, whole[1]});
+    const int chosen = pointwise(Aten::choose_number, {pointwise(Aten::equal, {wanted, classes}, DType::boolean)}, kFp32);
+    const int scale = pointwise(Aten::choose, {valid, share}, kFp32);
+    return Ints{pointwise(Aten::multiply, {chosen, scale})};
+  });
+}
+
 // ---- by name ----------------------------------------------------------------------------------------------------------
 
 /// Throws Error (refused): an operator without a decomposition here.
@@ -655,6 +758,21 @@ Trace::Operator Trace::operator_of(std::string_view name) {
       {"gather", &Trace::gather_rows},
       {"view_as_complex", &Trace::as_complex},
       {"view_as_real", &Trace::as_real},
+      {"arange", &Trace::range},
+      {"mul_by_one", &Trace::multiply_by_one},
+      {"sub_number", &Trace::less_a_number},
+      {"ne_number", &Trace::unequal},
+      {"eq", &Trace::equal},
+      {"le", &Trace::less_equal},
+      {"bitwise_and", &Trace::both},
+      {"cumsum", &Trace::running_sum},
+      {"cos", &Trace::cosine},
+      {"sin", &Trace::sine},
+      {"pad", &Trace::padded},
+      {"mask_numbers", &Trace::score_bias},
+      {"embedding", &Trace::embedding},
+      {"log_softmax", &Trace::log_softmax},
+      {"nll_loss", &Trace::nll_loss},
       {"all_gather", &Trace::gather_sequence},
       {"reduce_scatter", &Trace::scatter_sequence},
   };
@@ -675,6 +793,7 @@ void Trace::ran(const char* name, const List<const Tensor*>& arguments, const To
   Ints taken = in;
   // F.linear(x, weight, bias); a layer's argument that nobody has looked at is taken up when layer_norm is called, a checkpoint's at once.
   const bool rotated = (run == &Trace::linear && in.size() > 2) || (run == &Trace::layer_norm && !recomputes);
+  if (run == &Trace::embedding) std::reverse(taken.begin(), taken.end());  // F.embedding(input, weight)
   if (rotated) std::rotate(taken.begin(), taken.begin() + 1, taken.end());
   if (run != &Trace::converted) take_up(taken);
   const Ints results = (this->*run)({std::move(in), arguments, told, outputs});

@@ -4,6 +4,7 @@
 #include "program/modules/adapters/peft.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/placing.hpp"
+#include "program/traced_operator.hpp"
 
 namespace plimsoll::program {
 
@@ -160,10 +161,12 @@ RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_id
     frequencies = multiply(wide, inverse);
   }
   const Tensor table = cat({frequencies, frequencies}, -1);
-  Tensor cosine = program::cosine(table);
-  cosine = multiply_scalar(cosine);
-  Tensor sine = program::sine(table);
-  sine = multiply_scalar(sine);
+  // By attention_scaling, which is 1 but of YaRN's and longrope's tables: a factor of 1 is gone from a traced graph (remove_no_ops).
+  const auto scaled = [&](const Tensor& x) {
+    return tape.trace ? traced(tape, "mul_by_one", {&x}, x.sizes(), x.dtype()) : multiply_scalar(x);
+  };
+  const Tensor cosine = scaled(program::cosine(table));
+  const Tensor sine = scaled(program::sine(table));
   return {to(cosine, type), to(sine, type)};
 }
 

@@ -4,6 +4,7 @@
 #include "program/modules/liger.hpp"
 #include "program/modules/network_source.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/compiled_model.hpp"
 #include "program/modules/transformers/families.hpp"
 
 namespace plimsoll::program {
@@ -141,8 +142,6 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (model.model_type != family.model_type) continue;
     if (options.compiled_blocks && !family.compiles)
       refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
-    if (options.compiled_model && family.make != make_rotary_decoder && family.make != make_gpt2)
-      refuse("torch.compile of a whole model of type '" + model.model_type + "' is not modelled", "compile", "blocks");
     if (RunOptions::is_flash(options.attention) && has_flash_of_its_own(family.make))
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");
     if (options.unchecked && model.task == Model::Task::diffusion)
@@ -159,7 +158,13 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (cut && family.make != make_rotary_decoder)
       refuse("cut cross entropy of model type '" + model.model_type + "' is not modelled", "loss", "ce");
     (void)liger_patches(model.model_type, options);
-    return family.make(model, options, root, tape);
+    if (options.compiled_model && model.task == Model::Task::diffusion)
+      refuse("torch.compile of a whole model of type '" + model.model_type + "' is not modelled", "compile", "false");
+    const auto make = [&model, &family](const RunOptions& eager, Module& twin, Tape& own) { return family.make(model, eager, twin, own); };
+    const bool told = family.make == make_gpt2 || (family.make == make_rotary_decoder && family.compiles);
+    constexpr std::int64_t kMostLayers = 16;  // the compiler's fusion takes time that grows with the square of a graph's kernels
+    if (!options.compiled_model || (told && model.layers > kMostLayers)) return family.make(model, options, root, tape);
+    return make_compiled_model(make, told ? NetworkFactory(make) : NetworkFactory(), options, root, tape);
   }
   refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {},
          "transformers' own code plays its types, --code WHEEL (docs/code.md)");

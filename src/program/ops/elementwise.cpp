@@ -176,8 +176,13 @@ Tensor rsqrt(const Tensor& x_in) {
   });
 }
 
-Tensor cosine(const Tensor& x) { return Op("cos", {&x}).elementwise({&x}, x.dtype()); }
-Tensor sine(const Tensor& x) { return Op("sin", {&x}).elementwise({&x}, x.dtype()); }
+static Tensor unary_without_gradient(const char* name, const Tensor& x) {
+  Op op(name, {&x});
+  Tensor y = op.elementwise({&x}, x.dtype());
+  return op.done(y);
+}
+Tensor cosine(const Tensor& x) { return unary_without_gradient("cos", x); }
+Tensor sine(const Tensor& x) { return unary_without_gradient("sin", x); }
 Tensor tanh(const Tensor& x) { return unary_saving_output("tanh", x); }
 Tensor sigmoid(const Tensor& x) { return unary_saving_output("sigmoid", x); }
 Tensor relu(const Tensor& x) { return unary_saving_output("relu", x); }

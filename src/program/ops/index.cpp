@@ -91,6 +91,7 @@ Tensor arange(Tape& tape, std::int64_t length, DType type) {
   tape.operator_name = "arange";
   Tensor y = tape.empty({length}, type);
   pointwise(y, {});
+  if (tape.trace && tape.trace->running == 0) tape.trace->ran("arange", {}, {}, {y});
   return y;
 }
 
@@ -136,7 +137,7 @@ Tensor cumulative_sum(const Tensor& x, DType type) {
 }
 
 Tensor embedding(const Tensor& weight, const Tensor& indices) {
-  Op op("embedding", {&weight});
+  Op op("embedding", {&weight, &indices});
   op.save(indices);
   const Tensor flat = can_view(indices, {indices.elements()}) ? indices : contiguous(indices);  // index_select of indices.reshape(-1)
   Dims sizes = indices.sizes();

@@ -7,7 +7,7 @@ namespace {
 
 /// nll_loss of log-probabilities [n, classes]: the loss and the total weight, both scalars.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& target) {
-  Op op("nll_loss", {&log_probabilities});
+  Op op("nll_loss", {&log_probabilities, &target});
   op.save(log_probabilities);
   op.save(target);
   Tensor loss = op.output({}, log_probabilities.dtype());

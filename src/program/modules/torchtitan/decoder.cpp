@@ -176,9 +176,9 @@ Tensor TitanLayer::compiled(const Tensor& input, const Tensor& positions, const 
     const auto layer = std::make_shared<TitanLayer>(twin, block_, run, root, tape);
     for (const std::shared_ptr<Parameter>& parameter : twin.all_parameters()) parameter->type = x.dtype();
     materialize(twin, tape);
-    return [layer](const std::vector<Tensor>& arguments) { return (*layer)(arguments[0], arguments[1]); };
+    return [layer](const std::vector<Tensor>& arguments) { return std::vector<Tensor>{(*layer)(arguments[0], arguments[1])}; };
   };
-  return call.done(graphs.run({"compiled_block", kind_, checkpointed, checkpointing, equal_layer}, module_, {x, ids}));
+  return call.done(graphs.run({"compiled_block", kind_, checkpointed, checkpointing, equal_layer}, module_, {x, ids}).front());
 }
 
 TitanDecoder::TitanDecoder(const Model& model, const TitanRun& run, const TitanStage& stage, Tape& tape)

@@ -76,7 +76,7 @@ class BertLayer {
   Tensor operator()(const Tensor& input, const Tensor& mask) const {
     return run_layer(module_, tape_, options_, input, [this, mask](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask);
-      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
         const auto layer = std::make_shared<BertLayer>(twin, tape, eager, block_);
         return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1]); };
       };

@@ -14,6 +14,7 @@
 #include "program/ops/pointwise.hpp"
 #include "program/ops/routing.hpp"
 #include "program/ops/token_scores.hpp"
+#include "program/traced_operator.hpp"
 
 namespace plimsoll::program {
 
@@ -23,6 +24,7 @@ Tensor position_ids(Tape& tape, std::int64_t length) {
 }
 
 void find_packed_sequences(Tape& tape) {
+  if (tape.trace) return;  // part of the mask, which nobody can look at
   tape.operator_name = "causal_mask";
   tape.copy({Copy::Direction::device_to_host, 1}, tape.stream);
   tape.synchronize();
@@ -57,11 +59,43 @@ Tensor additive_mask(Tape& tape, const Tensor& allowed, DType type) {
   return elementwise(tape, {&allowed, &zero, &least}, type);
 }
 
+/// masking_utils.py where it is traced: find_packed_sequence_indices cannot look whether a batch is packed, so that each is taken for one
+/// whose positions tell its documents, and attended as such.
+Tensor traced_mask(Tape& tape, std::int64_t batch, std::int64_t length, bool windowed) {
+  const Dims rows{batch, length}, square{batch, 1, length, length};
+  const Tensor positions = expand(unsqueeze(arange(tape, length), 0), {batch, -1});
+  Tensor documents;
+  {
+    const Tensor first = slice(positions, 1, 0, 1);
+    const Tensor before = traced(tape, "sub_number", {&first}, {batch, 1}, DType::int64);
+    const Tensor joined = cat({before, positions}, -1);
+    const Tensor previous = slice(joined, -1, 0, length), own = slice(joined, -1, 1, length + 1);
+    const Tensor step = traced(tape, "sub", {&own, &previous}, rows, DType::int64);
+    const Tensor starts = traced(tape, "ne_number", {&step}, rows, DType::boolean);
+    documents = traced(tape, "cumsum", {&starts}, rows, DType::int64);
+  }
+  const auto compare = [&](const char* how, const Tensor& of) {
+    const Tensor query = unsqueeze(unsqueeze(of, 1), 3), key = unsqueeze(unsqueeze(of, 1), 2);
+    return traced(tape, how, {&key, &query}, square, DType::boolean);
+  };
+  Tensor allowed = compare("eq", documents);
+  const Tensor causal = compare("le", positions);
+  allowed = traced(tape, "bitwise_and", {&allowed, &causal}, square, DType::boolean);
+  if (!windowed) return allowed;
+  const Tensor inside = compare("le", traced(tape, "sub_number", {&positions}, rows, DType::int64));
+  return traced(tape, "bitwise_and", {&allowed, &inside}, square, DType::boolean);
+}
+
 }  // namespace
 
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window) {
   const std::int64_t batch = embeddings.size(0), length = embeddings.size(1);
   if (RunOptions::is_flash(options.attention)) return {};
+  if (tape.trace) {
+    const Tensor allowed = traced_mask(tape, batch, length, window.has_value());
+    if (options.attention == RunOptions::Attention::sdpa) return allowed;
+    return traced(tape, "mask_numbers", {&allowed}, allowed.sizes(), embeddings.dtype());
+  }
   if (options.attention == RunOptions::Attention::sdpa && !(window && length >= *window)) return {};
   tape.operator_name = "causal_mask";
   const Tensor allowed = boolean_mask(tape, batch, length, window.has_value());
@@ -474,6 +508,7 @@ Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, 
   tape.phase(Phase::loss);
   if (options.loss == RunOptions::Loss::logits) return call.done(code.upcasts_before ? to(logits, DType::fp32) : logits);
   if (code.upcasts_before) logits = to(logits, DType::fp32);
+  if (tape.trace && code.warns) tape.trace->breaks({hidden});
   Tensor loss = causal_lm_loss(logits, labels, code);
   call.done({&loss, &logits});
   hold(options, {logits});

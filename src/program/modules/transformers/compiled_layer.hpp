@@ -10,13 +10,14 @@
 
 namespace plimsoll::program {
 
-/// Throws Error (refused): types, or buckets of DDP, whose compiled layers have not been held against the real compiler's.
-void check_compiled_layer(Module& layer, const Tensor& hidden, bool checkpointed);
+/// Throws Error (refused): types whose compiled layers have not been held against the real compiler's.
+void check_compiled_layer(Module& layer, const Tensor& hidden);
 
 /// A layer's forward on its arguments, by the graphs that the compiler makes of an equal layer's. `kind` is the same of all equal layers;
 /// `make` gives that layer's eager forward: what it is made of lies in `twin`, runs on `tape` as `eager` has it, and outlives both. A
 /// checkpoint is part of the graph, which keeps its inputs alone. Throws Error (refused): an operator that the compiler does not know.
-using EagerLayer = std::function<inductor::CompiledForward::Eager(Module& twin, Tape& tape, const RunOptions& eager)>;
+using LayerForward = std::function<Tensor(const std::vector<Tensor>& arguments)>;
+using EagerLayer = std::function<LayerForward(Module& twin, Tape& tape, const RunOptions& eager)>;
 Tensor run_compiled_layer(Module& layer, const RunOptions& options, const void* kind, const std::vector<Tensor>& arguments, const EagerLayer& make);
 
 }  // namespace plimsoll::program

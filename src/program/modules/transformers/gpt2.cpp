@@ -54,7 +54,7 @@ class Gpt2Block {
         check_compiled_gpt2(block_);
         return compiled_gpt2_block(module_, block_, x, options_.checkpoints_in_graph());
       }
-      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
         const auto layer = std::make_shared<Gpt2Block>(twin, tape, eager, block_);
         return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1], given[2]); };
       };
@@ -134,7 +134,7 @@ class Gpt2 final : public DecoderStack<Gpt2Block> {
   Tensor loss(const Batch& batch) override { return options_.compiled_model ? compiled_loss(batch) : DecoderStack::loss(batch); }
 
  private:
-  /// The whole model is one graph up to its logits, where a warning about the config's loss_type breaks it.
+  /// The whole model is one graph up to its logits, which DDP's buckets cut; a warning about the config's loss_type breaks it.
   Tensor compiled_loss(const Batch& batch) {
     if (options_.checkpointing != RunOptions::Checkpointing::none)
       refuse("torch.compile of a whole checkpointed GPT-2 is not modelled", "compile", "blocks");

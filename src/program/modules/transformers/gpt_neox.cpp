@@ -29,7 +29,7 @@ class NeoxLayer {
   Tensor operator()(const Tensor& input, const Tensor& mask, const RotaryTables& tables, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, tables, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, tables, positions);
-      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
         const auto layer = std::make_shared<NeoxLayer>(twin, tape, eager, block_);
         return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1], {given[2], given[3]}, given[4]); };
       };

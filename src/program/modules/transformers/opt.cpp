@@ -35,7 +35,7 @@ class OptLayer {
         check_compiled_opt(block_);
         return compiled_opt_layer(module_, block_, x);
       }
-      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
         const auto layer = std::make_shared<OptLayer>(twin, tape, eager, block_);
         return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1], given[2]); };
       };

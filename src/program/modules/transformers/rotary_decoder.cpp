@@ -94,7 +94,7 @@ class Layer {
       return compiled_rotary_layer(module_, block_, compiled_names(), x, inputs.tables, mask);
     }
     RouterRecord none;
-    const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+    const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
       const auto layer = std::make_shared<Layer>(twin, tape, eager, block_, style_, none);
       return [layer](const std::vector<Tensor>& given) {
         return layer->forward(given[0],
@@ -320,7 +320,7 @@ class RotaryDecoder final : public Network {
   Tensor take_auxiliary_loss() override { return std::exchange(auxiliary_, {}); }
 
  private:
-  /// The whole model is one graph.
+  /// The whole model is one graph, which DDP's buckets cut.
   Tensor compiled_loss(ModuleCall& call, const Tensor& ids, const Tensor& labels) {
     if (outer_ || softcap_ || style_.scaled_everywhere || style_.scaled_logits || style_.scaled_embedding || window_ ||
         embedding_dropout_ > 0)

@@ -36,7 +36,7 @@ class VitLayer {
         check_compiled_vit(module_, block_);
         return compiled_vit_layer(module_, block_, x);
       }
-      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> inductor::CompiledForward::Eager {
+      const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
         const auto layer = std::make_shared<VitLayer>(twin, tape, eager, block_);
         return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0]); };
       };

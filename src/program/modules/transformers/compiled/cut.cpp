@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <optional>
+#include <set>
 
-#include "plimsoll/error.hpp"
+#include "program/inductor/frame.hpp"
 #include "program/op.hpp"
 #include "program/python_function.hpp"
 
@@ -14,20 +15,10 @@ using inductor::GraphParts;
 using inductor::Value;
 
 std::vector<int> parts_of(const std::vector<ParameterUse>& uses, const BucketLimits& limits) {
-  std::vector<int> parts(uses.size());
-  std::int64_t bytes = 0;
-  int part = 0;  // counted from the back
-  for (std::size_t i = uses.size(); i-- > 0;) {
-    if (bytes >= (part == 0 ? limits.first : limits.rest)) {
-      ++part;
-      bytes = 0;
-    }
-    parts[i] = part;
-    for (const Tensor& parameter : uses[i])
-      if (parameter.defined() && parameter.requires_grad()) bytes += parameter.bytes();
-  }
-  if (bytes == 0 && part > 0) --part;  // what uses none belongs to the part behind it
-  for (int& each : parts) each = std::max(part - each, 0);
+  const std::set<std::size_t> cuts = inductor::bucket_cuts(uses, limits);
+  std::vector<int> parts;
+  int part = 0;
+  for (std::size_t i = 0; i < uses.size(); ++i) parts.push_back(part += cuts.contains(i) ? 1 : 0);
   return parts;
 }
 

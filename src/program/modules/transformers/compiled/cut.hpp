@@ -17,9 +17,7 @@ namespace plimsoll::program {
 /// The parameters that one operation of the traced graph reads.
 using ParameterUse = std::vector<Tensor>;
 
-/// The part of each of the graph's operations that read parameters, told in the graph's order. Counted from the back, a part is full when
-/// the parameters that it uses, each as often as it is used, reach its limit; what stands before the operation that filled it is the next
-/// part's.
+/// The part of each of the graph's operations that read parameters, told in the graph's order (inductor::bucket_cuts).
 std::vector<int> parts_of(const std::vector<ParameterUse>& uses, const BucketLimits& limits);
 
 /// Both graphs are built whole, every operation in its part (Graph::enter); an operation of the backward graph is in the part of the

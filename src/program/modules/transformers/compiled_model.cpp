@@ -1,0 +1,69 @@
+#include "program/modules/transformers/compiled_model.hpp"
+
+#include <utility>
+#include <vector>
+
+#include "plimsoll/error.hpp"
+#include "program/inductor/module_graphs.hpp"
+#include "program/modules/transformers/causal_lm.hpp"
+
+namespace plimsoll::program {
+
+namespace {
+
+class CompiledModel final : public Network {
+ public:
+  CompiledModel(NetworkFactory make, NetworkFactory make_told, const RunOptions& options, Module& root, Tape& tape)
+      : make_(std::move(make)), make_told_(std::move(make_told)), options_(options), root_(root), tape_(tape) {}
+
+  Tensor loss(const Batch& batch) override {
+    const bool told = tape_.autocast.enabled || tape_.ddp_buckets || options_.checkpointing != RunOptions::Checkpointing::none;
+    if (told && make_told_) {
+      if (!told_) told_ = make_told_(options_, root_, tape_);
+      return told_->loss(batch);
+    }
+    if (tape_.ddp_buckets)  // cut as the compiler cuts, GPT-NeoX was 4 % small
+      refuse("torch.compile of a whole model of this type within DDP, whose buckets cut its graph, is not modelled", "compile", "blocks");
+    if (!batch.conditions.empty())
+      refuse("torch.compile of a whole model that is given more than a text and its labels is not modelled", "compile", "blocks");
+    Tensor ids = batch.input_ids, labels = batch.labels;
+    ModuleCall call(root_, tape_, {&ids, &labels});
+    std::vector<Tensor> results = graphs_.run(
+        {"compiled_model", this, false, {}, [this](Module& twin, Tape& tape) { return eager_on(twin, tape); }}, root_, {ids, labels});
+    std::vector<Tensor*> outputs;
+    for (Tensor& result : results) outputs.push_back(&result);
+    call.done(outputs);
+    if (options_.held) options_.held->insert(options_.held->end(), results.begin() + 1, results.end());
+    return results.front();
+  }
+
+ private:
+  inductor::CompiledForward::Eager eager_on(Module& twin, Tape& tape) const {
+    RunOptions eager = options_;
+    eager.compiled_model = false;
+    eager.held = std::make_shared<std::vector<Tensor>>();
+    const std::shared_ptr<Network> network = make_(eager, twin, tape);
+    return [network, held = eager.held](const std::vector<Tensor>& given) {
+      std::vector<Tensor> results{network->loss({.input_ids = given[0], .labels = given[1]})};
+      results.insert(results.end(), held->begin(), held->end());
+      held->clear();
+      return results;
+    };
+  }
+
+  NetworkFactory make_, make_told_;
+  std::unique_ptr<Network> told_;
+  RunOptions options_;
+  Module& root_;
+  Tape& tape_;
+  inductor::ModuleGraphs graphs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Network> make_compiled_model(NetworkFactory make, NetworkFactory make_told, const RunOptions& options, Module& root,
+                                             Tape& tape) {
+  return std::make_unique<CompiledModel>(std::move(make), std::move(make_told), options, root, tape);
+}
+
+}  // namespace plimsoll::program
