@@ -164,6 +164,10 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     const bool told = family.make == make_gpt2 || (family.make == make_rotary_decoder && family.compiles);
     constexpr std::int64_t kMostLayers = 16;  // the compiler's fusion takes time that grows with the square of a graph's kernels
     if (!options.compiled_model || (told && model.layers > kMostLayers)) return family.make(model, options, root, tape);
+    if (model.layers > kMostLayers)
+      refuse("torch.compile of a whole model of type '" + model.model_type + "' and of more than 16 layers is not modelled", "compile", "blocks");
+    if (!told && options.checkpointing != RunOptions::Checkpointing::none)  // Gemma 3's was 15 % too large
+      refuse("torch.compile of a whole model of type '" + model.model_type + "' with checkpoints is not modelled", "compile", "blocks");
     return make_compiled_model(make, told ? NetworkFactory(make) : NetworkFactory(), options, root, tape);
   }
   refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {},
