@@ -26,5 +26,23 @@ TEST(DataParallelRefusals, WhatTheWrappersRaise) {
   EXPECT_TRUE(refused_after(row_of(rows(), "z3-tiny-hpz8of16"), [](Strategy& s) { s.deepspeed.zero_hpz_partition_size = 5; }));
 }
 
+// "Expected to mark a variable ready only once" (reducer.cpp), of LoRA by TRL's SFTTrainer with use_reentrant in PyTorch 2.15.
+TEST(DataParallelRefusals, DdpThatLooksForUnusedParametersSeesNoReentrantCheckpoint) {
+  const MeasuredRow& row = row_of(rows(), "ddp-qwen05-static-ga2-view");
+  const auto looks = [](Strategy& s) {
+    s.ddp.static_graph = false;
+    s.ddp.find_unused_parameters = true;
+    s.recompute.kind = Recompute::Kind::full;
+    s.recompute.reentrant = false;
+  };
+  EXPECT_FALSE(refused_after(row, looks));
+  EXPECT_TRUE(refused_after(row, [](Strategy& s) {
+    s.ddp.static_graph = false;
+    s.ddp.find_unused_parameters = true;
+    s.recompute.kind = Recompute::Kind::full;
+    s.recompute.reentrant = true;
+  }));
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -13,6 +13,15 @@ namespace {
 
 constexpr double kDefaultBucketCap = 25;  // MiB; only a cap that was asked for holds for the first bucket too
 
+/// DDP that looks for unused parameters takes those of a re-entrant checkpoint, whose graph it does not see, for unused, and raises when their
+/// gradients come.
+void refuse_unseen_checkpoints(const Strategy& strategy) {
+  const bool looks = strategy.ddp.find_unused_parameters.value_or(false) && !strategy.ddp.static_graph.value_or(false);
+  if (looks && strategy.recompute.kind == Recompute::Kind::full && strategy.recompute.reentrant.value_or(false))
+    fail("DDP raises in the first backward pass: it looks for unused parameters, and re-entrant checkpoints hide those that are used",
+         "recompute_reentrant", "false, or ddp.find_unused_parameters false");
+}
+
 /// What is trained, on the device.
 struct Trained {
   const Model& model;
@@ -58,6 +67,7 @@ StepProgram record_ddp(Tape& tape, const Model& model, Module& root, Network& ne
 StepProgram lower_hf_ddp(const Lowering& run, const Rank& rank) {
   const Model& model = run.model;
   const Strategy& strategy = run.strategy;
+  refuse_unseen_checkpoints(strategy);
   if (is_msamp(strategy.precision)) return lower_hf_msamp(run, rank);
   if (strategy.ddp.static_graph.value_or(false) && strategy.no_sync && strategy.grad_accum > 1)
     fail("the reducer of a static graph fails where its first backward runs under no_sync (expect_autograd_hooks_)", "ddp.static_graph",
