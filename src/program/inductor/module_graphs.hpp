@@ -51,10 +51,10 @@ class ModuleGraphs {
   };
   /// What a call of the module runs: one graph, or where they are cut several.
   struct Entry {
-    std::vector<std::int64_t> guards;
-    const void* kind;
-    std::vector<Part> parts;
-    std::vector<Input> results;
+    std::vector<std::int64_t> guards = {};
+    const void* kind = nullptr;
+    std::vector<Part> parts = {};
+    std::vector<Input> results = {};
   };
   /// What was compiled of a trace: modules that no kind tells to be equal are, where their traces are.
   struct Traced {
