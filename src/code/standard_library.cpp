@@ -71,7 +71,8 @@ void define_math(Interpreter& i) {
     if (n < 0 || k < 0) inner.raise("ValueError", "n and k must be non-negative integers");
     if (n > 60) inner.unknown("math.comb() of more than 60");
     std::int64_t ways = k > n ? 0 : 1;
-    for (std::int64_t i = 1; i <= std::min(k, n - k); ++i) ways = ways * (n - k + i) / i;
+    const std::int64_t chosen = std::min(k, n - k);
+    for (std::int64_t at = 1; at <= chosen; ++at) ways = ways * (n - chosen + at) / at;
     return Value::integer(ways);
   });
   function("isqrt", "n", [](Interpreter& inner, Bound& a) {

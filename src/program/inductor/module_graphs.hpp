@@ -47,7 +47,7 @@ class ModuleGraphs {
   struct Part {
     std::shared_ptr<const CompiledModule> graphs;
     std::vector<Input> inputs;
-    std::vector<std::size_t> last_read;  ///< of each result: the last part behind which somebody holds it
+    std::vector<std::size_t> last_read = {};  ///< of each result: the last part behind which somebody holds it
   };
   /// What a call of the module runs: one graph, or where they are cut several.
   struct Entry {

@@ -16,7 +16,7 @@ namespace plimsoll::program::rotary {
 /// Keyword arguments of every layer; a checkpointed layer's closure keeps them all.
 struct LayerInputs {
   Tensor full_mask, sliding_mask;
-  RotaryTables tables, sliding_tables;  ///< gemma3's sliding layers have another base
+  RotaryTables tables, sliding_tables = {};  ///< gemma3's sliding layers have another base
   Tensor positions;
 };
 

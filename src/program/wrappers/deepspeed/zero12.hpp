@@ -69,7 +69,7 @@ class ZeroStage12 : public DeepSpeedOptimizer {
     std::shared_ptr<Parameter> slot;
     std::size_t group = 0;
     std::int64_t start = 0, elements = 0;  ///< its place in the group's flat buffer
-    Tensor accumulated;  ///< param.grad_accum, where gradients are accumulated in fp32 in stage 1
+    Tensor accumulated = {};  ///< param.grad_accum, where gradients are accumulated in fp32 in stage 1
     std::int64_t end() const { return start + elements; }
   };
   /// A part of the bucket that belongs to one rank.
