@@ -55,14 +55,14 @@ std::vector<Option> run_options() {
 }
 
 std::vector<Option> code_options() {
-  return {{Option::value, "--code", "FILE:CLASS, or transformers' folder or wheel[,Liger's]", false, {}},
-          {Option::value, "--args", "NAME=VALUE,…: what the class, or its configuration, is made with", false, kCode, true},
+  return {{Option::value, "--code", "FILE:CLASS, or the folder or wheel of transformers[,Liger's or timm's], diffusers or timm", false, {}},
+          {Option::value, "--args", "NAME=VALUE,…: what the class, its configuration, or timm's model is made with", false, kCode, true},
           {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode, true}};
 }
 
 namespace {
 
-/// MODEL by the code of transformers' folder or wheel.
+/// MODEL by the code of a package's folder or wheel.
 Model packaged_model(const Arguments& arguments, const std::vector<std::string>& packages) {
   if (!arguments.has("MODEL"))
     fail("whose model is planned is not told", "--code", "MODEL: a config.json, a shipped name, or a model type such as llama");

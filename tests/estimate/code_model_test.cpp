@@ -157,7 +157,19 @@ TEST(CodeModel, TimmIsAskedByNameOrConfiguration) {
       {},
       {}};
   EXPECT_EQ(model_of_package(configured).parameters(), 11'181'642);  // a head of 10 x 512 + 10 for one of 1000 x 512 + 1000
-  EXPECT_THROW((void)model_of_package(package_model("resnet19", {package})), Error);
+  PackageModel larger = package_model("vit_tiny_patch16_224", {package});
+  larger.arguments = {{"img_size", "384"}, {"in_chans", "1"}};
+  // 24 x 24 patches of 16 x 16 of one channel for 14 x 14 of three: the table of positions, and the patches' weight
+  EXPECT_EQ(model_of_package(larger).parameters(), 5'717'416 + (24 * 24 - 14 * 14) * 192 - 2 * 16 * 16 * 192);
+  Strategy strategy;
+  set_option(strategy, "micro_batch", "2");
+  EXPECT_GT(estimate(model_of_package(larger), parse_cluster("1xh100-sxm"), strategy).worst_rank().memory.allocated.count, 0);
+  try {
+    (void)model_of_package(package_model("resnet19", {package}));
+    FAIL() << "a model that there is not was made";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("Unknown model (resnet19). Did you mean 'resnet"), std::string::npos) << error.what();
+  }
   configured.config = R"({"model_type": "resnet"})";
   EXPECT_THROW((void)model_of_package(configured), Error);
 }

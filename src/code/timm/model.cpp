@@ -1,7 +1,10 @@
 #include "code/timm/model.hpp"
 
+#include <algorithm>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 #include <utility>
 
 #include "code/json_values.hpp"
@@ -30,19 +33,34 @@ std::vector<std::string> model_files(const Package& timm) {
   return files;
 }
 
-/// The file whose @register_model stands above a function of that name; empty: none.
-std::string file_of(const Package& timm, const std::string& name) {
-  const std::string wanted = "@register_model\ndef " + name + "(";
-  for (const std::string& file : model_files(timm))
-    if (const auto text = timm.read(kModels + file + ".py"); text && text->find(wanted) != std::string::npos) return file;
-  return "";
+/// What stands above and before the name of a function that makes a model.
+constexpr std::string_view kRegistered = "@register_model\ndef ";
+
+/// The names of the models that a text of such a file has.
+std::vector<std::string> names_in(std::string_view text) {
+  std::vector<std::string> names;
+  for (std::size_t at = text.find(kRegistered); at != std::string_view::npos; at = text.find(kRegistered, at)) {
+    at += kRegistered.size();
+    names.emplace_back(text.substr(at, text.find('(', at) - at));
+  }
+  return names;
+}
+
+/// The file that has the function of that name. Raises what timm does where none has.
+std::string file_of(Interpreter& i, const Package& timm, const std::string& name) {
+  std::vector<std::string> others;
+  for (const std::string& file : model_files(timm)) {
+    std::vector<std::string> names = names_in(timm.read(kModels + file + ".py").value_or(""));
+    if (std::find(names.begin(), names.end(), name) != names.end()) return file;
+    std::move(names.begin(), names.end(), std::back_inserter(others));
+  }
+  const std::string near = nearest_name(name, others);
+  i.raise("RuntimeError", "Unknown model (" + name + ")" + (near.empty() ? "" : ". Did you mean '" + near + "'?"));
 }
 
 /// The function that makes a model, and what its file says of pretrained weights.
 Value function_of(Interpreter& i, const Package& timm, const std::string& name) {
-  const std::string file = file_of(timm, name);
-  if (file.empty()) i.raise("RuntimeError", "Unknown model (" + name + ")");
-  const std::string module = "timm.models." + file;
+  const std::string module = "timm.models." + file_of(i, timm, name);
   Value configured = i.imported(module, i.symbol("default_cfgs"));
   if (configured.as<DictionaryObject>() == nullptr) configured = Value(new DictionaryObject(i.heap()));
   return i.tuple({i.imported(module, i.symbol(name)), std::move(configured)});
