@@ -75,6 +75,7 @@ class Builder {
     i.torch().default_type = type;
     Value model = i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "made"), {{class_, config_}, {}});
     i.torch().default_type = DType::fp32;
+    class_ = config_ = Value();  // the interpreter's, which is the module's from here on
     return std::make_unique<BuiltModule>(std::move(interpreter_), std::move(model));
   }
 

@@ -49,7 +49,7 @@ class TracedFrame final : public OperatorTrace {
   void begin_graph();
 
   Tape& tape_;
-  const std::vector<Tensor>& resident_;
+  const std::vector<Tensor> resident_;
   Checkpointing checkpointing_;
   std::set<std::size_t> cuts_;
   OperatorCount count_;
