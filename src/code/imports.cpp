@@ -57,7 +57,8 @@ TextModule* Interpreter::text_module(const std::string& path) {
     return module;
   };
   std::unique_ptr<TextModule> module;
-  const bool sane = !path.empty() && path.find_first_of("/\\") == std::string::npos && path.find("..") == std::string::npos;
+  const bool own = path == "torch" || path.starts_with("torch.");  // known here, or not: its text may lie beside an installed package
+  const bool sane = !own && !path.empty() && path.find_first_of("/\\") == std::string::npos && path.find("..") == std::string::npos;
   for (const auto& package : packages_) {
     if (module || !sane) break;
     for (const bool is_folder : {true, false}) {
