@@ -55,7 +55,7 @@ std::vector<Option> run_options() {
 }
 
 std::vector<Option> code_options() {
-  return {{Option::value, "--code", "FILE:CLASS, or the folder or wheel of transformers[,Liger's or timm's], diffusers or timm", false, {}},
+  return {{Option::value, "--code", "FILE:CLASS, or transformers', diffusers', timm's wheel", false, {}},
           {Option::value, "--args", "NAME=VALUE,…: what the class, its configuration, or timm's model is made with", false, kCode, true},
           {Option::value_list, "--input", "NAME:TYPE[B,S]: an argument of its forward", false, kCode, true}};
 }
