@@ -152,8 +152,8 @@ const std::vector<Rule>& rules_of_kernels() {
        "outside of Megatron and nanotron"},
       {{"master_dtype"},
        [](const Run& r) {  // none of 16-bit weights: neither half is on in DeepSpeed's JSON, and ZeRO-1 and 2 look for no overflow
-         const bool deepspeed = r.engine == Engine::deepspeed && !r.zero(DataParallel::zero1) && !r.zero(DataParallel::zero2);
-         return !deepspeed && r.code != ModelCode::torchtune;
+         const bool decides = r.engine != Engine::deepspeed || r.zero(DataParallel::zero1) || r.zero(DataParallel::zero2);
+         return decides && r.code != ModelCode::torchtune;
        },
        "by DeepSpeed, whose optimizer keeps fp32 weights, and torchtune"},
       {{"lora.adapter_dtype"},

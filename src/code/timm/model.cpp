@@ -1,6 +1,7 @@
 #include "code/timm/model.hpp"
 
 #include <algorithm>
+#include <filesystem>
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -124,8 +125,9 @@ void define_timm(Interpreter& interpreter, std::shared_ptr<const Package> timm) 
 }
 
 bool is_timm(const PackageModel& package) {
+  if (std::filesystem::path(package.package).filename() == "timm") return true;  // an installed one, whatever is installed beside it
   const auto opened = open_package(package.package);
-  return !opened->read("transformers/__init__.py") && opened->read("timm/__init__.py").has_value();
+  return opened->read("timm/__init__.py") && !opened->read("transformers/__init__.py");
 }
 
 Model model_of_timm(const PackageModel& package) {

@@ -16,8 +16,8 @@ std::size_t OperatorCount::of(const OperatorTrace& trace) {
 
 // ---- graphs -----------------------------------------------------------------------------------------------------------
 
-TracedFrame::TracedFrame(Tape& tape, const std::vector<Tensor>& resident, Checkpointing checkpointing, std::set<std::size_t> cuts)
-    : tape_(tape), resident_(resident), checkpointing_(std::move(checkpointing)), cuts_(std::move(cuts)) {
+TracedFrame::TracedFrame(Tape& tape, std::vector<Tensor> resident, Checkpointing checkpointing, std::set<std::size_t> cuts)
+    : tape_(tape), resident_(std::move(resident)), checkpointing_(std::move(checkpointing)), cuts_(std::move(cuts)) {
   recomputes = checkpointing_.on;
   begin_graph();
 }

@@ -34,7 +34,7 @@ class OperatorCount {
 class TracedFrame final : public OperatorTrace {
  public:
   /// A graph begins in front of each of the operators `cuts`, counted as `ParameterUses` does.
-  TracedFrame(Tape& tape, const std::vector<Tensor>& resident, Checkpointing checkpointing, std::set<std::size_t> cuts = {});
+  TracedFrame(Tape& tape, std::vector<Tensor> resident, Checkpointing checkpointing, std::set<std::size_t> cuts = {});
   ~TracedFrame() override;
   TracedFrame(const TracedFrame&) = delete;
   TracedFrame& operator=(const TracedFrame&) = delete;

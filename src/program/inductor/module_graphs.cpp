@@ -180,8 +180,7 @@ ModuleGraphs::Entry ModuleGraphs::compile_module(const CompiledForward& compiled
   const CompiledForward::Eager eager = make_twin(compiled, module, twin, tape, caller);
   const std::vector<Tensor> given = stand_ins(arguments, tape);
   const AutocastScope autocast(tape, caller.autocast.enabled, caller.autocast.type);
-  const std::vector<Tensor> resident = tensors_of(twin);
-  TracedFrame frame(tape, resident, compiled.checkpointing ? compiled.checkpointing() : Checkpointing{}, std::move(cuts));
+  TracedFrame frame(tape, tensors_of(twin), compiled.checkpointing ? compiled.checkpointing() : Checkpointing{}, std::move(cuts));
   const std::vector<Tensor> results = eager(given);
   std::vector<FrameGraph> graphs = frame.graphs(results);
   const Sources sources(given, twin, graphs);

@@ -10,7 +10,7 @@ const NetworkSource* network_source(const Model& model) { return dynamic_cast<co
 
 void refuse_beside_source(const NetworkSource& source, const Strategy& s) {
   const bool own = source.library() == CodeLibrary::none, diffusers = source.library() == CodeLibrary::diffusers,
-             timm = source.library() == CodeLibrary::timm, plain = own || diffusers || timm;
+             plain = source.library() != CodeLibrary::transformers;
   const auto require = [](bool modelled, const std::string& what, const std::string& key, const std::string& instead) {
     if (!modelled) refuse(what + " is not modelled of a model that is read from code", key, instead);
   };

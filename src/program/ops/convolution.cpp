@@ -185,7 +185,7 @@ Tensor library_convolution(const Tensor& x, const Tensor& weight, const Tensor& 
   op.save(weight);
   const Tensor packed_input = in_format(x.detach(), last), packed_weight = in_format(weight.detach(), last);
   Tensor y = op.output(c.output(), x.dtype());
-  if (last) y.impl()->strides = channels_last_strides(y.sizes());
+  if (last) lay_channels_last(y);
   const bool lies_so = last || (c.image_places == 1 && c.channels > 1);  // channels of one place are neighbours in either format
   const Pass run = lies_so ? run_library_as_it_lies : run_library;
   run(op.tape(), c, Convolution::Pass::forward, x.dtype());

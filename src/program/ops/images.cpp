@@ -184,7 +184,7 @@ Tensor pooled(const Tensor& x_in, const Dims& places, Pooling kind) {
     const Tensor input = b.saved(0);
     const Tensor grad = in_format(b.grad(), last);
     Tensor gradient = zeroed ? zeros(b.tape, input.sizes(), input.dtype()) : b.tape.empty(input.sizes(), input.dtype());
-    if (last) gradient.impl()->strides = channels_last_strides(input.sizes());
+    if (last) lay_channels_last(gradient);
     pointwise(Pointwise::Form::fused, {&grad}, {&gradient});
     b.give(0, std::move(gradient));
   });
@@ -201,7 +201,7 @@ Tensor resized(const Tensor& x_in, const Dims& places, const char* name) {
   return op.done(y, [before = x.sizes(), adds, last](BackwardCall& b) {
     const Tensor grad = in_format(b.grad(), last);
     Tensor gradient = adds ? zeros(b.tape, before, grad.dtype()) : b.tape.empty(before, grad.dtype());
-    if (last) gradient.impl()->strides = channels_last_strides(before);
+    if (last) lay_channels_last(gradient);
     pointwise(Pointwise::Form::fused, {&grad}, {&gradient});
     b.give(0, std::move(gradient));
   });

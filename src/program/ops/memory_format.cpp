@@ -37,21 +37,21 @@ bool is_channels_last(const Dims& sizes, const Dims& strides) {
 
 }  // namespace
 
-Dims channels_last_strides(const Dims& sizes) {
-  Dims strides = sizes;
+void lay_channels_last(const Tensor& image) {
+  Dims strides = image.sizes();
   std::int64_t stride = 1;
   for (const int dimension : kFromWithin) {
     strides[dimension] = stride;
-    stride *= sizes[dimension];
+    stride *= image.size(dimension);
   }
-  return strides;
+  image.impl()->strides = strides;
 }
 
 bool has_channels_last(const Tensor& x) { return x.rank() == kImageRank && has_strides_like_channels_last(x.sizes(), x.strides()); }
 
 Tensor empty_image(Tape& tape, const Dims& sizes, DType type, bool channels_last) {
   Tensor made = tape.empty(sizes, type);
-  if (channels_last) made.impl()->strides = channels_last_strides(sizes);
+  if (channels_last) lay_channels_last(made);
   return made;
 }
 

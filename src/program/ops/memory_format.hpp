@@ -5,8 +5,8 @@
 
 namespace plimsoll::program {
 
-/// Strides of [batch, channels, rows, columns] whose channels are neighbours.
-Dims channels_last_strides(const Dims& sizes);
+/// Lays a new image [batch, channels, rows, columns] out with its channels as neighbours.
+void lay_channels_last(const Tensor& image);
 /// Tensor.suggest_memory_format() is torch.channels_last.
 bool has_channels_last(const Tensor& x);
 Tensor empty_image(Tape& tape, const Dims& sizes, DType type, bool channels_last);

@@ -121,12 +121,12 @@ Tensor padded(const Tensor& x, const Dims& before, const Dims& behind) {
   }
   const bool grows = sizes != kept;
   Tensor y = op.output(sizes, x.dtype());  // constant_pad_nd: filled, then the middle copied; where nothing is added, a clone of a part
-  if (has_channels_last(x)) y.impl()->strides = channels_last_strides(sizes);
+  if (has_channels_last(x)) lay_channels_last(y);
   if (grows) in_place(y, {});
   copy_into(part_of(y, kept), part_of(x.detach(), kept));
   return op.done(y, [from = x.sizes(), kept](BackwardCall& b) {  // constant_pad_nd by the negative of it
     Tensor inner = b.tape.empty(from, b.grad().dtype());
-    if (has_channels_last(b.grad())) inner.impl()->strides = channels_last_strides(from);
+    if (has_channels_last(b.grad())) lay_channels_last(inner);
     if (kept != from) in_place(inner, {});
     copy_into(part_of(inner, kept), part_of(b.grad(), kept));
     b.give(0, std::move(inner));

@@ -2,7 +2,6 @@
 #include "program/wrappers/deepspeed/deepspeed.hpp"
 
 #include <unordered_map>
-#include <unordered_set>
 
 #include "framework/peft.hpp"
 #include "plimsoll/error.hpp"
