@@ -5,6 +5,7 @@ file(GLOB_RECURSE PLIMSOLL_DATA_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_CURRENT
      ${CMAKE_CURRENT_SOURCE_DIR}/src/formats/export/templates/*.py
      ${CMAKE_CURRENT_SOURCE_DIR}/src/code/python/*.py ${CMAKE_CURRENT_SOURCE_DIR}/src/code/transformers/python/*.py
      ${CMAKE_CURRENT_SOURCE_DIR}/src/code/diffusers/python/*.py ${CMAKE_CURRENT_SOURCE_DIR}/src/code/timm/python/*.py
+     ${CMAKE_CURRENT_SOURCE_DIR}/src/code/families/python/*.py
      ${CMAKE_CURRENT_SOURCE_DIR}/src/report/page/*.js ${CMAKE_CURRENT_SOURCE_DIR}/src/report/page/*.css
      ${CMAKE_CURRENT_SOURCE_DIR}/third_party/uplot/LICENSE ${CMAKE_CURRENT_SOURCE_DIR}/third_party/uplot/*.min.*)
 list(SORT PLIMSOLL_DATA_FILES)

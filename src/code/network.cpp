@@ -85,15 +85,32 @@ program::Module& holder_of(program::Module& module) {
 
 namespace {
 
-/// The module at a path of the text, within whatever PEFT has wrapped around it and those that it is in; null: there is none.
-program::Module* module_at(program::Module& root, std::string_view path) {
+/// The parameter of a module that the text has at a place: that of its name, for a tree that was not made of the text may list a tied one
+/// last.
+const std::shared_ptr<program::Parameter>& slot_of(program::Module& module, std::size_t place, const std::string& name) {
+  auto& slots = module.parameters;
+  if (place < slots.size() && slots[place]->name == name) return slots[place];
+  const auto named = std::find_if(slots.begin(), slots.end(), [&](const auto& slot) { return slot->name == name; });
+  if (named != slots.end()) return *named;
+  if (place >= slots.size()) throw Error(ErrorCode::internal, "the module '" + module.path + "' has no parameter '" + name + "'");
+  return slots[place];  // a tied one has the name that it got first
+}
+
+/// The module at a path of the text, within whatever PEFT has wrapped around it and those that it is in. A tree that was not made of the
+/// text (of a family's Model) lacks what has no parameters, which is added.
+program::Module& module_at(program::Module& root, std::string_view path, Tape& tape) {
   program::Module* module = &root;
-  while (module != nullptr && !path.empty()) {
+  while (!path.empty()) {
     const std::size_t dot = std::min(path.find('.'), path.size());
-    module = program::within_wrappers(*module).find_child(path.substr(0, dot));
+    program::Module& around = program::within_wrappers(*module);
+    module = around.find_child(path.substr(0, dot));
+    if (module == nullptr) {
+      module = &around.child(path.substr(0, dot), true);
+      module->label = tape.intern(module->path);
+    }
     path.remove_prefix(std::min(dot + 1, path.size()));
   }
-  return module;
+  return *module;
 }
 
 }  // namespace
@@ -103,13 +120,12 @@ void BuiltModule::bind(program::Module& root, Tape& tape) {
   torch.put_on(tape);
   std::unordered_map<const Object*, const program::Parameter*> bound;
   for (const auto& [path, value] : torch.all_modules(module_)) {
-    program::Module* const module = module_at(root, path);
-    if (module == nullptr) throw Error(ErrorCode::internal, "the tree has no module '" + path + "'");
+    program::Module* const module = &module_at(root, path, tape);
     ModuleState& state = torch.state(value);
     std::size_t next = 0;
     for (auto& item : state.parameters) {
       if (item.second.is_none()) continue;
-      const std::shared_ptr<program::Parameter>& slot = holder_of(*module).parameters.at(next++);
+      const std::shared_ptr<program::Parameter>& slot = slot_of(holder_of(*module), next++, interpreter_->names().text(item.first));
       // One that was tied may not be any more (FSDP1, PEFT's copies).
       if (bound.emplace(item.second.object(), slot.get()).first->second != slot.get())
         item.second = Value(new TensorObject(interpreter_->heap(), item.second.as<TensorObject>()->tensor));
@@ -179,9 +195,16 @@ class Checkpoints {
 
 class CodeNetwork final : public program::Network {
  public:
-  CodeNetwork(std::unique_ptr<BuiltModule> built, const Recipe& recipe, const program::RunOptions& options, program::Module& root,
-              Tape& tape)
-      : recipe_(recipe), inputs_(recipe.inputs), options_(options), root_(root), tape_(tape), own_(std::move(built)), built_(*own_) {}
+  CodeNetwork(std::unique_ptr<BuiltModule> built, std::shared_ptr<const Recipe> recipe, const program::RunOptions& options,
+              program::Module& root, Tape& tape)
+      : held_(std::move(recipe)),
+        recipe_(*held_),
+        inputs_(recipe_.inputs),
+        options_(options),
+        root_(root),
+        tape_(tape),
+        own_(std::move(built)),
+        built_(*own_) {}
 
   Tensor loss(const Batch& batch) override {
     if (!std::exchange(bound_, true)) bind();
@@ -256,9 +279,11 @@ class CodeNetwork final : public program::Network {
     Interpreter& interpreter = built_.interpreter();
     CallArguments arguments;
     for (std::size_t i = 0; i < inputs_.size(); ++i) {
-      if (i == 1 && options_.loss == program::RunOptions::Loss::logits) continue;  // no labels: no loss
+      if (i == 1 && (options_.loss == program::RunOptions::Loss::logits || options_.loss == program::RunOptions::Loss::sequence_scores))
+        continue;  // no labels: no loss
       const Tensor& tensor = i == 0 ? batch.input_ids : i == 1 ? batch.labels : batch.conditions[i - 2];
-      arguments.keywords.emplace_back(interpreter.symbol(inputs_[i].name), interpreter.torch().wrap(tensor));
+      const bool embedded = i == 0 && inputs_[i].name == "input_ids" && is_floating(tensor.dtype());  // a prompt stands before the text
+      arguments.keywords.emplace_back(interpreter.symbol(embedded ? "inputs_embeds" : inputs_[i].name), interpreter.torch().wrap(tensor));
       const Value& value = arguments.keywords.back().second;
       if (inputs_[i].filled)
         (void)interpreter.torch().follow_filled(value, *inputs_[i].filled);
@@ -333,6 +358,7 @@ class CodeNetwork final : public program::Network {
          "give it its targets (--input targets:int64[B,S]), or return the loss");
   }
 
+  const std::shared_ptr<const Recipe> held_;
   const Recipe& recipe_;
   const std::vector<Input>& inputs_;
   const program::RunOptions options_;
@@ -361,7 +387,7 @@ std::int64_t told(Size::Of of, const Strategy& strategy) {
 
 class CodeSource final : public program::NetworkSource {
  public:
-  explicit CodeSource(Recipe recipe) : recipe_(std::move(recipe)), inputs_(recipe_.inputs) {}
+  explicit CodeSource(Recipe recipe) : held_(std::make_shared<const Recipe>(std::move(recipe))), recipe_(*held_), inputs_(recipe_.inputs) {}
 
   std::unique_ptr<program::Module> modules(DType type, Tape& tape) const override {
     // transformers makes its modules under torch.set_default_dtype(type): what asked for a type of its own keeps it. Others are cast as a
@@ -370,10 +396,10 @@ class CodeSource final : public program::NetworkSource {
   }
 
   std::unique_ptr<program::Network> network(const program::RunOptions& options, program::Module& root, Tape& tape) const override {
-    if (options.hidden_requires_grad) require_input_gradients(root);
+    if (options.hidden_requires_grad) require_input_gradients(root, parts().embeddings);
     const bool reads_text = inputs_.size() == 2 && inputs_[0].name == "input_ids" && inputs_[1].name == "labels" && inputs_[1].sizes == inputs_[0].sizes;
     if (answers_no_loss(options) && !reads_text) refuse("a trainer's own loss of what is given more than a text is not modelled", "task", "lm");
-    return std::make_unique<CodeNetwork>(recipe_.build(options, type_of(root)), recipe_, options, root, tape);
+    return network_of(recipe_.build(options, type_of(root)), held_, options, root, tape);
   }
 
   program::CodeLibrary library() const override { return recipe_.library; }
@@ -406,17 +432,23 @@ class CodeSource final : public program::NetworkSource {
   }
 
  private:
-  /// PreTrainedModel.enable_input_require_grads.
-  void require_input_gradients(program::Module& root) const {
-    for (const std::string& path : parts().embeddings)
-      root.find(path)->post_forward.push_back([](program::Module&, std::vector<Tensor*>& outputs) { outputs.front()->set_requires_grad(true); });
-  }
-
-  const Recipe recipe_;
+  const std::shared_ptr<const Recipe> held_;
+  const Recipe& recipe_;
   const std::vector<Input>& inputs_;
 };
 
 }  // namespace
+
+void require_input_gradients(program::Module& root, const std::vector<std::string>& embeddings) {
+  for (const std::string& path : embeddings)
+    root.find(path)->post_forward.push_back(
+        [](program::Module&, std::vector<Tensor*>& outputs) { outputs.front()->set_requires_grad(true); });
+}
+
+std::unique_ptr<program::Network> network_of(std::unique_ptr<BuiltModule> built, std::shared_ptr<const Recipe> recipe,
+                                             const program::RunOptions& options, program::Module& root, Tape& tape) {
+  return std::make_unique<CodeNetwork>(std::move(built), std::move(recipe), options, root, tape);
+}
 
 std::shared_ptr<const ModelSource> make_source(Recipe recipe) { return std::make_shared<CodeSource>(std::move(recipe)); }
 

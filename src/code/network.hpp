@@ -72,6 +72,13 @@ struct Recipe {
   std::int64_t vocabulary = 0;  ///< ids are below it, and none is a special token; 0: nothing is known of whole numbers
 };
 
+/// The network that a built module is on a tree of modules, which are on the device.
+std::unique_ptr<program::Network> network_of(std::unique_ptr<BuiltModule> built, std::shared_ptr<const Recipe> recipe,
+                                             const program::RunOptions& options, program::Module& root, program::Tape& tape);
+
+/// PreTrainedModel.enable_input_require_grads of the embeddings at these paths.
+void require_input_gradients(program::Module& root, const std::vector<std::string>& embeddings);
+
 /// The source of a model of code.
 std::shared_ptr<const ModelSource> make_source(Recipe recipe);
 

@@ -164,16 +164,32 @@ using ByName = std::unordered_map<std::string_view, std::shared_ptr<Parameter>>;
 /// albert: a later run of a layer, whose parameters are an earlier one's.
 bool has_no_module(const Block& block, const ParameterTensor& tensor) { return block.role == Block::Role::encoder && !tensor.tied_to.empty(); }
 
+/// How many tensors of the same module stand before a tied one: a projection's weight before its own bias.
+std::size_t place_in_module(const std::vector<const ParameterTensor*>& list, const ParameterTensor& tied) {
+  const auto module_of = [](const ParameterTensor& tensor) {
+    return tensor.name.substr(0, std::min(tensor.name.rfind('.'), tensor.name.size()));
+  };
+  const auto own = std::find(list.begin(), list.end(), &tied);
+  return static_cast<std::size_t>(
+      std::count_if(list.begin(), own, [&](const ParameterTensor* each) { return module_of(*each) == module_of(tied); }));
+}
+
 /// Own tensors first: a module whose weight is tied and whose bias its parent holds (BERT's decoder) is registered where its weight is.
 void add_parameters(Owners& owners, const Block& block, std::int64_t index, DType type, ByName& by_name) {
-  std::vector<std::pair<std::string, std::shared_ptr<Parameter>>> tied;
-  for (const ParameterTensor* tensor : block.parameter_list()) {
+  struct Tied {
+    std::string full;
+    std::shared_ptr<Parameter> parameter;
+    std::size_t place;
+  };
+  std::vector<Tied> tied;
+  const std::vector<const ParameterTensor*> list = block.parameter_list();
+  for (const ParameterTensor* tensor : list) {
     if (has_no_module(block, *tensor)) continue;
     const std::string full = full_name(block, index, *tensor);
     if (!tensor->tied_to.empty()) {
       const std::shared_ptr<Parameter>& other = by_name.at(tensor->tied_to);
       if (other) {
-        tied.emplace_back(full, other);
+        tied.push_back({full, other, place_in_module(list, *tensor)});
         continue;
       }
     }
@@ -189,7 +205,10 @@ void add_parameters(Owners& owners, const Block& block, std::int64_t index, DTyp
     if (const auto wanted = by_name.find(full); wanted != by_name.end() && !wanted->second) wanted->second = parameter;
     module->parameters.push_back(std::move(parameter));
   }
-  for (auto& [full, parameter] : tied) owners.of(full).first->parameters.push_back(std::move(parameter));
+  for (auto& [full, parameter, place] : tied) {
+    auto& parameters = owners.of(full).first->parameters;
+    parameters.insert(parameters.begin() + static_cast<std::ptrdiff_t>(std::min(place, parameters.size())), std::move(parameter));
+  }
 }
 
 /// Which modules are linears, by the operators that own their weights.

@@ -78,6 +78,12 @@ void SavedTensor::reset() {
 
 BackwardCall::BackwardCall(Tape& tape_in, Node& node_in, Gradients& inputs, Gradients& outputs)
     : tape(tape_in), node(node_in), in_(inputs), out_(outputs) {
+  if (node.released)
+    fail(
+        "Trying to backward through the graph a second time: what it had saved is gone. Layers that are checkpointed re-entrantly share "
+        "what was "
+        "computed outside of them",
+        "recompute_reentrant", "false");
   saved_.reserve(node.saved.size());
   for (const SavedTensor& tensor : node.saved) {
     if (tensor.has_hooks()) tape.host(HostWork::saved_hook);
@@ -109,6 +115,7 @@ void Node::release() {
 }
 
 void Node::release_saved() {
+  released = released || std::any_of(saved.begin(), saved.end(), [](const SavedTensor& tensor) { return tensor.holds_something(); });
   for (SavedTensor& tensor : saved) tensor.reset();
 }
 

@@ -251,6 +251,7 @@ class SavedTensor {
   Tensor unpack() const;
   /// Whether hooks packed it.
   bool has_hooks() const { return packed_ != nullptr; }
+  bool holds_something() const { return tensor_.defined() || has_hooks(); }
   void reset();
 
  private:
@@ -328,6 +329,7 @@ class Node : public Pooled {
   std::vector<std::function<void(const Gradients& outputs)>> post_hooks;  ///< after apply: Node::add_post_hook
   std::vector<std::function<void(Gradients& inputs)>> pre_hooks;          ///< before apply
   bool is_accumulator = false;
+  bool released = false;      ///< it has run, and what it had saved is gone
   int transposed_input = -1;  ///< forward input that the operator saw through weight.t(): its gradient is cast behind that view's backward
 
   // The engine's state for the graph task that runs this node.

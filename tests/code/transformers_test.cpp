@@ -297,10 +297,11 @@ TEST(Packages, ALoadersTablesChooseTheClass) {
   EXPECT_TRUE(std::any_of(text.assumed.begin(), text.assumed.end(), tells));
 }
 
-/// So many drawn settings of one configuration. Those that either side refuses by name are passed over. `without`: where a class tells less than
-/// the text. ZeRO-3 hooks modules without parameters, too, of which BERT's and GPT-2's classes have fewer, so that they wait for its streams
-/// less often; GPT-2's text hands its checkpoints the mask, and its class lets go of the last hidden states behind Accelerate's cast of the
-/// loss; of BERT's head the class leaves all in 16 bits, bitsandbytes its output embeddings alone.
+/// So many drawn settings of one configuration. Those that either side refuses by name are passed over. `without`: where a class tells less
+/// than the text. ZeRO-3 hooks modules without parameters, too, of which BERT's and GPT-2's classes have fewer, so that they wait for its
+/// streams less often (a text of ours gets them behind the hooks); GPT-2's text hands its checkpoints the mask, and its class lets go of
+/// the last hidden states behind Accelerate's cast of the loss; of BERT's head the class leaves all in 16 bits, bitsandbytes its output
+/// embeddings alone.
 void expect_equal_wrapped(const std::string& config, const std::string& targets, unsigned seed, int settings, const std::vector<std::string>& without = {}) {
   if (package() == nullptr) GTEST_SKIP() << "PLIMSOLL_TRANSFORMERS names no package";
   std::mt19937 random(seed);
@@ -389,6 +390,85 @@ TEST(Transformers, Opt) {
     "num_attention_heads": 3, "vocab_size": 1000, "word_embed_proj_dim": 192, "max_position_embeddings": 512})", kSome);
 }
 TEST(Transformers, Bert) { expect_equal(decoder("bert", "BertForMaskedLM"), kSome); }
+
+// ---- families that our texts tell: what upstream's own code says ----------------------------------------------------------
+
+const std::vector<std::pair<Options, const char*>> kEager = {
+    {{{"attention", "eager"}}, "1xh100-sxm"},
+    {{{"attention", "eager"}, {"recompute", "full"}}, "1xh100-sxm"},
+    {{{"attention", "eager"}, {"recompute", "full"}, {"recompute_reentrant", "true"}}, "1xh100-sxm"},
+    {{{"attention", "eager"}, {"precision", "pure-bf16"}}, "1xh100-sxm"},
+    {{{"attention", "eager"}, {"data_parallel", "ddp"}, {"precision", "fp32"}}, "2xh100-sxm"},
+};
+TEST(Transformers, Mpt) {
+  expect_equal(
+      R"({"architectures": ["MptForCausalLM"], "model_type": "mpt", "d_model": 240, "n_layers": 2, "n_heads": 6, "vocab_size": 1000,
+    "max_seq_len": 512, "attn_config": {"attn_pdrop": 0.1, "clip_qkv": 8.0}})",
+      kEager);
+}
+TEST(Transformers, GptNeo) {
+  expect_equal(R"({"architectures": ["GPTNeoForCausalLM"], "model_type": "gpt_neo", "hidden_size": 256, "num_layers": 2, "num_heads": 8,
+    "vocab_size": 1000, "max_position_embeddings": 512, "attention_types": [[["global", "local"], 1]]})",
+               kEager);
+}
+TEST(Transformers, GptJ) {
+  expect_equal(R"({"architectures": ["GPTJForCausalLM"], "model_type": "gptj", "n_embd": 256, "n_layer": 2, "n_head": 4, "vocab_size": 1000,
+    "n_positions": 512, "rotary_dim": 32})",
+               kEager);
+}
+TEST(Transformers, CodeGen) {
+  expect_equal(
+      R"({"architectures": ["CodeGenForCausalLM"], "model_type": "codegen", "n_embd": 256, "n_layer": 2, "n_head": 8, "vocab_size": 1000,
+    "n_positions": 512, "n_ctx": 512, "rotary_dim": 16})",
+      kEager);
+}
+TEST(Transformers, Bloom) {
+  expect_equal(R"({"architectures": ["BloomForCausalLM"], "model_type": "bloom", "hidden_size": 192, "n_layer": 2, "n_head": 6,
+    "vocab_size": 1000})",
+               kEager);
+}
+TEST(Transformers, GptBigCode) {
+  expect_equal(R"({"architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode", "n_embd": 256, "n_layer": 2, "n_head": 8,
+    "vocab_size": 1000, "n_positions": 512})",
+               kSome);
+}
+TEST(Transformers, DistilBert) {
+  for (const char* head : {"MaskedLM", "SequenceClassification"})
+    expect_equal(
+        R"({"architectures": ["DistilBertFor)" + std::string(head) + R"("], "model_type": "distilbert", "dim": 192, "hidden_dim": 384,
+      "n_layers": 2, "n_heads": 3, "vocab_size": 1000})",
+        kSome);
+}
+TEST(Transformers, ModernBert) {
+  expect_equal(
+      decoder("modernbert", "ModernBertForMaskedLM", R"("local_attention": 64, "global_attn_every_n_layers": 2, "pad_token_id": 0)"),
+      kSome);
+}
+TEST(Transformers, DebertaV2) {
+  expect_equal(
+      decoder("deberta-v2", "DebertaV2ForMaskedLM", R"("relative_attention": true, "position_buckets": 32, "norm_rel_ebd": "layer_norm",
+    "share_att_key": true, "pos_att_type": "p2c|c2p", "position_biased_input": false, "type_vocab_size": 0)"),
+      {kEager[0], kEager[1], kEager[3], kEager[4]});
+}
+TEST(Transformers, Falcon) {
+  const std::string sizes = R"({"architectures": ["FalconForCausalLM"], "model_type": "falcon", "hidden_size": 256, "num_hidden_layers": 2,
+    "num_attention_heads": 8, "vocab_size": 1000, "max_position_embeddings": 512)";
+  expect_equal(sizes + R"(, "multi_query": true, "parallel_attn": true, "new_decoder_architecture": false, "bias": false})", kSome);
+  expect_equal(sizes + R"(, "num_kv_heads": 2, "new_decoder_architecture": true, "bias": false})", kSome);
+  expect_equal(sizes + R"(, "alibi": true, "multi_query": false, "parallel_attn": false, "bias": true, "hidden_dropout": 0.1})", kSome);
+}
+TEST(Transformers, WrappedDistilBert) {
+  expect_equal_wrapped(
+      R"({"architectures": ["DistilBertForSequenceClassification"], "model_type": "distilbert", "dim": 192, "hidden_dim": 384,
+    "n_layers": 3, "n_heads": 3, "vocab_size": 1000})",
+      "q_lin,v_lin", 7, 12, {"zero3", "nf4", "int8", "accelerate"});
+}
+TEST(Transformers, WrappedGptBigCode) {
+  expect_equal_wrapped(
+      R"({"architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode", "n_embd": 256, "n_layer": 3, "n_head": 8,
+    "vocab_size": 1000, "n_positions": 512})",
+      "c_attn,c_proj", 8, 12, {"zero3"});
+}
 
 TEST(Transformers, WrappedLlama) {
   expect_equal_wrapped(decoder("llama", "LlamaForCausalLM", R"("num_key_value_heads": 4)"), "q_proj,v_proj", 1, 16);

@@ -66,6 +66,20 @@ Value Torch::binary(Operator op, const Value& a, const Value& b) {
   return result;
 }
 
+namespace {
+
+/// Whether a kernel takes an operand for a number (TensorIterator::is_cpu_scalar): one of the host without dimensions, beside a tensor of
+/// the device, in what opmath_gpu_kernel_with_scalars computes.
+bool is_number_of_kernel(const Torch& torch, Operator op, const Tensor& operand, const Tensor& beside) {
+  const bool arithmetic = op == Operator::add || op == Operator::subtract || op == Operator::multiply || op == Operator::divide;
+  return arithmetic && operand.rank() == 0 && !torch.is_on_device(operand) && torch.is_on_device(beside) && !operand.requires_grad() &&
+         operand.dtype() != DType::complex64;
+}
+
+Value number_like(const Tensor& operand) { return is_floating(operand.dtype()) ? Value::real(1) : Value::integer(1); }
+
+}  // namespace
+
 Value Torch::binary_result(Operator op, const Value& a, const Value& b) {
   if (op == Operator::matrix_multiply) {
     const Tensor left = tensor_of(a, "an operand"), right = tensor_of(b, "an operand");
@@ -75,6 +89,8 @@ Value Torch::binary_result(Operator op, const Value& a, const Value& b) {
     const Tensor left = tensor(a), right = tensor(b);
     check_devices({&left, &right});
     check_broadcast(left, right);
+    if (is_number_of_kernel(*this, op, right, left)) return binary_result(op, a, number_like(right));
+    if (is_number_of_kernel(*this, op, left, right)) return binary_result(op, number_like(left), b);
     if (left.dtype() == DType::complex64 || right.dtype() == DType::complex64) {
       if (op != Operator::multiply || left.dtype() != right.dtype()) i_.unknown("this operator on complex numbers", "a product of two");
       return wrap(program::multiply_complex(left, right));
@@ -131,7 +147,7 @@ Value Torch::binary_result(Operator op, const Value& a, const Value& b) {
       return wrap(program::multiply_scalar(inverse));
     }
     case Operator::power:
-      if (!behind) return wrap(program::raised(x));
+      if (!behind) return wrap(program::raised(x, !number.is_real()));
       if (widens) return wrap(widened("pow", x));
       return wrap(program::power_of(x, number.as_real()));
     case Operator::modulo:

@@ -256,15 +256,19 @@ constexpr LibraryRow kRows[] = {
 
 }  // namespace
 
-void define_transformers(Interpreter& i) {
+void define_mechanisms(Interpreter& i) {
   NamespaceObject& library = i.library("plimsoll");
   for (const LibraryRow& row : kRows)
     library.attributes[i.symbol(row.name)] = i.native(std::string("plimsoll.") + row.name, row.signature, row.run);
+  define_loss_mark(i);
+}
+
+void define_transformers(Interpreter& i) {
+  define_mechanisms(i);
   i.replace_function("_compute_mask_indices", i.native("_compute_mask_indices", "shape, mask_prob, mask_length, attention_mask=, min_masks=", masked_spans));
   define_experts(i);
   define_liger(i);
-  define_loss_mark(i);
-  library.attributes[i.symbol("has_timm")] = Value::boolean(false);
+  i.library("plimsoll").attributes[i.symbol("has_timm")] = Value::boolean(false);
   put_texts_over(i, "src/code/transformers/python/");
   const Value absent = i.native("is_available", "*args, **kwargs", [](Interpreter&, Bound&) { return Value::boolean(false); });
   i.set_rule([absent, &i](const std::string& path, const std::string& name) {

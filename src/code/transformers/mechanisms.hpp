@@ -8,6 +8,9 @@
 
 namespace plimsoll::code {
 
+/// What the texts that stand for such mechanisms call of the tape: masks, attention, ties, where the loss begins.
+void define_mechanisms(Interpreter& interpreter);
+
 /// Makes transformers' names known to an interpreter that reads its package.
 void define_transformers(Interpreter& interpreter);
 

@@ -215,18 +215,6 @@ Tensor rotate_then_widen(const Tensor& x, const Tensor& cosine, const Tensor& si
   return add(kept, turned);
 }
 
-/// (x.float() * cos) + (rotate_half(x.float()) * sin).
-Tensor rotate_widened(const Tensor& x, const Tensor& cosine, const Tensor& sine) {
-  Tensor kept;
-  {
-    const Tensor wide = to(x, DType::fp32);
-    kept = multiply(wide, cosine);
-  }
-  Tensor turned = rotate_half(to(x, DType::fp32));
-  turned = multiply(turned, sine);
-  return add(kept, turned);
-}
-
 }  // namespace
 
 void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotation rotation, std::vector<Tensor>* parts) {
@@ -234,13 +222,6 @@ void rotate_pair(Tensor& query, Tensor& key, const RotaryTables& tables, Rotatio
   if (rotation == Rotation::neighbours_then_fp32) {
     const Tensor cosines = interleaved(cosine), sines = interleaved(sine);
     const Tensor turned_query = rotate_then_widen(query, cosines, sines), turned_key = rotate_then_widen(key, cosines, sines);
-    const Tensor low_query = to(turned_query, query.dtype());
-    key = to(turned_key, query.dtype());
-    query = low_query;
-    return;
-  }
-  if (rotation == Rotation::whole_in_fp32) {
-    const Tensor turned_query = rotate_widened(query, cosine, sine), turned_key = rotate_widened(key, cosine, sine);
     const Tensor low_query = to(turned_query, query.dtype());
     key = to(turned_key, query.dtype());
     query = low_query;

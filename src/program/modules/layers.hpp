@@ -82,7 +82,7 @@ RotaryTables rotary_tables(Module& rotary, Tape& tape, const Tensor& position_id
 Tensor rotate(const Tensor& x, const Tensor& cosine, const Tensor& sine, bool neighbours = false);
 /// How a family rotates queries and keys: whole heads (llama); a part of each head, joined with the rest at once (phi3, even when there is
 /// no rest) or after both were rotated (gpt_neox, phi); whole heads in fp32, neighbours in pairs (cohere); the same,
-/// widened behind the turn, with tables interleaved in every layer (ernie4_5); whole heads, each of two copies widened (modernbert);
+/// widened behind the turn, with tables interleaved in every layer (ernie4_5);
 /// neighbours of a part, with tables interleaved, joined after both were rotated (glm); of whole heads (helium).
 enum class Rotation : std::uint8_t {
   whole,
@@ -90,7 +90,6 @@ enum class Rotation : std::uint8_t {
   join_last,
   neighbours_in_fp32,
   neighbours_then_fp32,
-  whole_in_fp32,
   neighbours_join_last,
   neighbours
 };

@@ -1,8 +1,11 @@
 #include "program/modules/network.hpp"
 
+#include <algorithm>
+
 #include "plimsoll/error.hpp"
 #include "program/modules/liger.hpp"
 #include "program/modules/network_source.hpp"
+#include "program/modules/text_network.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
 #include "program/modules/transformers/compiled_model.hpp"
 #include "program/modules/transformers/families.hpp"
@@ -80,15 +83,15 @@ constexpr Family kFamilies[] = {
     {"youtu", make_rotary_decoder},
     {"dots1", make_rotary_decoder},
     {"gpt2", make_gpt2, true},
-    {"gpt_bigcode", make_gpt_bigcode},
-    {"gptj", make_gptj},
-    {"codegen", make_gptj},
-    {"bloom", make_bloom},
-    {"mpt", make_mpt},
-    {"gpt_neo", make_gpt_neo},
+    {"gpt_bigcode", make_text_network},
+    {"gptj", make_text_network},
+    {"codegen", make_text_network},
+    {"bloom", make_text_network},
+    {"mpt", make_text_network},
+    {"gpt_neo", make_text_network},
     {"opt", make_opt, true},
     {"gpt_neox", make_gpt_neox, true},
-    {"falcon", make_falcon},
+    {"falcon", make_text_network},
     {"bert", make_bert, true},
     {"ernie", make_bert, true},
     {"mpnet", make_bert},
@@ -98,9 +101,9 @@ constexpr Family kFamilies[] = {
     {"camembert", make_bert, true},
     {"electra", make_bert, true},
     {"albert", make_bert},
-    {"deberta-v2", make_deberta},
-    {"distilbert", make_distilbert},
-    {"modernbert", make_modernbert},
+    {"deberta-v2", make_text_network},
+    {"distilbert", make_text_network},
+    {"modernbert", make_text_network},
     {"vit", make_vit, true},
     {"deit", make_vit, true},
     {"dinov2", make_vit},
@@ -118,13 +121,17 @@ constexpr Family kFamilies[] = {
 };
 
 /// Not through the attention interface that the others share: classes of their own, or masks of ones that the model makes.
-bool has_flash_of_its_own(Factory make) { return make == make_falcon || make == make_gptj || make == make_gpt_neo || make == make_bart; }
+bool has_flash_of_its_own(const Family& family) {
+  const std::string_view type = family.model_type;
+  return family.make == make_bart || type == "falcon" || type == "gptj" || type == "codegen" || type == "gpt_neo";
+}
 
-/// Whose forward knows an end without a loss of its own: those that share their ends (causal_lm.hpp).
-bool answers_without_loss(Factory make) {
-  for (const Factory each : {make_rotary_decoder, make_gpt2, make_gpt_bigcode, make_gptj, make_bloom, make_mpt, make_gpt_neo, make_gpt_neox, make_falcon})
+/// Whose forward knows an end without a loss of its own: those that share their ends (causal_lm.hpp, families/common.py).
+bool answers_without_loss(Factory make, const Model& model) {
+  for (const Factory each : {make_rotary_decoder, make_gpt2, make_gpt_neox})
     if (make == each) return true;
-  return false;
+  const auto decodes = [](const Block& block) { return block.role == Block::Role::decoder; };
+  return make == make_text_network && model.task != Model::Task::seq2seq && std::any_of(model.blocks.begin(), model.blocks.end(), decodes);
 }
 
 }  // namespace
@@ -142,18 +149,18 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (model.model_type != family.model_type) continue;
     if (options.compiled_blocks && !family.compiles)
       refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
-    if (RunOptions::is_flash(options.attention) && has_flash_of_its_own(family.make))
+    if (RunOptions::is_flash(options.attention) && has_flash_of_its_own(family))
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");
     if (options.unchecked && model.task == Model::Task::diffusion)
       refuse("checkpoints of every k-th block are not modelled for diffusers", "recompute", "full or none");
-    const bool of_decoders = model.architecture.ends_with("ForSequenceClassification") && answers_without_loss(family.make);
+    const bool of_decoders = model.architecture.ends_with("ForSequenceClassification") && answers_without_loss(family.make, model);
     if (options.loss == RunOptions::Loss::sequence_scores && !of_decoders)
       refuse("scores of sequences by model type '" + model.model_type + "' are not modelled", "task", "dpo, whose policy has a language model's head");
     if (of_decoders && options.loss != RunOptions::Loss::cross_entropy && options.loss != RunOptions::Loss::sequence_scores)
       refuse("this loss of a sequence classifier is not modelled", "loss", "leave it out: its own loss is cross entropy among the classes");
     if (of_decoders && options.compiled_model)
       refuse("torch.compile of a whole sequence classifier of type '" + model.model_type + "' is not modelled", "compile", "blocks");
-    if (no_loss && !answers_without_loss(family.make))
+    if (no_loss && !answers_without_loss(family.make, model))
       refuse("a trainer's own loss over model type '" + model.model_type + "' is not modelled", "task", "lm");
     if (cut && family.make != make_rotary_decoder)
       refuse("cut cross entropy of model type '" + model.model_type + "' is not modelled", "loss", "ce");

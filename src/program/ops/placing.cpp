@@ -178,7 +178,10 @@ Tensor repeated(const Tensor& x, const Dims& times) {
   Dims sizes = times;  // an unfolded view of the result, [times, size] of every dimension, is copied into (repeat)
   for (int i = 0; i < times.rank(); ++i) sizes[i] = times[i] * (i < added ? 1 : x.size(i - added));
   Tensor y = op.output(sizes, x.dtype());
-  pointwise(op.tape(), Pointwise::Form::map, {packed(x.elements(), x.dtype())}, {packed(y.elements(), y.dtype())});
+  if (x.elements() == y.elements() && x.is_contiguous())  // once: copy_ of what lies alike is the driver's
+    op.tape().copy({Copy::Direction::device_to_device, y.bytes()}, op.tape().stream);
+  else
+    pointwise(op.tape(), Pointwise::Form::map, {packed(x.elements(), x.dtype())}, {packed(y.elements(), y.dtype())});
   return op.done(y, [from = x.sizes(), times, added](BackwardCall& b) {  // repeat_backward: summed over the copies
     Tensor grad = b.grad();
     std::vector<int> leading;

@@ -67,10 +67,14 @@ Tensor absolute(const Tensor& x) {
   });
 }
 
-Tensor raised(const Tensor& x_in) {
+Tensor raised(const Tensor& x_in, bool whole) {
   const Tensor x = autocast_fp32(x_in);
   Op op("pow", {&x});
-  Tensor y = op.elementwise({&x}, x.dtype() == DType::int64 ? DType::fp32 : x.dtype());
+  Tensor y = op.output(x.sizes(), x.dtype() == DType::int64 ? DType::fp32 : x.dtype());
+  {
+    const Tensor base = filled(op.tape(), {}, whole ? DType::int64 : DType::fp64);  // pow_Scalar_out: wrapped_scalar_tensor
+    in_place(y, {&base, &x});
+  }
   op.save_output(y);
   return op.done(y, [](BackwardCall& b) {  // pow_backward_exponent of a number: grad * (result * log(number))
     const Tensor result = b.saved(0);

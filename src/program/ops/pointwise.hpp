@@ -12,8 +12,8 @@ Tensor exponential(const Tensor& x);
 Tensor logarithm(const Tensor& x);
 Tensor square_root(const Tensor& x);
 Tensor absolute(const Tensor& x);
-/// number ** x.
-Tensor raised(const Tensor& x);
+/// number ** x, of a whole number or a real one, which stands on the device meanwhile.
+Tensor raised(const Tensor& x, bool whole);
 /// x.tril(), x.triu().
 Tensor triangle(const Tensor& x);
 /// x.mean(dimensions); of none: of all.

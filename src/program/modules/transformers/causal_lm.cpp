@@ -5,7 +5,6 @@
 #include "plimsoll/error.hpp"
 #include "program/attention_library.hpp"
 #include "program/checkpoint.hpp"
-#include "program/modules/transformers/seq2seq.hpp"
 #include "program/modules/transformers/text_heads.hpp"
 #include "program/ops/choosing.hpp"
 #include "program/ops/cut_cross_entropy.hpp"
@@ -366,18 +365,6 @@ Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Te
       break;
   }
   return call.done(region({hidden}));
-}
-
-Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options, const Tensor& input, const std::weak_ptr<Tensor>& outputs,
-                           const std::function<Tensor(const Tensor&, Tensor&)>& forward) {
-  const TupleRegion region = [forward](const std::vector<Tensor>& x) {
-    std::vector<Tensor> tuple(2);
-    tuple[0] = forward(x[0], tuple[1]);
-    return tuple;
-  };
-  const std::vector<Tensor> tuple = run_layer(module, tape, options, {input}, region);
-  if (const std::shared_ptr<Tensor> held = outputs.lock()) *held = tuple[1];
-  return tuple[0];
 }
 
 Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, const HfRelease::CausalLoss& code) {

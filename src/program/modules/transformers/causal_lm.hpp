@@ -58,13 +58,6 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
 Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Tensor& hidden,
                  const std::function<Tensor(const Tensor&)>& forward, const std::vector<Tensor*>& keywords = {});
 
-/// The same for a layer that answers a tuple: `forward` is given a place for the attention's probabilities, which `outputs` gets. The
-/// model's variable holds a layer's tuple until the next layer has returned (DecoderStack::run_holding_tuples); a recomputation runs when
-/// nobody holds it any more.
-Tensor run_layer_of_tuples(Module& module, Tape& tape, const RunOptions& options, const Tensor& hidden,
-                           const std::weak_ptr<Tensor>& outputs,
-                           const std::function<Tensor(const Tensor&, Tensor& probabilities)>& forward);
-
 /// ForCausalLMLoss, or what a class had before it: logits in fp32, labels one further, mean cross entropy.
 Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code);
 

@@ -55,20 +55,6 @@ class DecoderStack : public Network {
     return embeddings;
   }
 
-  /// The layers one after the other, where each answers a tuple that the model's variable `outputs` holds until the next layer has
-  /// returned, and the last one's until the model has. `call` is given the layer, its input and where its probabilities go; a recomputation
-  /// runs when nobody holds them any more.
-  template <class Call>
-  Tensor run_holding_tuples(Tensor hidden, std::shared_ptr<Tensor>& outputs, Call&& call) const {
-    for (const Layer& layer : layers_) {
-      const auto next = std::make_shared<Tensor>();
-      const Tensor result = call(layer, hidden, std::weak_ptr<Tensor>(next));
-      outputs = next;
-      hidden = result;
-    }
-    return hidden;
-  }
-
   Tape& tape_;
   RunOptions options_;
   HfRelease::CausalLoss loss_;

@@ -11,17 +11,8 @@ namespace plimsoll::program {
 std::unique_ptr<Network> make_rotary_decoder(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
 std::unique_ptr<Network> make_gpt2(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_bloom(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_gpt_neo(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_gpt_bigcode(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_mpt(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_gptj(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_falcon(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_bert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_deberta(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_distilbert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_modernbert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_vit(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_opt(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_bart(const Model& model, const RunOptions& options, Module& root, Tape& tape);
