@@ -14,9 +14,21 @@ def loss_of(rows):
     return plain(rows).pow(2).mean()
 
 
+table = torch.nn.Embedding(16, 256)
+
+
+@torch.compile(backend="aot_eager")
+def looked_up(ids):
+    """A break within a loop leaves the frame to Python, and PyTorch's own functions that it calls."""
+    for part in ids.split(4):
+        torch._dynamo.graph_break()
+        rows = table(part).to("cuda")
+    return rows
+
+
 optimizer = torch.optim.AdamW([*in_place.parameters(), *wrapped.parameters(), *plain.parameters()])
 for _ in range(6):
-    loss_of(wrapped(in_place(torch.ones(8, 256)))).backward()
+    loss_of(wrapped(in_place(torch.ones(8, 256) + looked_up(torch.arange(16)).sum()))).backward()
     optimizer.step()
     optimizer.zero_grad()
     compiled = torch._dynamo.utils.counters["stats"]["unique_graphs"]

@@ -5,6 +5,7 @@ import functools
 import math
 
 from . import device, journal
+from .imports import in_torchs_place
 
 _LARGE = 1 << 20  # bytes; up to here values are followed (MOST_BYTES of values.py)
 _DRAWN = 1 << 28  # bytes of all draws that have values: two seconds of a processor
@@ -53,6 +54,7 @@ def patch(torch):
         return type(tensor) in plain and tensor.device.type == "cpu" and tensor.numel() * tensor.element_size() > _LARGE
 
     def untouched(function):
+        @in_torchs_place
         @functools.wraps(function)
         def wrapper(tensor, *arguments, **options):
             sources = [each for each in arguments if isinstance(each, torch.Tensor)]
@@ -93,6 +95,7 @@ def patch_creation(torch):
     def lazily(name, is_made, zeros=False):
         function = getattr(torch, name)
 
+        @in_torchs_place
         @functools.wraps(function)
         def wrapper(*size, **options):
             device = options.get("device") or torch.get_default_device()
@@ -125,6 +128,7 @@ def patch_creation(torch):
 
 def patch_casts(torch, is_large):
     def without_values(function, dtype_of):
+        @in_torchs_place
         @functools.wraps(function)
         def wrapper(tensor, *arguments, **options):
             if is_large(tensor) and not torch.compiler.is_compiling() and tensor.is_floating_point():

@@ -22,6 +22,13 @@ def after(module_name):
     return register
 
 
+def in_torchs_place(function):
+    """Decorator of what stands in for a function of PyTorch's: a frame that torch.compile leaves to Python, as it does all of PyTorch's own, and
+    traces through where it is called from code that it compiles."""
+    after("torch._dynamo.eval_frame")(lambda eval_frame: eval_frame.skip_code(function.__code__))
+    return function
+
+
 def watch(framework):
     """Loads plimsoll_rehearse/FRAMEWORK_patches.py when the framework is first imported."""
     _frameworks[framework] = f"{__package__}.{framework}_patches"

@@ -5,7 +5,7 @@ import gc
 import sys
 
 from . import activities, host_work, journal, steps
-from .imports import after
+from .imports import after, in_torchs_place
 
 
 def class_of_model(module):
@@ -225,6 +225,7 @@ def count_tokens(torch):
     embedding = functional.embedding
     looked_up = [{}]  # for each boundary, rows of the table -> ids
 
+    @in_torchs_place
     @functools.wraps(embedding)
     def counted(ids, weight, *arguments, **options):
         if not torch.compiler.is_compiling():
