@@ -1,6 +1,8 @@
 #include "program/inductor/fuse.hpp"
 
 #include <algorithm>
+#include <bit>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <optional>
@@ -37,12 +39,42 @@ bool finds(const Access& read, const Access& write) {
   return begins_as(read, write) || (read.sizes.size() != write.sizes.size() && begins_as(merged(read), merged(write)));
 }
 
+/// A set of numbers from 0, of which whole graphs have thousands, and each of their operations one.
+class Numbers {
+ public:
+  Numbers() = default;
+  explicit Numbers(std::size_t all) : words_((all + kBits - 1) / kBits) {}
+
+  void insert(int number) { words_[word_of(number)] |= bit_of(number); }
+  void insert(const Numbers& others) {
+    for (std::size_t i = 0; i < words_.size(); ++i) words_[i] |= others.words_[i];
+  }
+  bool contains(int number) const { return word_of(number) < words_.size() && (words_[word_of(number)] & bit_of(number)) != 0; }
+  bool contains_any(const std::vector<int>& numbers) const {
+    return std::any_of(numbers.begin(), numbers.end(), [this](int number) { return contains(number); });
+  }
+  /// Calls `take` with every number that `known` has not.
+  template <class Take>
+  void each_but(const Numbers& known, Take&& take) const {
+    for (std::size_t i = 0; i < words_.size(); ++i)
+      for (std::uint64_t left = words_[i] & ~known.words_[i]; left != 0; left &= left - 1)
+        take(static_cast<int>(i * kBits) + std::countr_zero(left));
+  }
+
+ private:
+  static constexpr std::size_t kBits = 64;
+  static std::size_t word_of(int number) { return static_cast<std::size_t>(number) / kBits; }
+  static std::uint64_t bit_of(int number) { return std::uint64_t{1} << (static_cast<std::size_t>(number) % kBits); }
+
+  std::vector<std::uint64_t> words_;
+};
+
 struct Node {
   std::vector<int> operations;
   std::vector<int> columns, rows;  ///< of sums over both: the operations of either kind
   std::set<Access> reads, writes;
   std::set<int> buffers, made;
-  std::set<int> ancestors;  ///< operations
+  Numbers ancestors;  ///< operations
   bool is_extern = false, sums = false;
   std::int64_t kept = 1, summed = 1;
   int first = 0, last = 0;
@@ -53,7 +85,7 @@ struct Node {
 class Fuser {
  public:
   explicit Fuser(const LoweredGraph& graph) : graph_(graph) {
-    ancestors_.resize(graph.operations.size());
+    ancestors_.assign(graph.operations.size(), Numbers(graph.operations.size()));
     readers_.resize(graph.buffers.size());
     for (std::size_t i = 0; i < graph.operations.size(); ++i) {
       const int id = static_cast<int>(i);
@@ -62,9 +94,8 @@ class Fuser {
         readers_[static_cast<std::size_t>(buffer)].insert(id);
         const int maker = graph.buffers[static_cast<std::size_t>(buffer)].operation;
         if (maker < 0 || maker == id) continue;
-        const std::set<int>& before = ancestors_[static_cast<std::size_t>(maker)];
         ancestors_[i].insert(maker);
-        ancestors_[i].insert(before.begin(), before.end());
+        ancestors_[i].insert(ancestors_[static_cast<std::size_t>(maker)]);
       }
       node.ancestors = ancestors_[i];
       nodes_.push_back(std::move(node));
@@ -262,9 +293,7 @@ class Fuser {
   // ---- what may be fused ----
 
   /// Whether b reads what comes of a.
-  static bool depends(const Node& b, const Node& a) {
-    return std::any_of(a.operations.begin(), a.operations.end(), [&](int id) { return b.ancestors.contains(id); });
-  }
+  static bool depends(const Node& b, const Node& a) { return b.ancestors.contains_any(a.operations); }
 
   bool may_fuse(const Node& a, const Node& b, bool may_mix = true) const {
     if (b.mixed()) return a.mixed() && may_join_mixed(a, b);
@@ -327,11 +356,11 @@ class Fuser {
   Node part(const std::vector<int>& operations) const {
     Node node = node_of(operations.front());
     for (std::size_t i = 1; i < operations.size(); ++i) node = joined(node, node_of(operations[i]));
-    node.ancestors.clear();
-    for (const int id : operations) node.ancestors.insert(own_ancestors(id).begin(), own_ancestors(id).end());
+    node.ancestors = Numbers(ancestors_.size());
+    for (const int id : operations) node.ancestors.insert(own_ancestors(id));
     return node;
   }
-  const std::set<int>& own_ancestors(int id) const { return ancestors_.at(static_cast<std::size_t>(id)); }
+  const Numbers& own_ancestors(int id) const { return ancestors_.at(static_cast<std::size_t>(id)); }
 
   Side may_join(const Node& mixed, const Node& other) const {
     std::set<int> read;
@@ -372,7 +401,7 @@ class Fuser {
     node.writes.insert(b.writes.begin(), b.writes.end());
     node.buffers.insert(b.buffers.begin(), b.buffers.end());
     node.made.insert(b.made.begin(), b.made.end());
-    node.ancestors.insert(b.ancestors.begin(), b.ancestors.end());
+    node.ancestors.insert(b.ancestors);
     node.first = std::min(a.first, b.first), node.last = std::max(a.last, b.last);
     if (b.sums && !a.sums) node.kept = b.kept, node.summed = b.summed;
     node.sums = a.sums || b.sums;
@@ -389,22 +418,43 @@ class Fuser {
   /// Whether another kernel would have to run both behind one of them and before the other.
   bool makes_cycle(int a, int b) const {
     const Node &left = nodes_[static_cast<std::size_t>(a)], &right = nodes_[static_cast<std::size_t>(b)];
-    std::set<int> names(left.operations.begin(), left.operations.end());
-    names.insert(right.operations.begin(), right.operations.end());
+    std::vector<int> names = left.operations;
+    names.insert(names.end(), right.operations.begin(), right.operations.end());
+    Numbers entered(nodes_.size());
+    for (int id = first_of_overlapping(std::min(left.first, right.first)); id-- > 0;) entered.insert(id);
+    for (const int name : names) entered.insert(name);
     std::vector<int> open;
-    std::set<int> seen;
-    const auto enter = [&](const std::set<int>& ancestors) {
-      for (const int id : ancestors)
-        if (!names.contains(id) && seen.insert(owner(id)).second) open.push_back(owner(id));
+    std::vector<bool> seen(nodes_.size());
+    const auto enter = [&](const Numbers& ancestors) {
+      ancestors.each_but(entered, [&](int id) {
+        entered.insert(id);
+        const auto kernel = static_cast<std::size_t>(owner(id));
+        if (!seen[kernel]) open.push_back(owner(id));
+        seen[kernel] = true;
+      });
     };
     enter(left.ancestors), enter(right.ancestors);
     while (!open.empty()) {
       const Node& node = nodes_[static_cast<std::size_t>(open.back())];
       open.pop_back();
-      if (std::any_of(node.ancestors.begin(), node.ancestors.end(), [&](int id) { return names.contains(id); })) return true;
+      if (node.ancestors.contains_any(names)) return true;
       enter(node.ancestors);
     }
     return false;
+  }
+
+  /// The first operation of the kernels that go on behind `id`, and of those that go on behind their first: what is before that depends on
+  /// nothing behind it.
+  int first_of_overlapping(int id) const {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (std::size_t i = nodes_.size(); i-- > 0;) {
+        if (owner_[i] != static_cast<int>(i) || nodes_[i].last < id || nodes_[i].first >= id) continue;
+        id = nodes_[i].first;
+        moved = true;
+      }
+    }
+    return id;
   }
 
   bool fuse_once() {
@@ -471,7 +521,7 @@ class Fuser {
 
   const LoweredGraph& graph_;
   std::vector<Node> nodes_;
-  std::vector<std::set<int>> ancestors_;  ///< of each operation
+  std::vector<Numbers> ancestors_;  ///< of each operation
   std::vector<int> owner_;
   bool reorders_ = false;
   std::vector<std::set<int>> readers_;  ///< of each buffer: operations
