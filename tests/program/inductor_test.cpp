@@ -257,6 +257,28 @@ TEST_F(Graphs, ASumIsPartOfItsProduct) {
   EXPECT_EQ(forward.nodes.back().args, (std::vector<int>{2, 0, 1}));
 }
 
+// post_grad.py, unfuse_bias_add_to_pointwise: a bias that is a row is added by an element-wise operator that reads the product, but of 16 bits
+// (keep_addmm_fused_for_half_dtypes) and where the product is a result or another product reads it.
+TEST_F(Graphs, ABiasIsAddedByWhoReadsItsProduct) {
+  const auto last = [this](DType type, Aten reader) {
+    graph = {};
+    const auto of = [&](Aten op, std::vector<int> args, const Dims& sizes) { return add(op, std::move(args), sizes, type); };
+    const int a = of(Aten::placeholder, {}, square), b = of(Aten::placeholder, {}, square), bias = of(Aten::placeholder, {}, {64});
+    const int product = of(Aten::addmm, {bias, a, b}, square), view = of(Aten::view, {product}, {64, 64});
+    const int result = reader == Aten::product ? of(reader, {view, a}, square) : of(reader, {view}, square);
+    const int tangent = of(Aten::placeholder, {}, square);
+    graph.outputs = {result, -1, -1, -1, of(Aten::negate, {tangent}, square)};
+    const FxGraph forward = partition({graph, {a, b, bias}, {tangent}}).forward;
+    std::vector<Aten> ops;
+    for (const FxNode& node : forward.nodes)
+      if (node.op == Aten::addmm || node.op == Aten::product || node.op == Aten::add) ops.push_back(node.op);
+    return ops;
+  };
+  EXPECT_EQ(last(DType::fp32, Aten::tanh), (std::vector<Aten>{Aten::product, Aten::add}));
+  EXPECT_EQ(last(DType::bf16, Aten::tanh), std::vector<Aten>{Aten::addmm});
+  EXPECT_EQ(last(DType::fp32, Aten::product), (std::vector<Aten>{Aten::addmm, Aten::product}));
+}
+
 // prims.prepare_softmax_online: a kernel that finds rows' maxima sums their exponentials on its way, so that the sum reads the rows alone.
 TEST_F(Graphs, ASumOfExponentialsReadsNoMaximum) {
   const int x = input({64, 64}), most = add(Aten::amax, {x}, {64, 1});

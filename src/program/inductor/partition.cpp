@@ -388,6 +388,46 @@ FxGraph with_sums_in_products(const FxGraph& graph) {
   return without_dead_code(fused, kept);
 }
 
+/// Whether element-wise operators alone read the node, views of it aside (torch/_inductor/utils.py, is_pointwise_use).
+bool is_read_by_elements(const FxGraph& graph, const std::vector<std::vector<int>>& users, const std::vector<bool>& is_result, int node) {
+  if (is_result[static_cast<std::size_t>(node)]) return false;
+  const std::vector<int>& readers = users[static_cast<std::size_t>(node)];
+  return std::all_of(readers.begin(), readers.end(), [&](int reader) {
+    const Aten op = graph.at(reader).op;
+    if (rule_of(op).lowering == Lowering::view) return is_read_by_elements(graph, users, is_result, reader);
+    return rule_of(op).lowering == Lowering::pointwise && op != Aten::pad;
+  });
+}
+
+/// post_grad.py, unfuse_bias_add_to_pointwise: a product's bias that is no matrix is added by those who read the product, if they go through
+/// its elements. Of 16 bits it stays (keep_addmm_fused_for_half_dtypes).
+FxGraph with_biases_apart(const FxGraph& graph) {
+  const std::vector<std::vector<int>> users = graph.users();
+  std::vector<bool> is_result(graph.nodes.size());
+  for (const int output : graph.outputs)
+    if (output >= 0) is_result[static_cast<std::size_t>(output)] = true;
+  FxGraph apart;
+  std::vector<int> numbers;
+  for (int node = 0; node < graph.size(); ++node) {
+    FxNode n = graph.at(node);
+    for (int& arg : n.args) arg = numbers[static_cast<std::size_t>(arg)];
+    if (n.op == Aten::addmm && n.type == DType::fp32 && apart.at(n.args[0]).sizes != n.sizes &&
+        is_read_by_elements(graph, users, is_result, node)) {
+      FxNode product = n;
+      product.op = Aten::product;
+      product.args.erase(product.args.begin());
+      apart.nodes.push_back(std::move(product));
+      n.op = Aten::add;
+      n.args = {n.args[0], apart.size() - 1};
+      n.name += "_add";
+    }
+    apart.nodes.push_back(std::move(n));
+    numbers.push_back(apart.size() - 1);
+  }
+  for (const int output : graph.outputs) apart.outputs.push_back(output < 0 ? -1 : numbers[static_cast<std::size_t>(output)]);
+  return apart;
+}
+
 }  // namespace
 
 std::vector<int> saved_values(const JointGraph& joint) { return Partitioner(joint).saved(); }
@@ -414,8 +454,9 @@ PartitionedGraph partition(const JointGraph& joint) {
   PartitionedGraph parts;
   std::vector<int> outputs = joint.results();
   outputs.insert(outputs.end(), saved.begin(), saved.end());
-  parts.forward = with_sums_in_products(with_items_raised(extract(joint.graph, joint.inputs, outputs)));
-  parts.backward = with_sums_in_products(with_items_raised(in_order_of_gradients(backward_of(), static_cast<int>(saved.size()))));
+  const auto rewritten = [](const FxGraph& graph) { return with_biases_apart(with_sums_in_products(with_items_raised(graph))); };
+  parts.forward = rewritten(extract(joint.graph, joint.inputs, outputs));
+  parts.backward = rewritten(in_order_of_gradients(backward_of(), static_cast<int>(saved.size())));
   return parts;
 }
 
