@@ -68,7 +68,7 @@ void Fsdp2Group::reduce(std::vector<std::pair<ShardedParameter*, Tensor>>& gradi
   }
   std::vector<std::pair<ShardedParameter*, Tensor>> owners;
   for (auto& [parameter, gradient] : gradients) owners.emplace_back(parameter, Tensor());
-  gradients.clear();
+  while (!gradients.empty()) gradients.pop_back();  // list.clear() lets its last item go first
   tape().wait(owner_.reduce_stream_, kComputeStream);
 
   const StreamScope scope(tape(), owner_.reduce_stream_);
