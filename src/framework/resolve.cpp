@@ -114,17 +114,20 @@ LossKernel usual_loss(const Strategy& s, const Resolver& r) {
 }
 
 /// What `compile: true` compiles. torchtitan's and torchtune's switches take every block; the Trainer's, Accelerate's and a loop's own
-/// torch.compile(model) the whole model, which the hooks of sharded blocks cut into these again.
+/// torch.compile(model) the whole model, which the hooks of sharded blocks cut: FSDP2's into the blocks and the functions between them, others
+/// into blocks.
 void resolve_compile(Resolver& r) {
   using Compile = Strategy::Compile;
   Strategy& s = r.s;
   const bool gathers = is_fsdp(s.data_parallel) || s.data_parallel == DataParallel::zero3;  // by hooks, of one rank too
   const bool whole_copies = s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || (s.dp == 1 && !gathers);
-  const bool whole = r.profile().code == ModelCode::transformers && whole_copies;
+  const bool framed = s.data_parallel == DataParallel::fsdp2 && !r.model.source;  // code runs its layers compiled, and nothing between them
+  const bool whole = r.profile().code == ModelCode::transformers && (whole_copies || framed);
   s.compile = whole ? Compile::model : Compile::blocks;
   if (r.profile().code == ModelCode::transformers)
-    r.assume(whole ? "compile: model (torch.compile of the whole model with its loss)"
-                   : "compile: blocks (a whole model's graph is cut at each)");
+    r.assume(!whole         ? "compile: blocks (a whole model's graph is cut at each)"
+             : whole_copies ? "compile: model (torch.compile of the whole model with its loss)"
+                            : "compile: model (torch.compile of the whole model, whose layers and functions FSDP2's hooks tell apart)");
 }
 
 void resolve_kernels(Resolver& r) {

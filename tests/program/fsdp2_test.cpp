@@ -40,5 +40,25 @@ TEST(SecondFsdp, RefusesTrainedParametersOfTwoTypesInAGroup) {
   EXPECT_FALSE(of_weights("fp32").step.empty());
 }
 
+// Accelerator._prepare_fsdp2 compiles the model and shards it behind. Dynamo enters no hook of FSDP2 (_fsdp_common.py, _dynamo_disable), and
+// leaves a frame that breaks within a loop to Python (symbolic_convert.py); each function of transformers' that such a frame calls is a graph.
+// Llama's are its mask, its rotary tables, 16 layers, its final norm, and what follows the head; GPT-2's, whose final norm is PyTorch's and
+// which turns no heads, its mask, 12 layers and its loss. All but masks and tables have a backward. Regional compilation takes the layers alone.
+TEST(SecondFsdp, FunctionsBetweenHooksAreGraphs) {
+  const auto graphs = [](const std::string& name, const char* compile) {
+    Strategy said;
+    set_options(said, {{"framework", "accelerate"}, {"data_parallel", "fsdp2"}, {"micro_batch", "1"}, {"seq_len", "128"}, {"compile", compile}});
+    const Model model = load_model(name);
+    const StepProgram program = lower_hf_fsdp2(on_h100(model, resolve(said, model, parse_cluster("4xh100-sxm"))));
+    std::int64_t found = 0;
+    for (const Instruction& each : program.step)
+      if (each.kind == InstructionKind::host && static_cast<HostWork>(each.id) == HostWork::compiled_layer) found += each.bytes;
+    return found;
+  };
+  EXPECT_EQ(graphs("llama-3.2-1b", "true"), (16 + 4) + (16 + 2));
+  EXPECT_EQ(graphs("llama-3.2-1b", "blocks"), 16 + 16);
+  EXPECT_EQ(graphs("gpt2", "true"), (12 + 2) + (12 + 1));
+}
+
 }  // namespace
 }  // namespace plimsoll::program

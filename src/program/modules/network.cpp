@@ -147,7 +147,9 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
   if (!model.activations_modelled) refuse("a training step of " + model.architecture + " is not modelled");
   for (const Family& family : kFamilies) {
     if (model.model_type != family.model_type) continue;
-    if (options.compiled_blocks && !family.compiles)
+    if (options.compiled_frames && family.make != make_rotary_decoder && family.make != make_gpt2)
+      refuse("torch.compile of a whole model of type '" + model.model_type + "' that hooks of FSDP2's units cut is not modelled", "compile", "blocks");
+    if (options.compiled_blocks && !options.compiled_frames && !family.compiles)
       refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
     if (RunOptions::is_flash(options.attention) && has_flash_of_its_own(family))
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");

@@ -26,6 +26,9 @@ struct RunOptions {
   bool compiled_blocks = false;  ///< torch.compile of every decoder layer
   std::shared_ptr<inductor::ModuleGraphs> graphs = {};  ///< of compiled layers
   bool compiled_model = false;   ///< torch.compile of the whole model with its loss
+  /// torch.compile of a whole model in whose units a wrapper has hooks that Dynamo does not enter. The frames around them, which loop over
+  /// the units, are left to Python; what those call is compiled by itself: layers (compiled_blocks), and functions of transformers' own.
+  bool compiled_frames = false;
   bool liger = false;            ///< Liger's norms, rotation and gated MLPs in the families that it patches
   /// What forward answers: the model's own loss, by whose kernels; or, for a trainer with a loss of its own, the logits, or how likely each
   /// label is that counts (TRL's fused head), without logits, or the score of each sequence's last token (ForSequenceClassification).

@@ -59,7 +59,7 @@ std::shared_ptr<SavedTensorHooks> activation_offload(const Strategy& strategy, T
   return std::make_shared<SaveOnCpu>(tape, strategy.offload.activations_by == Offload::By::save_on_cpu_pinned);
 }
 
-/// torch.compile(model) is modelled where every rank's model is whole.
+/// torch.compile(model) is modelled where every rank's model is whole, and between the hooks of FSDP2's units.
 void check_compiled_model(const Strategy& s, const RunOptions& options) {
   const auto require = [](bool known, const std::string& what) {
     if (!known) refuse("torch.compile of a whole model with " + what + " is not modelled", "compile", "blocks");
@@ -72,7 +72,7 @@ void check_compiled_model(const Strategy& s, const RunOptions& options) {
   require(!options.liger, "Liger's kernels");
   require(options.loss == RunOptions::Loss::cross_entropy, "this loss");
   const bool gathers = is_fsdp(s.data_parallel) || s.data_parallel == DataParallel::zero3;  // by hooks, of one rank too
-  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || (s.dp == 1 && !gathers),
+  require(s.data_parallel == DataParallel::none || s.data_parallel == DataParallel::ddp || options.compiled_frames || (s.dp == 1 && !gathers),
           "sharded states, whose hooks cut its graph");
 }
 
@@ -83,9 +83,10 @@ RunOptions hf_run_options(const Strategy& strategy) {
   options.liger = strategy.liger_kernel;
   options.loss = loss_of(strategy);
   options.release = HfRelease(strategy.releases.of(Package::transformers));
-  options.compiled_blocks = strategy.compile == Strategy::Compile::blocks;
+  options.compiled_frames = strategy.compile == Strategy::Compile::model && strategy.data_parallel == DataParallel::fsdp2;
+  options.compiled_blocks = strategy.compile == Strategy::Compile::blocks || options.compiled_frames;
   if (options.compiled_blocks) options.graphs = std::make_shared<inductor::ModuleGraphs>();
-  options.compiled_model = strategy.compile == Strategy::Compile::model;
+  options.compiled_model = strategy.compile == Strategy::Compile::model && !options.compiled_frames;
   switch (strategy.attention) {
     case AttentionKernel::eager:
     case AttentionKernel::unfused:
@@ -127,7 +128,7 @@ RunOptions hf_run_options(const Strategy& strategy) {
     refuse("compiled blocks with reentrant checkpointing are not modelled", "compile");
   const bool adapted = strategy.lora || strategy.peft;
   if (options.compiled_blocks && adapted) refuse("compiled blocks with adapters are not modelled", "compile");
-  if (options.compiled_model) check_compiled_model(strategy, options);
+  if (strategy.compile == Strategy::Compile::model) check_compiled_model(strategy, options);
   options.hidden_requires_grad = adapted && options.checkpointing != RunOptions::Checkpointing::none;
   if (options.checkpoint_every > 1) {
     RunOptions unchecked = options;

@@ -5,6 +5,7 @@
 #include "plimsoll/error.hpp"
 #include "program/attention_library.hpp"
 #include "program/checkpoint.hpp"
+#include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/text_heads.hpp"
 #include "program/ops/choosing.hpp"
 #include "program/ops/cut_cross_entropy.hpp"
@@ -59,10 +60,11 @@ Tensor additive_mask(Tape& tape, const Tensor& allowed, DType type) {
 }
 
 /// masking_utils.py where it is traced: find_packed_sequence_indices cannot look whether a batch is packed, so that each is taken for one
-/// whose positions tell its documents, and attended as such.
-Tensor traced_mask(Tape& tape, std::int64_t batch, std::int64_t length, bool windowed) {
+/// whose positions [1, length] tell its documents, and attended as such.
+Tensor traced_mask(Tape& tape, const Tensor& position_ids, std::int64_t batch, bool windowed) {
+  const std::int64_t length = position_ids.size(1);
   const Dims rows{batch, length}, square{batch, 1, length, length};
-  const Tensor positions = expand(unsqueeze(arange(tape, length), 0), {batch, -1});
+  const Tensor positions = expand(position_ids, {batch, -1});
   Tensor documents;
   {
     const Tensor first = slice(positions, 1, 0, 1);
@@ -85,20 +87,37 @@ Tensor traced_mask(Tape& tape, std::int64_t batch, std::int64_t length, bool win
   return traced(tape, "bitwise_and", {&allowed, &inside}, square, DType::boolean);
 }
 
+Tensor traced_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, const Tensor& positions, bool windowed) {
+  const Tensor allowed = traced_mask(tape, positions, embeddings.size(0), windowed);
+  if (options.attention == RunOptions::Attention::sdpa) return allowed;
+  return traced(tape, "mask_numbers", {&allowed}, allowed.sizes(), embeddings.dtype());
+}
+
 }  // namespace
 
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window) {
   const std::int64_t batch = embeddings.size(0), length = embeddings.size(1);
   if (RunOptions::is_flash(options.attention)) return {};
-  if (tape.trace) {
-    const Tensor allowed = traced_mask(tape, batch, length, window.has_value());
-    if (options.attention == RunOptions::Attention::sdpa) return allowed;
-    return traced(tape, "mask_numbers", {&allowed}, allowed.sizes(), embeddings.dtype());
-  }
+  if (tape.trace) return traced_causal_mask(tape, options, embeddings, unsqueeze(arange(tape, length), 0), window.has_value());
   if (options.attention == RunOptions::Attention::sdpa && !(window && length >= *window)) return {};
   tape.operator_name = "causal_mask";
   const Tensor allowed = boolean_mask(tape, batch, length, window.has_value());
   return options.attention == RunOptions::Attention::sdpa ? allowed : additive_mask(tape, allowed, embeddings.dtype());
+}
+
+Tensor model_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, const Tensor& positions,
+                  std::optional<std::int64_t> window) {
+  if (!options.compiled_frames || RunOptions::is_flash(options.attention)) {
+    find_packed_sequences(tape);
+    return causal_mask(tape, options, embeddings, window);
+  }
+  Module none;
+  const auto make = [&](Module&, Tape& own) -> FrameForward {
+    return [&](const std::vector<Tensor>& given) {
+      return std::vector<Tensor>{traced_causal_mask(own, options, given[1], given[0], window.has_value())};
+    };
+  };
+  return run_frame(options, window ? "create_sliding_window_causal_mask" : "create_causal_mask", none, {positions, embeddings}, make).front();
 }
 
 /// and_masks(chunked_overlay, causal_mask_function), starting from a scalar true.
@@ -381,6 +400,14 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, const Hf
   return cross_entropy(logits, shifted);
 }
 
+Tensor model_loss(const RunOptions& options, const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code) {
+  Module none;
+  const auto make = [&](Module&, Tape&) -> FrameForward {
+    return [&](const std::vector<Tensor>& given) { return std::vector<Tensor>{causal_lm_loss(given[0], given[1], code)}; };
+  };
+  return run_frame(options, "causal_lm_loss", none, {logits, labels}, make).front();
+}
+
 Tensor cut_causal_lm_loss(const Tensor& hidden, Module& head, const Tensor& labels, bool softcap) {
   if (head.read_from_outside)
     refuse("cut cross entropy under ZeRO-3, whose backward gathers the head anew, is not modelled", "loss", "ce or liger-fused-linear");
@@ -496,7 +523,7 @@ Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, 
   if (options.loss == RunOptions::Loss::logits) return call.done(code.upcasts_before ? to(logits, DType::fp32) : logits);
   if (code.upcasts_before) logits = to(logits, DType::fp32);
   if (tape.trace && code.warns) tape.trace->breaks({hidden});
-  Tensor loss = causal_lm_loss(logits, labels, code);
+  Tensor loss = model_loss(options, logits, labels, code);
   call.done({&loss, &logits});
   hold(options, {logits});
   return loss;

@@ -20,6 +20,9 @@ void find_packed_sequences(Tape& tape);
 /// masking_utils.create_causal_mask: nothing for SDPA where its is_causal flag does, nor for flash attention, else [batch, 1, length,
 /// length].
 Tensor causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::optional<std::int64_t> window);
+/// The same behind `find_packed_sequences` for a model that makes its mask of `positions`: a frame of its own where those are compiled.
+Tensor model_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, const Tensor& positions,
+                  std::optional<std::int64_t> window);
 
 /// masking_utils.create_chunked_causal_mask: tokens attend within chunks of so many; nothing for SDPA while the sequence is shorter.
 Tensor chunked_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, std::int64_t chunk);
@@ -58,7 +61,10 @@ Tensor attend(const Tensor& query, const Tensor& key, const Tensor& value, const
 Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Tensor& hidden,
                  const std::function<Tensor(const Tensor&)>& forward, const std::vector<Tensor*>& keywords = {});
 
-/// ForCausalLMLoss, or what a class had before it: logits in fp32, labels one further, mean cross entropy.
+/// ForCausalLMLoss, or what a class had before it: logits in fp32, labels one further, mean cross entropy. A frame of its own where those
+/// are compiled.
+Tensor model_loss(const RunOptions& options, const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code);
+/// The function itself.
 Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code);
 
 /// apply_lce of axolotl's cut_cross_entropy (transformers/utils.py): the head's own weight is read, not its module called. Throws Error

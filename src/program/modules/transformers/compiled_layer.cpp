@@ -14,7 +14,7 @@ Tensor run_compiled_layer(Module& layer, const RunOptions& options, const void* 
   const bool checkpointed = options.checkpoints_in_graph();
   check_compiled_layer(layer, arguments.front());
   RunOptions eager = options;
-  eager.compiled_blocks = false;
+  eager.compiled_blocks = eager.compiled_frames = false;
   eager.checkpointing = RunOptions::Checkpointing::none;
   eager.unchecked = {};
   return options.graphs
@@ -24,6 +24,12 @@ Tensor run_compiled_layer(Module& layer, const RunOptions& options, const void* 
              }},
             layer, arguments)
       .front();
+}
+
+std::vector<Tensor> run_frame(const RunOptions& options, const char* name, Module& module, const std::vector<Tensor>& arguments,
+                              const EagerFrame& make) {
+  if (!options.compiled_frames) return make(module, arguments.front().tape())(arguments);
+  return options.graphs->run({.name = name, .kind = name, .make = make}, module, arguments);
 }
 
 }  // namespace plimsoll::program

@@ -1,4 +1,4 @@
-/// Layers of transformers' models under torch.compile, block by block.
+/// Layers of transformers' models under torch.compile, block by block, and the functions between them.
 #pragma once
 
 #include <functional>
@@ -19,5 +19,13 @@ void check_compiled_layer(Module& layer, const Tensor& hidden);
 using LayerForward = std::function<Tensor(const std::vector<Tensor>& arguments)>;
 using EagerLayer = std::function<LayerForward(Module& twin, Tape& tape, const RunOptions& eager)>;
 Tensor run_compiled_layer(Module& layer, const RunOptions& options, const void* kind, const std::vector<Tensor>& arguments, const EagerLayer& make);
+
+/// A function of transformers' code that frames call which hooks leave to Python (RunOptions::compiled_frames): a graph of its own, else it
+/// runs as it is. `make` gives it for a module whose tensors it reads, which may have none; hooks around that are the caller's. `name` is
+/// the same (a literal) of all calls that differ in nothing but their arguments. Throws Error (refused): as `run_compiled_layer`.
+using FrameForward = std::function<std::vector<Tensor>(const std::vector<Tensor>& arguments)>;
+using EagerFrame = std::function<FrameForward(Module& module, Tape& tape)>;
+std::vector<Tensor> run_frame(const RunOptions& options, const char* name, Module& module, const std::vector<Tensor>& arguments,
+                              const EagerFrame& make);
 
 }  // namespace plimsoll::program

@@ -167,8 +167,7 @@ class Gpt2 final : public DecoderStack<Gpt2Block> {
     const Tensor positions = position_ids(tape_, ids.size(1));
     const Tensor position_embeddings = table_(positions);
     Tensor hidden = add(embeddings, position_embeddings);
-    find_packed_sequences(tape_);
-    const Tensor mask = causal_mask(tape_, options_, embeddings, std::nullopt);
+    const Tensor mask = model_mask(tape_, options_, embeddings, positions, std::nullopt);
     hidden = drop_(hidden);
     for (const Gpt2Block& block : layers_) hidden = block(hidden, mask, positions);
     hidden = (*norm_)(hidden);

@@ -237,11 +237,12 @@ class RotaryDecoder final : public Network {
     if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
     const std::optional<LigerPatches> final_patches = style_.liger_final_norm();
     for (const Block& block : model.blocks) {
+      if (block.role == Block::Role::final_norm) final_norm_ = block.norm;
       if (block.role == Block::Role::final_norm)
         norm_.emplace(base_.child(style_.final_norm, !block.norm.weight), tape, block.norm, style_.norm_rounding,
                       final_patches ? &*final_patches : nullptr);
       if (block.role != Block::Role::decoder) continue;
-      if (options.compiled_blocks || options.compiled_model) check_compiled_rotary(block, style_.rotation);
+      if ((options.compiled_blocks && !options.compiled_frames) || options.compiled_model) check_compiled_rotary(block, style_.rotation);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
       chunked_ = chunked_ || block.attention->chunked;
@@ -291,18 +292,9 @@ class RotaryDecoder final : public Network {
     if (balanced_ && answers_no_loss(options_))
       refuse("the routers' auxiliary loss beside a trainer's own is not modelled", "output_router_logits");
     Tensor logits = head_(predicting(options_, hidden));
-    if (style_.scaled_everywhere && !style_.scaled_logits) logits = divide_scalar(logits);
-    if (style_.scaled_logits) logits = multiply_scalar(logits);
-    if (softcap_) {
-      logits = divide_scalar(logits);
-      logits = tanh(logits);
-      logits = multiply_scalar(logits);
-    }
-    tape_.phase(Phase::loss);
     const HfRelease::CausalLoss code = options_.release.causal_loss(style_.model_type);
-    if (code.upcasts_before) logits = to(logits, DType::fp32);
-    if (options_.loss == RunOptions::Loss::logits) return call.done(logits);
-    Tensor loss = options_.loss == RunOptions::Loss::liger ? liger_causal_lm_loss(logits, labels) : causal_lm_loss(logits, labels, code);
+    if (answers_no_loss(options_)) return call.done(capped(std::exchange(logits, {}), code));
+    Tensor loss = options_.compiled_frames ? compiled_end(logits, labels, code) : end(tape_, logits, labels, code);
     Tensor auxiliary;
     std::vector<Tensor*> outputs{&loss, &logits};
     if (balanced_) {
@@ -315,6 +307,40 @@ class RotaryDecoder final : public Network {
     call.done(outputs);
     hold(options_, {logits});
     return loss;
+  }
+
+  /// The head's output as forward answers it.
+  Tensor capped(Tensor logits, const HfRelease::CausalLoss& code) const {
+    if (style_.scaled_everywhere && !style_.scaled_logits) logits = divide_scalar(logits);
+    if (style_.scaled_logits) logits = multiply_scalar(logits);
+    if (softcap_) {
+      logits = divide_scalar(logits);
+      logits = tanh(logits);
+      logits = multiply_scalar(logits);
+    }
+    return code.upcasts_before ? to(logits, DType::fp32) : logits;
+  }
+
+  /// What follows the head, whose output becomes the logits; the loss.
+  Tensor end(Tape& tape, Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code) const {
+    logits = capped(std::exchange(logits, {}), code);
+    tape.phase(Phase::loss);
+    return options_.loss == RunOptions::Loss::liger ? liger_causal_lm_loss(logits, labels) : causal_lm_loss(logits, labels, code);
+  }
+
+  /// The same as a frame of its own, of which the logits are a result where it changes them.
+  Tensor compiled_end(Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code) const {
+    const auto make = [&](Module&, Tape& tape) -> FrameForward {
+      return [&](const std::vector<Tensor>& given) {
+        Tensor changed = given[0];
+        const Tensor loss = end(tape, changed, given[1], code);
+        return std::vector<Tensor>{loss, changed};
+      };
+    };
+    Module none;
+    std::vector<Tensor> results = run_frame(options_, "behind_head", none, {std::exchange(logits, {}), labels}, make);
+    logits = std::move(results[1]);
+    return std::move(results[0]);
   }
 
   Tensor take_auxiliary_loss() override { return std::exchange(auxiliary_, {}); }
@@ -354,47 +380,76 @@ class RotaryDecoder final : public Network {
 
   Tensor decode_text(const Tensor& input) {
     LayerInputs inputs;
-    if (style_.masks_outside) make_masks(inputs, input);
+    if (style_.masks_outside) make_masks(inputs, input, {});
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});
     Tensor embeddings = embed(ids);
     if (style_.scaled_everywhere && style_.model_type != "granitemoe") embeddings = multiply_scalar(embeddings);
     const Tensor positions = position_ids(tape_, ids.size(1));
-    if (!style_.masks_outside) make_masks(inputs, embeddings);
+    if (!style_.masks_outside) make_masks(inputs, embeddings, positions);
     if (style_.scaled_everywhere && style_.model_type == "granitemoe") embeddings = multiply_scalar(embeddings);
     Tensor hidden = dropout(embeddings, embedding_dropout_);
     if (style_.model_type == "phi") embeddings = hidden;
     inputs.tables = tables(positions, hidden);
     if (style_.frequencies_by_kind && window_)
-      inputs.sliding_tables = rotary_tables(base_.child("rotary_emb"), tape_, positions, table_type(hidden), "sliding_attention_inv_freq");
+      inputs.sliding_tables = tables_of("sliding_rotary_emb", positions, hidden, [&](Module& rotary, Tape& tape, const Tensor& at) {
+        return rotary_tables(rotary, tape, at, table_type(hidden), "sliding_attention_inv_freq");
+      });
     if (!style_.positions_3d) inputs.positions = positions;  // else layers are given those of packed sequences only
-    if (style_.norm_before_layers) hidden = (*norm_)(hidden);
+    if (style_.norm_before_layers) hidden = normed(hidden);
     hidden = run_layers(tape_, layers_.size(), std::move(hidden), [&](std::size_t i, const Tensor& x) { return layers_[i](x, inputs); });
-    hidden = (*norm_)(hidden);
+    hidden = normed(hidden);
     return call.done(hidden);
   }
 
-  void make_masks(LayerInputs& inputs, const Tensor& embeddings) {
-    if (full_attention_ || !style_.one_mask) {
-      find_packed_sequences(tape_);
-      inputs.full_mask = causal_mask(tape_, options_, embeddings, std::nullopt);
-    }
+  /// The final norm, a class of transformers' own unless it is PyTorch's LayerNorm.
+  Tensor normed(const Tensor& hidden) {
+    if (!options_.compiled_frames || final_norm_.kind == NormSpec::Kind::layer_norm) return (*norm_)(hidden);
+    Module& module = base_.child(style_.final_norm);
+    Tensor input = hidden;
+    ModuleCall call(module, tape_, {&input});
+    const auto make = [this](Module& twin, Tape& tape) -> FrameForward {
+      const auto norm = std::make_shared<Norm>(twin, tape, final_norm_, style_.norm_rounding);
+      return [norm](const std::vector<Tensor>& given) { return std::vector<Tensor>{(*norm)(given[0])}; };
+    };
+    return call.done(run_frame(options_, "final_norm", module, {input}, make).front());
+  }
+
+  void make_masks(LayerInputs& inputs, const Tensor& embeddings, const Tensor& positions) {
+    if (full_attention_ || !style_.one_mask) inputs.full_mask = model_mask(tape_, options_, embeddings, positions, std::nullopt);
     if (!window_) return;
+    if (!chunked_) {
+      inputs.sliding_mask = model_mask(tape_, options_, embeddings, positions, window_);
+      return;
+    }
     find_packed_sequences(tape_);
-    inputs.sliding_mask =
-        chunked_ ? chunked_causal_mask(tape_, options_, embeddings, *window_) : causal_mask(tape_, options_, embeddings, window_);
+    inputs.sliding_mask = chunked_causal_mask(tape_, options_, embeddings, *window_);
   }
 
   RotaryTables tables(const Tensor& positions, const Tensor& hidden) {
-    const DType type = hidden.dtype();
-    Module& rotary = base_.child("rotary_emb");
-    if (style_.positions_3d) return rotary_tables_3d(rotary, tape_, positions, hidden.size(0), type);
-    if (style_.sinks) return half_rotary_tables(rotary, tape_, positions, type);
-    const bool complex = style_.complex_heads || (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex);
-    if (complex) return polar_tables(rotary, tape_, positions);
-    const char* frequencies = style_.frequencies_by_kind ? "full_attention_inv_freq" : "inv_freq";
     if (style_.frequencies_by_kind && !full_attention_) return {};
-    return rotary_tables(rotary, tape_, positions, table_type(hidden), frequencies);
+    return tables_of("rotary_emb", positions, hidden, [&](Module& rotary, Tape& tape, const Tensor& at) {
+      const DType type = hidden.dtype();
+      if (style_.positions_3d) return rotary_tables_3d(rotary, tape, at, hidden.size(0), type);
+      if (style_.sinks) return half_rotary_tables(rotary, tape, at, type);
+      const bool complex = style_.complex_heads || (latent_ && style_.latent_rotation == LatentAttention::Rotation::complex);
+      if (complex) return polar_tables(rotary, tape, at);
+      return rotary_tables(rotary, tape, at, table_type(hidden), style_.frequencies_by_kind ? "full_attention_inv_freq" : "inv_freq");
+    });
+  }
+
+  /// Tables by the model's module of rotary positions.
+  RotaryTables tables_of(const char* name, const Tensor& positions, const Tensor& hidden,
+                         const std::function<RotaryTables(Module& rotary, Tape& tape, const Tensor& positions)>& make) {
+    const auto forward = [&](Module& twin, Tape& tape) -> FrameForward {
+      return [&](const std::vector<Tensor>& given) {
+        RotaryTables made = make(twin, tape, given[0]);
+        return std::vector<Tensor>{std::move(made.cosine), std::move(made.sine)};
+      };
+    };
+    const GradMode no_grad(tape_, false);
+    std::vector<Tensor> made = run_frame(options_, name, base_.child("rotary_emb"), {positions, hidden}, forward);
+    return {std::move(made[0]), std::move(made[1])};
   }
 
   DType table_type(const Tensor& hidden) const { return style_.fp32_tables || style_.wide_tables ? DType::fp32 : hidden.dtype(); }
@@ -422,6 +477,7 @@ class RotaryDecoder final : public Network {
   Embedding embed_;
   std::vector<Layer> layers_;
   std::optional<PatchedNorm> norm_;
+  NormSpec final_norm_;
   std::optional<std::int64_t> window_;
   bool full_attention_ = false, latent_ = false, chunked_ = false;
   std::unique_ptr<RouterRecord> record_ = std::make_unique<RouterRecord>();  // the layers refer to it
