@@ -170,11 +170,8 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (options.compiled_model && model.task == Model::Task::diffusion)
       refuse("torch.compile of a whole model of type '" + model.model_type + "' is not modelled", "compile", "false");
     const auto make = [&model, &family](const RunOptions& eager, Module& twin, Tape& own) { return family.make(model, eager, twin, own); };
+    if (!options.compiled_model) return family.make(model, options, root, tape);
     const bool told = family.make == make_gpt2 || (family.make == make_rotary_decoder && family.compiles);
-    constexpr std::int64_t kMostLayers = 16;  // the compiler's fusion takes time that grows with the square of a graph's kernels
-    if (!options.compiled_model || (told && model.layers > kMostLayers)) return family.make(model, options, root, tape);
-    if (model.layers > kMostLayers)
-      refuse("torch.compile of a whole model of type '" + model.model_type + "' and of more than 16 layers is not modelled", "compile", "blocks");
     if (!told && options.checkpointing != RunOptions::Checkpointing::none)  // Gemma 3's was 15 % too large
       refuse("torch.compile of a whole model of type '" + model.model_type + "' with checkpoints is not modelled", "compile", "blocks");
     return make_compiled_model(make, told ? NetworkFactory(make) : NetworkFactory(), options, root, tape);
