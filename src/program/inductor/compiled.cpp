@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <unordered_map>
 #include <utility>
 
 #include "program/inductor/expressions.hpp"
@@ -94,16 +95,17 @@ class Run {
       : compiled_(compiled), lowered_(compiled.lowered), graph_(tape), values_(lowered_.buffers.size()), kernels_(lowered_.operations.size()) {
     for (const FusedKernel& kernel : compiled.kernels)
       for (const int operation : kernel.operations) kernels_[static_cast<std::size_t>(operation)] = &kernel;
+    for (std::size_t i = 0; i < lowered_.buffers.size(); ++i)
+      if (lowered_.buffers[i].input >= 0) inputs_.emplace(lowered_.buffers[i].input, static_cast<int>(i));
   }
 
   /// An input's tensor; whether it is the caller's, or what the forward graph made for this one.
   void give(int placeholder, Tensor tensor, bool from_forward) {
-    for (std::size_t i = 0; i < lowered_.buffers.size(); ++i) {
-      const LoweredBuffer& buffer = lowered_.buffers[i];
-      if (buffer.input != placeholder) continue;
-      values_[i] = from_forward ? graph_.saved(std::move(tensor), buffer.sizes.product(), buffer.name)
-                                : graph_.primal(std::move(tensor), buffer.name);
-    }
+    const auto found = inputs_.find(placeholder);
+    if (found == inputs_.end()) return;  // nobody reads it
+    const LoweredBuffer& given = buffer(found->second);
+    values_[static_cast<std::size_t>(found->second)] = from_forward ? graph_.saved(std::move(tensor), given.sizes.product(), given.name)
+                                                                    : graph_.primal(std::move(tensor), given.name);
   }
 
   void run() {
@@ -289,6 +291,7 @@ class Run {
   Graph graph_;
   std::vector<Value> values_;
   std::vector<const FusedKernel*> kernels_;  ///< of each operation; null: none
+  std::unordered_map<int, int> inputs_;      ///< the buffer of each placeholder that is read
   std::map<int, Tensor> taken_;
 };
 
