@@ -17,6 +17,7 @@ OWN = {
     "allocator-compiled": "torch.compile of every layer: twenty-nine families at sizes drawn at random",
     "allocator-compiled-model": "torch.compile of whole models: llama, mistral, qwen2, qwen3, gpt2, bert",
     "allocator-compiled-ddp": "torch.compile of every layer and of whole models under DDP",
+    "allocator-compiled-fsdp2": "torch.compile of whole models under FSDP2, whose hooks cut them",
     "allocator-verl": "verl's FSDP workers: one device, FSDP1, FSDP2, LoRA",
     "allocator-trl": "TRL's SFT, preferences and rewards: one device, DDP, FSDP2, ZeRO, LoRA",
     "allocator-accelerate": "Accelerate and transformers' Trainer: one device, DDP, FSDP1, FSDP2, LoRA, bitsandbytes' weights",

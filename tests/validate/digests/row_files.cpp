@@ -41,6 +41,7 @@ const std::vector<RowFile>& row_files() {
       {kCorpus, "allocator-axolotl", 1},
       {kCorpus, "allocator-compiled", 2},
       {kCorpus, "allocator-compiled-ddp", 1},
+      {kCorpus, "allocator-compiled-fsdp2", 1},
       {kCorpus, "allocator-compiled-model", 2},
       {kCorpus, "allocator-deepspeed", 4},
       {kCorpus, "allocator-deepspeed-lora", 2},
