@@ -170,10 +170,11 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (options.compiled_model && model.task == Model::Task::diffusion)
       refuse("torch.compile of a whole model of type '" + model.model_type + "' is not modelled", "compile", "false");
     const auto make = [&model, &family](const RunOptions& eager, Module& twin, Tape& own) { return family.make(model, eager, twin, own); };
-    if (!options.compiled_model) return family.make(model, options, root, tape);
     const bool told = family.make == make_gpt2 || (family.make == make_rotary_decoder && family.compiles);
-    if (!told && options.checkpointing != RunOptions::Checkpointing::none)  // Gemma 3's was 15 % too large
+    const bool whole = options.compiled_model || options.compiled_frames;
+    if (whole && !told && options.checkpointing != RunOptions::Checkpointing::none)  // Gemma 3's was 15 % too large
       refuse("torch.compile of a whole model of type '" + model.model_type + "' with checkpoints is not modelled", "compile", "blocks");
+    if (!options.compiled_model) return family.make(model, options, root, tape);
     return make_compiled_model(make, told ? NetworkFactory(make) : NetworkFactory(), options, root, tape);
   }
   refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {},
