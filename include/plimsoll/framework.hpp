@@ -113,8 +113,8 @@ FrameworkProfile profile_of(const Strategy& resolved);
 /// then others that it may be a release of, then what else runs.
 const std::vector<Package>& packages_of(const std::string& framework);
 
-/// The model with the head that a strategy's task asks for: task cls puts a sequence classifier's in the place of a language model's, of
-/// `num_labels` classes. Throws Error (refused): a type that has none.
+/// The model with the head that a strategy's task asks for: tasks cls, token-cls, qa and mlm, and image with `num_labels`, put that of
+/// transformers' Auto class in the place of the checkpoint's own, of `num_labels` classes. Throws Error (refused): a type that has none.
 Model under_head_of_task(Model model, const Strategy& said);
 
 /// Fills everything that was not said, in the order: what follows from the other settings, the framework's default, the field's usual

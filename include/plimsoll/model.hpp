@@ -254,9 +254,13 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
 /// Reads a model from the text of a config.json. `where` names the text in errors. `architecture` overrides the config's class.
 Model parse_model(const std::string& json, const std::string& where, const std::string& name, const std::string& architecture = {});
 
-/// The model that AutoModelForSequenceClassification makes of the same config with num_labels=`labels` (0: the config's, else 2); a sequence
-/// classifier of so many is answered as it is. Throws Error (refused): a type of which transformers has no such class.
-Model sequence_classifier(const Model& model, std::int64_t labels);
+/// What one of transformers' Auto classes puts behind a body: AutoModelForSequenceClassification, …TokenClassification, …QuestionAnswering,
+/// …MaskedLM, …ImageClassification.
+enum class AutoHead : std::uint8_t { sequences, tokens, answers, words, images };
+
+/// The model that such a class makes of the same config with num_labels=`labels` (0: the config's, else 2; answers and words have none); a
+/// model that has this head with so many is answered as it is. Throws Error (refused): a type of which transformers has no such class.
+Model with_auto_head(const Model& model, AutoHead head, std::int64_t labels = 0);
 
 /// A config.json that is shipped.
 struct ShippedConfig {

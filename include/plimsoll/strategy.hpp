@@ -423,7 +423,9 @@ struct Strategy {
   std::string framework;                 ///< name of the framework catalogue ("torchtitan"); resolved ("torch")
   std::string framework_version;         ///< its release as it was said ("0.3.0"); resolve() reads it into `releases` and leaves it empty
   Releases releases;                     ///< which packages run; resolved: those that the answer stands on
-  enum class Task : std::uint8_t { automatic, lm, cls, seq2seq, image, diffusion } task = Task::automatic;  ///< resolved from the model
+  /// What the model is trained for, which asks for its head: mlm masked words, cls classes of sequences, token_cls classes of tokens, qa the
+  /// ends of an answer. Resolved from the model.
+  enum class Task : std::uint8_t { automatic, lm, mlm, cls, token_cls, qa, seq2seq, image, diffusion } task = Task::automatic;
 
   // ---- ranks (0: not said; resolved) ---------------------------------------------------------------------------------
   int gpus = 0;                        ///< world size; from the cluster
@@ -450,7 +452,7 @@ struct Strategy {
       0;  ///< micro-batches per optimizer step of one replica: grad_accum, or with a pipeline grad_accum · those of one run
   std::int64_t seq_len = 0;      ///< tokens of a sequence (seq2seq: of the source; image and diffusion: patches)
   std::int64_t tgt_len = 0;      ///< seq2seq: tokens of the target
-  std::int64_t num_labels = 0;   ///< task cls: classes of the head; 0: what the model's config says, else 2
+  std::int64_t num_labels = 0;   ///< tasks cls, token-cls and image: classes of the head; 0: what the model's config says, else 2
   std::int64_t text_tokens = 0;  ///< diffusion: tokens of the prompt
   bool packed = false;           ///< sequences packed without padding
   double average_tokens = 0;     ///< mean tokens that are no padding; 0: seq_len

@@ -248,7 +248,7 @@ Report predict_uncompiled(const Model& model, const Cluster& cluster, const Stra
 Sought estimate_asked(const Model& model, const Cluster& cluster, const Strategy& said, const Asked& asked, Strategy* resolved) {
   const bool rewards = said.post_training && said.post_training->kind == PostTraining::Kind::reward;
   if (rewards && (model.task != Model::Task::classification || model.labels != 1))
-    return estimate_asked(sequence_classifier(model, 1), cluster, said, asked, resolved);
+    return estimate_asked(with_auto_head(model, AutoHead::sequences, 1), cluster, said, asked, resolved);
   refuse_what_is_not_modelled(model);
   const Strategy strategy = resolve(said, model, cluster);
   if (resolved) *resolved = strategy;

@@ -186,8 +186,10 @@ std::string word_for(Strategy::Task task) {
 
 /// The classes that were said against those that the model has.
 void check_labels(Resolver& r) {
-  if (r.s.num_labels > 0 && (r.model.task != Model::Task::classification || r.model.labels != r.s.num_labels))
-    r.complaints.add("num_labels for " + r.model.name + ", which is trained as " + r.model.architecture, "set task cls, or leave it out");
+  const bool classifies = r.model.task == Model::Task::classification || r.model.task == Model::Task::image_classification;
+  const bool asked = r.s.num_labels == 0 || (classifies && r.s.task != Strategy::Task::qa && r.model.labels == r.s.num_labels);
+  if (!asked)
+    r.complaints.add("num_labels for " + r.model.name + ", which is trained as " + r.model.architecture, "set task cls, token-cls or image, or leave it out");
 }
 
 /// The task that was said against the head that the model has.
@@ -202,7 +204,10 @@ void check_task(Resolver& r) {
   if (task == Task::automatic || head == Head::backbone) return;
   const bool images = head == Head::image_classification;
   const bool fits = task == Task::lm          ? head == Head::causal_lm || head == Head::masked_lm || head == Head::seq2seq
+                    : task == Task::mlm       ? head == Head::masked_lm
                     : task == Task::cls       ? head == Head::classification || images
+                    : task == Task::token_cls ? r.model.architecture.ends_with("ForTokenClassification")
+                    : task == Task::qa        ? r.model.architecture.ends_with("ForQuestionAnswering")
                     : task == Task::seq2seq   ? head == Head::seq2seq
                     : task == Task::image     ? images || head == Head::diffusion
                     : task == Task::diffusion ? head == Head::diffusion

@@ -199,17 +199,28 @@ void resolve_task(Resolver& r) {
   }
 }
 
-/// PEFT trains the head of a sequence classifier whole (PeftModelForSequenceClassification: "classifier" and "score").
+/// The module of a classifier's head: the last parameters are its own.
+std::string head_module_of(const Model& model) {
+  const Block& head = model.blocks.back();
+  if (!head.name.empty()) return head.name.substr(0, head.name.find('.'));
+  const auto owner = std::find_if(head.operators.rbegin(), head.operators.rend(), [](const Operator& each) { return !each.parameters.empty(); });
+  return owner == head.operators.rend() ? std::string() : owner->name.substr(0, owner->name.find('.'));
+}
+
+/// PEFT trains the head whole (PeftModelForSequenceClassification and …TokenClassification: "classifier" and "score";
+/// PeftModelForQuestionAnswering: "qa_outputs").
 void train_classifiers_head(Resolver& r) {
   const bool rewards = r.s.post_training && r.s.post_training->kind == PostTraining::Kind::reward;
-  const bool classifies = r.model.task == Model::Task::classification && r.model.architecture.ends_with("ForSequenceClassification");
+  const std::string& architecture = r.model.architecture;
+  const bool classifies = r.model.task == Model::Task::classification &&
+                          (architecture.ends_with("ForSequenceClassification") || architecture.ends_with("ForTokenClassification") ||
+                           architecture.ends_with("ForQuestionAnswering"));
   if (!r.s.lora || !(rewards || classifies)) return;
-  const bool scores = rewards || std::any_of(r.model.blocks.begin(), r.model.blocks.end(), [](const Block& each) { return each.name == "score"; });
-  const std::string head = scores ? "score" : "classifier";
+  const std::string head = rewards ? "score" : head_module_of(r.model);
   std::vector<std::string>& whole = r.s.lora->modules_to_save;
   if (std::find(whole.begin(), whole.end(), head) != whole.end()) return;
   whole.push_back(head);
-  r.assume("lora.modules_to_save: " + head + " (the head of a sequence classifier, task type SEQ_CLS)");
+  r.assume("lora.modules_to_save: " + head + " (the head of a classifier, task type SEQ_CLS, TOKEN_CLS or QUESTION_ANS)");
 }
 
 /// sdp_utils.cpp, check_prefer_cudnn_attention: on Hopper and data-centre Blackwell from cuDNN 9.15.1 on, which 2.11 is the first to ship.
@@ -227,9 +238,22 @@ static bool prefers_cudnn_attention(const Strategy& s, const Accelerator& device
 }  // namespace framework
 
 Model under_head_of_task(Model model, const Strategy& said) {
-  const bool classifies = model.task == Model::Task::classification || model.task == Model::Task::image_classification;
-  if (said.task != Strategy::Task::cls || (classifies && (said.num_labels == 0 || said.num_labels == model.labels))) return model;
-  return sequence_classifier(model, said.num_labels);
+  using Task = Strategy::Task;
+  const bool of_images = model.image_size > 0;
+  switch (said.task) {
+    case Task::cls:
+      return with_auto_head(model, of_images ? AutoHead::images : AutoHead::sequences, said.num_labels);
+    case Task::token_cls:
+      return with_auto_head(model, AutoHead::tokens, said.num_labels);
+    case Task::qa:
+      return with_auto_head(model, AutoHead::answers);
+    case Task::mlm:
+      return with_auto_head(model, AutoHead::words);
+    case Task::image:
+      return said.num_labels > 0 ? with_auto_head(model, AutoHead::images, said.num_labels) : model;
+    default:
+      return model;
+  }
 }
 
 Strategy resolve(const Strategy& said, const Model& model, const Cluster& cluster) {

@@ -46,8 +46,8 @@ bool ConfigDefaults::known_to_any(std::string_view key) const {
 
 bool ConfigDefaults::immaterial(std::string_view key) const { return contains(immaterial_, key); }
 
-bool ConfigDefaults::has_sequence_classifier(std::string_view model_type) const {
-  const std::vector<JsonValue> types = document_.root()["sequence_classifiers"].elements();
+bool ConfigDefaults::has_head(std::string_view model_type, std::string_view suffix) const {
+  const std::vector<JsonValue> types = document_.root()["heads"][suffix].elements();
   return std::any_of(types.begin(), types.end(), [&](const JsonValue& each) { return each.text() == model_type; });
 }
 

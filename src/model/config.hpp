@@ -108,8 +108,8 @@ class ConfigDefaults {
   bool known_to_any(std::string_view key) const;
   /// Keys that have no influence on parameters, memory or time: token ids, generation, initialisation.
   bool immaterial(std::string_view key) const;
-  /// Whether transformers has a class of sequence classification for a type.
-  bool has_sequence_classifier(std::string_view model_type) const;
+  /// Whether transformers has a class of a type that ends so: "ForSequenceClassification", "ForTokenClassification" …
+  bool has_head(std::string_view model_type, std::string_view suffix) const;
 
  private:
   ConfigDefaults();

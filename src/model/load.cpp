@@ -254,12 +254,31 @@ Model load_model(const std::string& name_or_path, const std::string& architectur
 
 namespace {
 
-constexpr std::string_view kSequences = "ForSequenceClassification";
+constexpr std::string_view kSequences = "ForSequenceClassification", kCausal = "ForCausalLM", kCausalHead = "LMHeadModel";
+
+/// How the classes of a head's name end, and what such a model is called in messages.
+struct HeadClass {
+  std::string_view suffix, told;
+};
+
+HeadClass class_of(AutoHead head) {
+  switch (head) {
+    case AutoHead::tokens:
+      return {"ForTokenClassification", "a token classifier"};
+    case AutoHead::answers:
+      return {"ForQuestionAnswering", "a model that answers questions"};
+    case AutoHead::words:
+      return {"ForMaskedLM", "a masked language model"};
+    case AutoHead::images:
+      return {"ForImageClassification", "an image classifier"};
+    default:
+      return {kSequences, "a sequence classifier"};
+  }
+}
 
 /// A language model's body under the head `score`, as GenericForSequenceClassification and the classes before it have it.
 Model scored(Model model, std::int64_t labels) {
-  constexpr std::string_view kCausal = "ForCausalLM", kHead = "LMHeadModel";
-  const std::string_view before = model.architecture.ends_with(kHead) ? kHead : kCausal;
+  const std::string_view before = model.architecture.ends_with(kCausalHead) ? kCausalHead : kCausal;
   model.blocks.pop_back();
   model::BlockBuilder score(Block::Role::head, "score");
   score.linear("", kBlockInput, {.in = model.hidden_size, .out = labels});
@@ -272,21 +291,27 @@ Model scored(Model model, std::int64_t labels) {
   return model;
 }
 
+/// "GPT2" of GPT2LMHeadModel, "Bert" of BertForMaskedLM, "Llama" of LlamaModel.
+std::string stem_of(const std::string& architecture) {
+  if (architecture.ends_with(kCausalHead)) return architecture.substr(0, architecture.size() - kCausalHead.size());
+  return architecture.substr(0, std::min(architecture.rfind("For"), architecture.rfind("Model")));
+}
+
 }  // namespace
 
-Model sequence_classifier(const Model& model, std::int64_t labels) {
-  const bool is_one = model.architecture.ends_with(kSequences);
+Model with_auto_head(const Model& model, AutoHead head, std::int64_t labels) {
+  const auto [suffix, told] = class_of(head);
+  const bool is_one = model.architecture.find(suffix) != std::string::npos;  // DeiTForImageClassificationWithTeacher
   if (is_one && (labels == 0 || labels == model.labels)) return model;
-  const bool exists = !model.source && model::ConfigDefaults::shipped().has_sequence_classifier(model.model_type);
-  if (!exists)
-    refuse("a sequence classifier of " + model.architecture + " is not modelled", "task",
-           "a type of which transformers has a class ForSequenceClassification, such as llama, qwen3 or bert");
+  if (model.source || !model::ConfigDefaults::shipped().has_head(model.model_type, suffix))
+    refuse(fmt::format("{} of {} is not modelled", told, model.architecture), "task",
+           fmt::format("a type of which transformers has a class {}{}", suffix, head == AutoHead::images ? "" : ", such as bert"));
   // A decoder's body is as it is under any head, so that it need not be read again: a reward model is made for every rank of a search.
   const bool decodes = model.task == Model::Task::causal_lm && !model.blocks.empty() && model.blocks.back().role == Block::Role::head;
-  if (decodes && labels > 0) return scored(model, labels);
-  if (!model.config) refuse("a sequence classifier of " + model.architecture + " that is told by its dimensions is not modelled", "task", "its config.json");
-  const std::string stem = model.architecture.substr(0, std::min(model.architecture.rfind("For"), model.architecture.rfind("Model")));
-  Model read = read_model(model.config->text, model.config->where, model.name, {stem + std::string(kSequences), labels},
+  if (head == AutoHead::sequences && decodes && labels > 0) return scored(model, labels);
+  if (!model.config) refuse(fmt::format("{} of {} that is told by its dimensions is not modelled", told, model.architecture), "task", "its config.json");
+  Model read = read_model(model.config->text, model.config->where, model.name,
+                          {is_one ? model.architecture : stem_of(model.architecture) + std::string(suffix), labels},
                           model.config->of_checkpoint ? Source::checkpoint : Source::built);
   for (const std::string& each : model.assumed)
     if (std::find(read.assumed.begin(), read.assumed.end(), each) == read.assumed.end()) read.assumed.push_back(each);

@@ -132,7 +132,7 @@ Peft& peft(Setting& x) {
 }
 
 constexpr const char* kTasks =
-    "lm, cls, seq2seq, image, diffusion, sft, trl-sft, reward, dpo, kto, orpo, cpo, grpo, rloo, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
+    "lm, mlm, cls, token-cls, qa, seq2seq, image, diffusion, sft, trl-sft, reward, dpo, kto, orpo, cpo, grpo, rloo, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
 
 /// A host's memory: a number of bytes or text with a unit, more than none.
 Bytes host_bytes(Setting& x) {
@@ -323,7 +323,7 @@ const std::vector<Entry>& framework_entries() {
       {"seq_len", "tokens", "of a sequence", [](Setting& x) { x.count(x.s.seq_len); }},
       {"seq", "tokens", "", [](Setting& x) { x.count(x.s.seq_len); }, false, "seq_len"},
       {"tgt_len", "tokens", "of the target (seq2seq)", [](Setting& x) { x.count(x.s.tgt_len); }},
-      {"num_labels", "classes", "of a classifier's head (task cls)", [](Setting& x) { x.count(x.s.num_labels); }},
+      {"num_labels", "classes", "of a classifier's head (task cls, token-cls or image)", [](Setting& x) { x.count(x.s.num_labels); }},
       {"text_tokens", "tokens", "of the prompt (diffusion)", [](Setting& x) { x.count(x.s.text_tokens); }},
       {"packed", "true, false", "sequences packed without padding", [](Setting& x) { x.flag(x.s.packed); }},
       {"average_tokens_per_sample", "tokens", "that are no padding", [](Setting& x) { x.s.average_tokens = x.value.number(0, 1e12); }},

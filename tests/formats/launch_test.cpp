@@ -163,9 +163,10 @@ TEST(LaunchLines, AScriptWithoutALauncherIsOneProcess) {
 TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
   const std::pair<const char*, const char*> lines[] = {
       {"megatron rlhf --rlhf_type dpo --model a", "which 'megatron rlhf' does"},
-      {"python run_ner.py --model_name_or_path bert-base-cased --do_train --per_device_train_batch_size 32",
-       "a head of classes or answers, which run_ner.py trains"},
-      {"torchrun --nproc_per_node 8 examples/run_image_classification.py --do_train --learning_rate 1e-4", "run_image_classification.py trains"},
+      {"python run_squad.py --model_name_or_path bert-base-cased --do_train --per_device_train_batch_size 32",
+       "a head of classes or answers, which run_squad.py trains"},
+      {"torchrun --nproc_per_node 8 examples/run_mae.py --do_train --learning_rate 1e-4", "a masked autoencoder, which examples/run_mae.py trains"},
+      {"accelerate launch run_glue_no_trainer.py --model_name_or_path bert-base-cased", "the Trainer's step by a loop of its own, which run_glue_no_trainer.py"},
       {"accelerate launch examples/scripts/tpo.py --model_name_or_path a --learning_rate 1e-6", "which examples/scripts/tpo.py does"},
       {"trl distillation --model_name_or_path a", "by preferences, rewards or a teacher, which 'trl distillation' does"},
       {"accelerate launch -m trl.scripts.distillation --model_name_or_path a", "which trl.scripts.distillation does"},

@@ -355,6 +355,27 @@ const Wild kLines[] = {
     script("a task that GLUE has not", "python run_glue.py --model_name_or_path bert-base-cased --task_name mrcp --do_train --output_dir o", {}, "did you mean 'mrpc'?"),
     script("classes that the data has", "python run_classification.py " + kModel + "--do_train --bf16 --output_dir o", {},
            "how many classes there are stands in the data of run_classification.py alone (give --num-labels)"),
+    // examples/pytorch of transformers 5.8: DataTrainingArguments' defaults of each script, and the Auto class that it calls.
+    script("answers to questions", "python run_qa.py --model_name_or_path bert-base-uncased --dataset_name squad --do_train --doc_stride 128 --version_2_with_negative --output_dir o",
+           {{"task", "qa"}, {"seq_len", "384"}, {"micro_batch", "8"}}),
+    script("answers by a decoder's head", "python run_qa.py " + kModel + "--dataset_name squad --do_train --bf16 --max_seq_length 512 --output_dir o",
+           {{"task", "qa"}, {"seq_len", "512"}, {"precision", "bf16"}}),
+    script("entities without a length", "python run_ner.py --model_name_or_path bert-base-cased --do_train --output_dir o", {},
+           "how many classes there are stands in the data of run_ner.py alone"),
+    script("summaries by their own defaults", "torchrun --nproc_per_node 8 run_summarization.py --model_name_or_path google-t5/t5-small --dataset_name cnn_dailymail "
+           "--source_prefix 'summarize: ' --do_train --predict_with_generate --per_device_train_batch_size 4 --output_dir o",
+           {{"task", "seq2seq"}, {"seq_len", "1024"}, {"tgt_len", "128"}, {"micro_batch", "4"}}),
+    script("translations", "python run_translation.py --model_name_or_path google-t5/t5-small --source_lang en --target_lang ro --do_train --max_source_length 256 "
+           "--max_target_length 200 --bf16 --output_dir o", {{"seq_len", "256"}, {"tgt_len", "200"}}),
+    script("answers that are written", "python run_seq2seq_qa.py --model_name_or_path google-t5/t5-small --do_train --output_dir o", {{"seq_len", "384"}, {"tgt_len", "30"}}),
+    script("masked words", "python run_mlm.py --model_name_or_path bert-base-uncased --do_train --mlm_probability 0.3 --line_by_line --output_dir o", {{"task", "mlm"}}),
+    script("masked words of a decoder", "python run_mlm.py --model_name_or_path gpt2 --do_train --output_dir o", {}, "a masked language model of GPT2LMHeadModel is not modelled"),
+    script("a config that the line changes", "python run_clm.py --config_name gpt2 --config_overrides n_layer=24 --do_train --output_dir o", {}, "config_overrides"),
+    // from_pretrained's dtype is auto since transformers 5: without a half to compute in, all is in the checkpoint's type.
+    script("a checkpoint in bf16, and no half", "python run_clm.py " + kModel + "--do_train --block_size 1024 --output_dir o",
+           {{"checkpoint.dtype", "bf16"}, {"param_dtype", "bf16"}, {"precision", "pure-bf16"}}),
+    script("the same in fp32, as it is said", "python run_clm.py " + kModel + "--do_train --block_size 1024 --dtype float32 --output_dir o",
+           {{"param_dtype", "fp32"}, {"precision", "fp32"}}),
     script("TRL's example of a reward model", "python examples/scripts/reward_modeling.py --model_name_or_path Qwen/Qwen2-0.5B-Instruct "
            "--per_device_train_batch_size 8 --max_length 2048 --use_peft --lora_task_type SEQ_CLS --lora_r 32",
            {{"task", "reward"}, {"lora.r", "32"}, {"seq_len", "2048"}}),

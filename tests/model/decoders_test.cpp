@@ -240,27 +240,49 @@ TEST(Decoders, MatrixFlopsAreTwoPerWeight) {
 // Llama-3.2-1B is the embedding's own weight.
 TEST(Decoders, ASequenceClassifierHasAHeadOfItsLabels) {
   const Model tied = load_model("llama-3.2-1b"), own = load_model("llama-3.1-8b");
-  EXPECT_EQ(sequence_classifier(tied, 1).parameters(), tied.parameters() + 2048);
-  EXPECT_EQ(sequence_classifier(own, 1).parameters(), own.parameters() - 128256LL * 4096 + 4096);
-  EXPECT_EQ(sequence_classifier(own, 3).parameters(), own.parameters() - 128256LL * 4096 + 3 * 4096);
-  const Model made = sequence_classifier(own, 0);  // num_labels of PretrainedConfig: 2
+  EXPECT_EQ(with_auto_head(tied, AutoHead::sequences, 1).parameters(), tied.parameters() + 2048);
+  EXPECT_EQ(with_auto_head(own, AutoHead::sequences, 1).parameters(), own.parameters() - 128256LL * 4096 + 4096);
+  EXPECT_EQ(with_auto_head(own, AutoHead::sequences, 3).parameters(), own.parameters() - 128256LL * 4096 + 3 * 4096);
+  const Model made = with_auto_head(own, AutoHead::sequences, 0);  // num_labels of PretrainedConfig: 2
   EXPECT_EQ(made.architecture, "LlamaForSequenceClassification");
   EXPECT_EQ(made.labels, 2);
   const Model five = parse_model(R"({"model_type": "llama", "architectures": ["LlamaForCausalLM"], "num_labels": 5})", "a config", "five");
-  EXPECT_EQ(sequence_classifier(five, 0).labels, 5) << "what the config says";
-  const Model again = sequence_classifier(load_model("meta-llama/Llama-3.1-8B"), 0);
+  EXPECT_EQ(with_auto_head(five, AutoHead::sequences, 0).labels, 5) << "what the config says";
+  const Model again = with_auto_head(load_model("meta-llama/Llama-3.1-8B"), AutoHead::sequences, 0);
   EXPECT_EQ(std::set<std::string>(again.assumed.begin(), again.assumed.end()).size(), again.assumed.size()) << "nothing is told twice";
   EXPECT_EQ(listed_parameters(made), listed_parameters(load_model("llama-3.1-8b", "LlamaForSequenceClassification")));
+}
+
+// GenericForTokenClassification and GenericForQuestionAnswering: a linear with a bias behind the last norm, of num_labels and of 2 numbers a token.
+TEST(Decoders, HeadsOfTokensAndOfAnswersHaveBiases) {
+  const Model own = load_model("llama-3.1-8b");
+  const std::int64_t body = own.parameters() - 128256LL * 4096;
+  const Model tokens = with_auto_head(own, AutoHead::tokens, 9), answers = with_auto_head(own, AutoHead::answers);
+  EXPECT_EQ(tokens.architecture, "LlamaForTokenClassification");
+  EXPECT_EQ(tokens.parameters(), body + 9 * 4096 + 9);
+  EXPECT_EQ(answers.architecture, "LlamaForQuestionAnswering");
+  EXPECT_EQ(answers.parameters(), body + 2 * 4096 + 2);
+  EXPECT_EQ(with_auto_head(load_model("gpt2"), AutoHead::tokens, 3).architecture, "GPT2ForTokenClassification");
+  EXPECT_THROW(with_auto_head(load_model("phi-3-mini-4k"), AutoHead::answers), Error) << "transformers has no such class of phi3";
+}
+
+// AutoModelForImageClassification and AutoModelForMaskedLM take a body's config as well.
+TEST(Decoders, HeadsOfImagesAndOfWordsAreReadFromABody) {
+  const Model images = with_auto_head(load_model("vit-b16", "ViTModel"), AutoHead::images, 3);
+  EXPECT_EQ(images.architecture, "ViTForImageClassification");
+  EXPECT_EQ(images.labels, 3);
+  EXPECT_EQ(with_auto_head(load_model("bert-base-uncased", "BertModel"), AutoHead::words).parameters(),
+            load_model("bert-base-uncased", "BertForMaskedLM").parameters());
 }
 
 // Encoders are read again as their class: BertForMaskedLM's head (a dense layer, a norm, a bias of the vocabulary) makes room for a pooler
 // (768 · 768 + 768) and a classifier (768 · 4 + 4). transformers has no such class of Granite.
 TEST(Decoders, AnEncoderIsReadAgainAsAClassifier) {
-  const Model masked = load_model("bert-base-uncased", "BertForMaskedLM"), made = sequence_classifier(masked, 4);
+  const Model masked = load_model("bert-base-uncased", "BertForMaskedLM"), made = with_auto_head(masked, AutoHead::sequences, 4);
   EXPECT_EQ(made.architecture, "BertForSequenceClassification");
   EXPECT_EQ(made.parameters(), load_model("bert-base-uncased", "BertModel").parameters() + 768 * 4 + 4);
-  EXPECT_EQ(sequence_classifier(made, 4).parameters(), made.parameters());
-  EXPECT_THROW(sequence_classifier(load_model("granite-3.0-2b"), 2), Error);
+  EXPECT_EQ(with_auto_head(made, AutoHead::sequences, 4).parameters(), made.parameters());
+  EXPECT_THROW(with_auto_head(load_model("granite-3.0-2b"), AutoHead::sequences, 2), Error);
 }
 
 }  // namespace

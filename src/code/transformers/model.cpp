@@ -252,18 +252,27 @@ class Builder {
   /// What the first of transformers' automatic classes that the loader goes through makes of the type. Throws Error: none has a class for
   /// it.
   bool find_by_loader() {
-    static constexpr std::pair<const char*, const char*> kTables[] = {
-        {"AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"},
-        {"AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES"}};
+    struct Loader {
+      const char *name, *table;
+      Model::Task task;
+    };
+    static constexpr Loader kLoaders[] = {
+        {"AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", Model::Task::causal_lm},
+        {"AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", Model::Task::causal_lm},
+        {"AutoModelForSeq2SeqLM", "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES", Model::Task::seq2seq},
+        {"AutoModelForMaskedLM", "MODEL_FOR_MASKED_LM_MAPPING_NAMES", Model::Task::masked_lm},
+        {"AutoModelForSequenceClassification", "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", Model::Task::classification},
+        {"AutoModelForImageClassification", "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", Model::Task::image_classification}};
     if (package_.auto_classes.empty()) return false;
     Interpreter& i = *interpreter_;
     std::istringstream names(package_.auto_classes);
     for (std::string name; std::getline(names, name, ',');)
-      for (const auto& [known, table_name] : kTables) {
-        if (name != known) continue;
-        const Value table = i.imported_or_fail("transformers.models.auto.modeling_auto", table_name);
+      for (const Loader& known : kLoaders) {
+        if (name != known.name) continue;
+        const Value table = i.imported_or_fail("transformers.models.auto.modeling_auto", known.table);
         if (table.as<DictionaryObject>()->find(i.text(model_type())) == nullptr) continue;
         class_ = i.call_from_outside(i.imported_or_fail("transformers.models.auto.auto_factory", "model_class"), {{config_, table}, {}});
+        task_ = known.task;
         return true;
       }
     fail("neither of " + package_.auto_classes + " has a class for the model type '" + model_type() + "'", package_.where);

@@ -120,7 +120,7 @@ void require_no_block_mask(const Reading& reading, const Node& tree) {
 void require_autocast(Reading& said, const Node& tree) {
   const std::string where = tree.where;
   said.when_model_is_known([where](Reading& reading, const Model&) {
-    if (reading.is("precision", "fp32") && reading.is("framework", "accelerate"))
+    if (reading.value("precision", "fp32") == "fp32" && reading.is("framework", "accelerate"))
       refuse("not modelled: adapters in fp32 beside weights in 16 bits without autocast, as LLaMA-Factory trains where neither bf16 nor fp16 is on",
              where, "bf16: true");
   });

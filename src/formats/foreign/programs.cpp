@@ -4,10 +4,10 @@
 #include <optional>
 
 #include "formats/foreign/diffusers_scripts.hpp"
+#include "formats/foreign/example_scripts.hpp"
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/swift.hpp"
-#include "formats/foreign/text_classifiers.hpp"
 #include "formats/foreign/trl.hpp"
 #include "formats/foreign/wrappers.hpp"
 #include "formats/shell/unknown.hpp"
@@ -220,9 +220,9 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
   if (const Node* file = flags.find("config_file"); file && ends_with(program, "run_train.py") && is_file(file->word()))
     return reading.include(file->word(), *file);  // nanotron's
   if (const TrlTrainer trainer = trl_trainer_of_script(program); trainer != TrlTrainer::none) return read_trl_script(reading, flags, trainer);
-  if (is_text_classifier(program)) {
+  if (is_example_script(program)) {
     require_training(flags, program);
-    return read_text_classifier(reading, flags, program);
+    return read_example_script(reading, flags, program);
   }
   if (const Format* trainer = trainer_of(flags)) {
     require_training(flags, program);

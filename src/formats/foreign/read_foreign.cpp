@@ -364,6 +364,7 @@ Strategy strategy_of(Reading& reading, const Model& model) {
     const Reading::Completion completion = reading.completions()[i];
     completion(reading, model);
   }
+  if (!reading.has("precision") && !reading.has("mixed_precision")) settle_precision(reading);  // weights came in half a checkpoint's type
   settle_releases(reading);
   Strategy strategy;
   set_keys(strategy, reading);

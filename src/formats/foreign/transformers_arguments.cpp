@@ -18,6 +18,7 @@ const Rows& rows() {
   static const Rows table = {
       {"model_name_or_path", kCode, "", nullptr, "model"},
       {"config_name", kCode, "", nullptr, "model"},
+      {"config_overrides", kRefused, "null", nullptr, "a config that the line changes (give the config.json that it makes)"},
       {kOwnLoop, kCode, "", nullptr, "framework transformers: train.py of plimsoll export"},
       {"dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr, "of the weights; transformers 4.56"},
       {"torch_dtype", "param_dtype", "auto=-,float32=fp32,bfloat16=bf16,float16=fp16", nullptr, "of the weights"},
@@ -47,7 +48,9 @@ const Rows& rows() {
        "lion_32bit=lion-bnb,lion_8bit=lion-8bit,paged_lion_32bit=paged-lion,paged_lion_8bit=paged-lion-8bit,rmsprop_bnb=rmsprop-bnb,"
        "rmsprop_bnb_8bit=rmsprop-8bit,ademamix=ademamix,ademamix_8bit=ademamix-8bit,galore_adamw=!,galore_adamw_8bit=!,galore_adafactor=!,"
        "lomo=!,adalomo=!,grokadamw=!,schedule_free_adamw=!,schedule_free_sgd=!,schedule_free_radam=!,apollo_adamw=!,stable_adamw=!,"
-       "adamw_anyprecision=!,adamw_torch_4bit=!,adamw_torch_8bit=!",
+       "adamw_anyprecision=!,adamw_torch_4bit=!,adamw_torch_8bit=!,"
+       "adamw_apex_fused=!,adamw_torch_xla=!,adamw_torch_npu_fused=!,rmsprop_bnb_32bit=rmsprop-bnb,paged_ademamix_32bit=!,paged_ademamix_8bit=!,"
+       "galore_adamw_layerwise=!,galore_adamw_8bit_layerwise=!,galore_adafactor_layerwise=!,apollo_adamw_layerwise=!",
        "adamw_torch_fused", "adamw_torch before torch 2.8"},
       {"optim", "optimizer_impl", "adamw_torch_fused=fused,adamw_torch=foreach,adamw_hf=for-loop,*=-", "adamw_torch_fused"},
       {"optim_target_modules", kRefused, "null", nullptr, "GaLore and its like"},
@@ -235,19 +238,41 @@ void read_adapter_flags(Reading& reading, const Node& tree) {
   take_defaults(reading, table, "TRL 0.24");
 }
 
-/// Weights come in fp32, from 5.0 on in the type of their checkpoint, which a config.json tells. FSDP's shards are upcast, DeepSpeed casts.
+/// The type of a checkpoint that a config.json tells ("dtype", before transformers 4.56 "torch_dtype"); an empty type: it tells none.
+struct ToldType {
+  std::string type, key, where;
+};
+
+ToldType type_told_by(const Node& config) {
+  static const Row types = {"torch_dtype", "checkpoint.dtype", "float32=fp32,bfloat16=bf16,float16=fp16,*=-"};
+  for (const char* key : {"torch_dtype", "dtype"}) {
+    const Node* value = config.find(key);
+    if (!value || !value->is_scalar()) continue;
+    if (std::string type = to_ours(types, value->text, value->where); !type.empty()) return {std::move(type), key, value->where};
+  }
+  return {};
+}
+
+/// Weights come in fp32, from 5.0 on in the type of their checkpoint, which a config.json tells. Where a half is computed in, FSDP's shards are
+/// upcast and DeepSpeed casts; where none is, all stays in that type.
 void assume_weights(Reading& said) {
   said.when_model_is_known([](Reading& reading, const Model& model) {
-    const bool half = reading.is("precision", "bf16") || reading.is("precision", "fp16") || reading.is("mixed_precision", "bf16") ||
-                      reading.is("mixed_precision", "fp16");
+    const auto casts = [&](const char* key, const char* not_at_all) { return reading.has(key) && !reading.is(key, not_at_all); };
+    const bool half = casts("precision", "fp32") || casts("mixed_precision", "no");
     const bool sharded = reading.value("data_parallel").rfind("fsdp", 0) == 0;
     if (half && reading.is("framework", "deepspeed") && !reading.has("deepspeed.torch_autocast"))
       return reading.forget("param_dtype");  // the engine casts what was loaded (DeepSpeedEngine._configure_distributed_model)
-    if (!half || sharded || reading.is("framework", "deepspeed")) return;
+    if (half && (sharded || reading.is("framework", "deepspeed"))) return;
     const ProgramDefault usual = program_default(reading, "from_pretrained.dtype", nullptr, kRelease);
+    if (!reading.has("checkpoint.dtype") && model.config) {
+      const ToldType told = type_told_by(parse_json_text(model.config->text, model.config->where));
+      if (!told.type.empty()) reading.derive("checkpoint.dtype", told.type, told.key + " of its config.json");
+    }
     if (const auto type = model::checkpoint_dtype_of(model.name); type && !reading.has("checkpoint.dtype"))
       reading.derive("checkpoint.dtype", type->type, "the checkpoint of " + model.name + " on the hub (" + type->told_by + ")");
     const bool of_checkpoint = usual.word == "auto" && reading.has("checkpoint.dtype");
+    if (!half && (!of_checkpoint || reading.is("checkpoint.dtype", "fp32"))) return;  // fp32 is what is computed in
+    if (!half) reading.forget("precision");  // all is in the weights' type: settled once more
     reading.assume("param_dtype", of_checkpoint ? reading.value("checkpoint.dtype") : "fp32",
                    usual.told + (usual.word != "auto" ? ""
                                  : of_checkpoint      ? ", the checkpoint's type"
@@ -324,13 +349,8 @@ std::string json_of(const Node& node) {
 
 void read_config(Reading& reading, const Node& tree) {
   reading.set_model_config(json_of(tree), tree.where.substr(0, tree.where.find('#')));
-  static const Row types = {"torch_dtype", "checkpoint.dtype", "float32=fp32,bfloat16=bf16,float16=fp16,*=-"};
-  for (const char* key : {"torch_dtype", "dtype"}) {
-    const Node* value = tree.find(key);
-    if (!value || !value->is_scalar() || reading.has("checkpoint.dtype")) continue;
-    if (const std::string type = to_ours(types, value->text, value->where); !type.empty())
-      reading.say("checkpoint.dtype", type, key, value->where);
-  }
+  if (const ToldType told = type_told_by(tree); !told.type.empty() && !reading.has("checkpoint.dtype"))
+    reading.say("checkpoint.dtype", told.type, told.key, told.where);
   const Node* quantization = tree.find("quantization_config");
   if (quantization && quantization->is_table()) read_quantization(reading, *quantization);
 }

@@ -4,8 +4,8 @@
 #include <cctype>
 #include <string_view>
 
+#include "formats/foreign/example_scripts.hpp"
 #include "formats/foreign/swift.hpp"
-#include "formats/foreign/text_classifiers.hpp"
 #include "formats/foreign/trl_trainers.hpp"
 #include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
@@ -458,7 +458,7 @@ bool trains_by_preferences(const std::string& name) {
   return has_word(name, kinds);
 }
 
-/// transformers' own scripts whose model has another head than a language model's or a sequence classifier's: run_ner.py, run_qa.py.
+/// Scripts called as transformers' own whose model has another head than a language model's, but not read as those: run_squad.py.
 bool trains_a_head(const std::string& name) {
   static const std::vector<std::string_view> kinds{"glue", "ner", "qa", "swag", "squad", "xnli", "classification"};
   return name.starts_with("run_") && has_word(name, kinds);
@@ -480,8 +480,10 @@ std::string script_name(const std::string& program) {
 void refuse_unread(const Node& program) {
   if (trl_trainer_of_script(program.text) != TrlTrainer::none) return;
   if (program.text == "verl.trainer.main_ppo" || program.text.ends_with("verl/trainer/main_ppo.py")) return;
-  if (swift_script_of(program.text) || is_text_classifier(program.text)) return;
+  if (swift_script_of(program.text) || is_example_script(program.text)) return;
   if (trains_by_preferences(script_name(program.text))) refuse_preferences(program.text.substr(0, 60), program.where);
+  if (const char* what = unmodelled_example(program.text))
+    refuse("not modelled: " + std::string(what) + ", which " + program.text.substr(0, 60) + " trains", program.where, kElsewhere);
   if (trains_a_head(script_name(program.text)))
     refuse("not modelled: a head of classes or answers, which " + program.text.substr(0, 60) + " trains", program.where, kElsewhere);
   if (has_word(script_name(program.text), {"analyze", "preprocess", "tokenize"}))

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "model/families/encoder.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/units.hpp"
 
@@ -420,15 +421,18 @@ void append_head(Model& model, const Config& config, const HeadPlan& plan) {
     return;
   }
   model.task = Model::Task::classification;
-  model.activations_modelled = false;
+  const auto exists = [&](std::string_view suffix) { return ConfigDefaults::shipped().has_head(model.model_type, suffix); };
   if (config.architecture_ends_with("ForSequenceClassification")) {
-    model.activations_modelled = ConfigDefaults::shipped().has_sequence_classifier(model.model_type);
+    model.activations_modelled = exists("ForSequenceClassification");
     model.labels = config.labels();
     append_linear_head(model, "score", {.in = width, .out = model.labels});
   } else if (config.architecture_ends_with("ForTokenClassification")) {
+    model.activations_modelled = exists("ForTokenClassification");
     model.labels = config.labels();
-    append_linear_head(model, plan.token_classifier, {.in = width, .out = model.labels, .bias = true});
+    const double hidden = config.rate_or("hidden_dropout", 0.1);
+    Chain(Block::Role::head, "", width).dropout(config.rate_or("classifier_dropout", hidden)).dense(plan.token_classifier, model.labels).append_to(model);
   } else if (config.architecture_ends_with("ForQuestionAnswering")) {
+    model.activations_modelled = exists("ForQuestionAnswering");
     model.labels = 2;  // where an answer starts and ends
     append_linear_head(model, "qa_outputs", {.in = width, .out = model.labels, .bias = true});
   } else {

@@ -155,13 +155,14 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");
     if (options.unchecked && model.task == Model::Task::diffusion)
       refuse("checkpoints of every k-th block are not modelled for diffusers", "recompute", "full or none");
-    const bool of_decoders = model.architecture.ends_with("ForSequenceClassification") && answers_without_loss(family.make, model);
-    if (options.loss == RunOptions::Loss::sequence_scores && !of_decoders)
+    const bool of_decoders = model.task == Model::Task::classification && answers_without_loss(family.make, model);
+    const bool scores = of_decoders && model.architecture.ends_with("ForSequenceClassification");
+    if (options.loss == RunOptions::Loss::sequence_scores && !scores)
       refuse("scores of sequences by model type '" + model.model_type + "' are not modelled", "task", "dpo, whose policy has a language model's head");
     if (of_decoders && options.loss != RunOptions::Loss::cross_entropy && options.loss != RunOptions::Loss::sequence_scores)
-      refuse("this loss of a sequence classifier is not modelled", "loss", "leave it out: its own loss is cross entropy among the classes");
+      refuse("this loss of a classifier is not modelled", "loss", "leave it out: its own loss is cross entropy among the classes");
     if (of_decoders && options.compiled_model)
-      refuse("torch.compile of a whole sequence classifier of type '" + model.model_type + "' is not modelled", "compile", "blocks");
+      refuse("torch.compile of a whole classifier of type '" + model.model_type + "' is not modelled", "compile", "blocks");
     if (no_loss && !answers_without_loss(family.make, model))
       refuse("a trainer's own loss over model type '" + model.model_type + "' is not modelled", "task", "lm");
     if (cut && family.make != make_rotary_decoder)

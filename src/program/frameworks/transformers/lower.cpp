@@ -46,7 +46,7 @@ StepProgram lowered_by_engine(const Lowering& run, const Rank& rank) {
 StepProgram lower_transformers(const Lowering& run, const Rank& rank) {
   const auto& post = run.strategy.post_training;
   if (!post) return lowered_by_engine(run, rank);
-  Model model = post->kind == PostTraining::Kind::reward ? sequence_classifier(run.model, 1) : run.model;
+  Model model = post->kind == PostTraining::Kind::reward ? with_auto_head(run.model, AutoHead::sequences, 1) : run.model;
   if (post->router_loss.value_or(false)) model::ask_for_router_logits(model);
   Strategy strategy = run.strategy;
   if (post->disable_dropout.value_or(false)) {  // disable_dropout_in_model, behind get_peft_model

@@ -266,7 +266,7 @@ class Bert final : public Network {
       return loss;
     }
     if (head_ == Head::pretraining) return pretraining_loss(call, hidden, pooled, labels, batch.conditions.front());
-    pooled = pooled ? dropout(pooled, head_dropout()) : pooled;
+    pooled = pooled ? dropout(pooled, head_dropout(model_)) : pooled;
     Tensor logits = logits_of(hidden, pooled);
     tape_.phase(Phase::loss);
     Tensor loss = label_loss(logits, labels);
@@ -320,7 +320,7 @@ class Bert final : public Network {
 
   Tensor logits_of(const Tensor& hidden, const Tensor& pooled) {
     if (model_.task == Model::Task::masked_lm) return predict(hidden);
-    if (head_ == Head::tokens) return linear_of(root_.child("classifier"))(dropout(hidden, head_dropout()));
+    if (head_ == Head::tokens) return linear_of(root_.child("classifier"))(dropout(hidden, head_dropout(model_)));
     return pooled ? linear_of(root_.child("classifier"))(pooled) : classify(hidden);
   }
 
@@ -339,10 +339,10 @@ class Bert final : public Network {
   Tensor classify(const Tensor& hidden) {
     Module& head = root_.child("classifier");
     Tensor x = select(hidden, 1);
-    x = dropout(x, head_dropout());
+    x = dropout(x, head_dropout(model_));
     x = linear_of(head.child("dense"))(x);
     x = kind_ == Kind::electra ? gelu(x) : tanh(x);
-    x = dropout(x, head_dropout());
+    x = dropout(x, head_dropout(model_));
     return linear_of(head.child("out_proj"))(x);
   }
 
@@ -381,17 +381,6 @@ class Bert final : public Network {
   const std::string& model_activation() const {
     const auto layer = std::find_if(model_.blocks.begin(), model_.blocks.end(), [](const Block& block) { return block.mlp.has_value(); });
     return layer->mlp->activation;
-  }
-
-  /// Dropout of the head: none where its block has none.
-  double head_dropout() const {
-    for (const Block& block : model_.blocks) {
-      if (block.role != Block::Role::head) continue;
-      for (const Operator& op : block.operators) {
-        if (op.kind == OperatorKind::dropout) return 0.5;  // any rate: the mask and the kept elements are what it costs
-      }
-    }
-    return 0;
   }
 
   Tensor encode(const Tensor& input, Tensor& pooled) {

@@ -488,13 +488,61 @@ ScoredSequences score_sequences(const Tensor& hidden, const Linear& head, const 
 
 }  // namespace
 
-Tensor classify_sequences(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Linear& head, const Batch& batch) {
+DecoderHead::Kind DecoderHead::kind_of(const Model& model) {
+  if (model.architecture.ends_with("ForSequenceClassification")) return Kind::sequences;
+  if (model.architecture.ends_with("ForTokenClassification")) return Kind::tokens;
+  return model.architecture.ends_with("ForQuestionAnswering") ? Kind::answers : Kind::words;
+}
+
+namespace {
+
+Module& head_module(Module& root) {
+  for (const char* name : {"score", "classifier", "qa_outputs"})
+    if (root.find_child(name)) return root.child(name);
+  return root.child("lm_head");
+}
+
+/// The classes whose forward calls a CrossEntropyLoss of its own.
+bool has_loss_of_its_own(const std::string& model_type) {
+  for (const char* type : {"gpt2", "gpt_neo", "gpt_bigcode", "falcon", "bloom", "mpt", "opt"})
+    if (model_type == type) return true;
+  return false;
+}
+
+}  // namespace
+
+DecoderHead::DecoderHead(const Model& model, Module& root, Tape& tape)
+    : kind_(kind_of(model)), upcasts_(!has_loss_of_its_own(model.model_type)), linear_(head_module(root), tape) {
+  if (kind_ == Kind::tokens) dropout_.emplace(root, "dropout", tape, head_dropout(model));
+}
+
+Tensor DecoderHead::classify(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Batch& batch) const {
+  if (kind_ == Kind::tokens) return classify_tokens(options, call, hidden, batch.labels);
+  if (kind_ == Kind::answers) return find_answers(options, call, hidden, batch);
   const bool no_loss = options.loss == RunOptions::Loss::sequence_scores;
-  ScoredSequences answer = score_sequences(hidden, head, batch.input_ids, no_loss ? nullptr : &batch.labels);
+  ScoredSequences answer = score_sequences(hidden, linear_, batch.input_ids, no_loss ? nullptr : &batch.labels);
   if (no_loss) return call.done(std::move(answer.scores));
   call.done({&answer.loss, &answer.scores});
   hold(options, {answer.scores});
   return std::move(answer.loss);
+}
+
+Tensor DecoderHead::classify_tokens(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Tensor& labels) const {
+  Tensor logits = linear_((*dropout_)(hidden));
+  hidden.tape().phase(Phase::loss);
+  Tensor loss = label_loss(upcasts_ ? to(logits, DType::fp32) : logits, labels);
+  call.done({&loss, &logits});
+  hold(options, {logits});
+  return loss;
+}
+
+Tensor DecoderHead::find_answers(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Batch& batch) const {
+  const Tensor logits = linear_(hidden);
+  std::vector<Tensor> ends;
+  Tensor loss = answer_loss(logits, batch, ends);
+  call.done({&loss, &ends[0], &ends[1]});
+  hold(options, {ends[0], ends[1]});
+  return loss;
 }
 
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs) {
@@ -508,12 +556,12 @@ Tensor predicting(const RunOptions& options, const Tensor& hidden) {
   return slice(hidden, 1, options.logits_kept > 0 ? std::max<std::int64_t>(0, length - options.logits_kept) : 0, length);
 }
 
-Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const Linear& head, const Batch& batch,
+Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const DecoderHead& head, const Batch& batch,
                            const HfRelease::CausalLoss& code, const std::function<Tensor(const Tensor& ids)>& decode) {
   Tensor ids = batch.input_ids, labels = batch.labels;
   ModuleCall call(root, tape, {&ids, &labels});
   const Tensor hidden = decode(ids);
-  if (classifies(root)) return classify_sequences(options, call, hidden, head, {ids, labels});
+  if (head.classifies()) return head.classify(options, call, hidden, {ids, labels, batch.conditions});
   if (options.loss == RunOptions::Loss::token_scores) {
     tape.phase(Phase::loss);
     return call.done(token_scores(options, hidden, head.module(), labels));

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 
+#include "program/modules/bare.hpp"
 #include "program/modules/layers.hpp"
 #include "program/modules/network.hpp"
 
@@ -82,19 +83,35 @@ Tensor predicting(const RunOptions& options, const Tensor& hidden);
 /// 0 where one does not count. The metrics are held.
 Tensor token_scores(const RunOptions& options, const Tensor& hidden, Module& head, const Tensor& labels);
 
-/// GenericForSequenceClassification.forward behind the last norm: every token's score, of which each sequence's last token's is taken, and
-/// its loss. `call` is the model's; a trainer with a loss of its own is answered the scores.
-Tensor classify_sequences(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Linear& head, const Batch& batch);
+/// What stands behind a decoder's last norm: the projection on the vocabulary, or a head of classes (modeling_layers.py:
+/// GenericForSequenceClassification, GenericForTokenClassification, GenericForQuestionAnswering, and the classes of before them).
+class DecoderHead {
+ public:
+  DecoderHead(const Model& model, Module& root, Tape& tape);
+  Tensor operator()(const Tensor& hidden) const { return linear_(hidden); }
+  Module& module() const { return linear_.module(); }
+  bool classifies() const { return kind_ != Kind::words; }
+  /// forward of a head of classes with its loss. `call` is the model's; a trainer with a loss of its own is answered the scores of sequences.
+  Tensor classify(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Batch& batch) const;
 
-/// Whether a head of sequence classification stands in the place of a causal model's, and whichever of them does.
-inline bool classifies(Module& root) { return root.find_child("score") != nullptr; }
-inline Module& head_module(Module& root) { return root.child(classifies(root) ? "score" : "lm_head"); }
+ private:
+  enum class Kind : std::uint8_t { words, sequences, tokens, answers };
+
+  static Kind kind_of(const Model& model);
+  Tensor classify_tokens(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Tensor& labels) const;
+  Tensor find_answers(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Batch& batch) const;
+
+  Kind kind_;
+  bool upcasts_;  ///< the loss of tokens: ForTokenClassification of loss_utils.py does, classes with a CrossEntropyLoss of their own do not
+  Linear linear_;
+  std::optional<Dropout> dropout_;
+};
 
 /// Puts tensors into the output object, where somebody holds it.
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs);
 
 /// ForCausalLM.forward of a model whose logits are its head's output as it is: decode, head, loss.
-Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const Linear& head, const Batch& batch,
+Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const DecoderHead& head, const Batch& batch,
                            const HfRelease::CausalLoss& code, const std::function<Tensor(const Tensor& ids)>& decode);
 
 }  // namespace plimsoll::program

@@ -33,7 +33,7 @@ class DecoderStack : public Network {
         root_(root),
         base_(*root.find(names.base)),
         tokens_(base_.child(names.tokens), tape),
-        head_(head_module(root), tape) {
+        head_(model, root, tape) {
     for (const Block& block : model.blocks) {
       if (block.role == Block::Role::final_norm) norm_.emplace(base_.child(names.norm, !block.norm.weight), tape, block.norm);
       if (block.role != Block::Role::decoder) continue;
@@ -64,7 +64,7 @@ class DecoderStack : public Network {
   Embedding tokens_;
   std::vector<Layer> layers_;
   std::optional<Norm> norm_;
-  Linear head_;
+  DecoderHead head_;
 };
 
 }  // namespace plimsoll::program

@@ -108,6 +108,7 @@ class Opt final : public DecoderStack<OptLayer> {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
     const Tensor hidden = decode(ids);
+    if (head_.classifies()) return head_.classify(options_, call, hidden, {ids, labels, batch.conditions});
     Tensor logits = contiguous(head_(slice(hidden, 1, 0, hidden.size(1))));
     tape_.phase(Phase::loss);
     Tensor loss = causal_lm_loss(logits, labels, options_.release.causal_loss("opt"));

@@ -231,7 +231,7 @@ class RotaryDecoder final : public Network {
         outer_(text_type(model.model_type) == model.model_type ? nullptr : &root.child("model")),
         base_(outer_ ? outer_->child("language_model") : root.child("model")),
         embed_(base_.child("embed_tokens"), tape),
-        head_(head_module(root), tape) {
+        head_(model, root, tape) {
     if (style_.sinks && options.attention != RunOptions::Attention::eager)
       refuse("transformers' GPT-OSS does not support scaled_dot_product_attention", "attention", "eager");
     if (model.model_type == "qwen2_moe") window_ = 0;  // its config says 0 where no window is used, and the mask of it is made all the same
@@ -265,7 +265,7 @@ class RotaryDecoder final : public Network {
     const Tensor hidden = decode(ids);
     record_->open = false;
     std::vector<Tensor> router_logits = std::exchange(record_->logits, {});
-    if (classifies(root_)) return classify_sequences(options_, call, hidden, head_, {ids, labels});
+    if (head_.classifies()) return head_.classify(options_, call, hidden, {ids, labels, batch.conditions});
     if (options_.loss == RunOptions::Loss::liger_fused_linear) {
       if (balanced_) refuse("Liger's loss beside the routers' auxiliary loss is not modelled", "output_router_logits");
       tape_.phase(Phase::loss);
@@ -483,7 +483,7 @@ class RotaryDecoder final : public Network {
   std::unique_ptr<RouterRecord> record_ = std::make_unique<RouterRecord>();  // the layers refer to it
   const MoeSpec* balanced_ = nullptr;                                        ///< of routers whose balance is part of the loss
   Tensor auxiliary_;                                                         ///< of the last pass, where a trainer adds it
-  Linear head_;
+  DecoderHead head_;
 };
 
 }  // namespace

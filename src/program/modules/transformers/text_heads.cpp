@@ -14,6 +14,16 @@ Tensor answer_loss(const Tensor& logits, const Batch& batch, std::vector<Tensor>
   return divide_scalar(sum);
 }
 
+double head_dropout(const Model& model) {
+  constexpr double kAnyRate = 0.5;
+  for (const Block& block : model.blocks) {
+    if (block.role != Block::Role::head) continue;
+    for (const Operator& op : block.operators)
+      if (op.kind == OperatorKind::dropout) return kAnyRate;
+  }
+  return 0;
+}
+
 Tensor label_loss(const Tensor& logits, const Tensor& labels) {
   if (logits.size(-1) == 1) return mse_loss(view(logits, {-1}), view(labels, {-1}));
   return cross_entropy(view(logits, {-1, logits.size(-1)}), view(labels, {-1}));
