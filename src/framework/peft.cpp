@@ -138,6 +138,8 @@ std::vector<std::string> usual_lora_targets(const std::string& model_type) {
 
 void complete_lora(Strategy& s, const Model& model) {
   if (!s.lora->targets.empty()) return;
+  // convert_peft_config_for_transformers: names of a mixture's linears are mapped to what transformers 5 made of them, and none is none.
+  if (model.model_type == "mixtral" && s.releases.of(Package::transformers).since(5, 0) && s.releases.of(Package::peft).since(0, 21)) return;
   s.lora->targets = usual_lora_targets(model.model_type);
   std::string text;
   for (const std::string& name : s.lora->targets) text += (text.empty() ? "" : ", ") + name;

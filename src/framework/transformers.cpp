@@ -53,6 +53,22 @@ void check_msamp(const Strategy& s, const Model&, Complaints& complaints) {
     complaints.add("MS-AMP casts Adam and AdamW alone", "set optimizer adamw or adam");
 }
 
+/// The type of what is trained: the adapters', or the weights'.
+DType trained_type(const Strategy& s) { return s.lora && s.lora->adapter_dtype ? *s.lora->adapter_dtype : s.param_dtype.value_or(DType::fp32); }
+
+/// torch's GradScaler, which Accelerate puts around fp16: its kernel knows no bf16 (grad_scaler.py, _unscale_grads_).
+void check_scaler(const Strategy& s, Complaints& complaints) {
+  if (s.precision != Precision::amp_fp16 || trained_type(s) != DType::bf16) return;
+  complaints.add("torch's GradScaler fails at gradients of bf16 parameters: NotImplementedError: "
+                 "\"_amp_foreach_non_finite_check_and_unscale_cuda\" not implemented for 'BFloat16'",
+                 "set precision bf16");
+}
+
+void check_accelerate(const Strategy& s, const Model& model, Complaints& complaints) {
+  check_msamp(s, model, complaints);
+  check_scaler(s, complaints);
+}
+
 FrameworkProfile profile() {
   FrameworkProfile p;
   p.name = "transformers";
@@ -84,7 +100,7 @@ Entry accelerate() {
   p.title = "Hugging Face transformers under Accelerate: Trainer, TRL, axolotl, LLaMA-Factory";
   p.aliases = {"trainer", "hf-accelerate", "hf-trainer"};
   p.source = "transformers 5.23, accelerate 1.15, torch 2.15";
-  return {p, nullptr, complete, check_msamp};
+  return {p, nullptr, complete, check_accelerate};
 }
 
 /// The diffusion transformers of diffusers, run the same way; the loss is a mean squared error.

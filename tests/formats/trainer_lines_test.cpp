@@ -376,6 +376,18 @@ const Wild kLines[] = {
            {{"checkpoint.dtype", "bf16"}, {"param_dtype", "bf16"}, {"precision", "pure-bf16"}}),
     script("the same in fp32, as it is said", "python run_clm.py " + kModel + "--do_train --block_size 1024 --dtype float32 --output_dir o",
            {{"param_dtype", "fp32"}, {"precision", "fp32"}}),
+    // HfArgumentParser: a field that is on by default has --no_FIELD.
+    script("recomputation off by its negation", "python trl/scripts/sft.py " + kModel + "--max_length 512 --no_gradient_checkpointing", {{"recompute", "none"}}),
+    // orpo.py hands from_pretrained the model's name alone.
+    script("a type that the script does not pass on", "python examples/scripts/orpo.py " + kModel + "--max_length 512 --dtype float32 --load_in_4bit",
+           {{"param_dtype", "bf16"}, {"base_weights", "(nothing)"}}),
+    script("TRL's adapters in bf16 under a scaler", "python trl/scripts/sft.py " + kModel + "--max_length 512 --use_peft --load_in_4bit --fp16", {},
+           "torch's GradScaler fails at gradients of bf16 parameters"),
+    script("a mixture's adapters without targets", "python trl/scripts/sft.py --model_name_or_path mistralai/Mixtral-8x7B-v0.1 --max_length 512 --use_peft", {},
+           "lora.target_modules is missing"),
+    {"a Python launcher", "run.py", "import subprocess\nsubprocess.run(['torchrun', 'train.py'])\n", "", {}, "a Python program is not read"},
+    {"Accelerate's bare no", "a.yaml", "distributed_type: MULTI_GPU\nmixed_precision: no\nnum_machines: 1\nnum_processes: 8\n", "llama-3.2-1b", {},
+     "'bool' object has no attribute 'lower'"},
     script("TRL's example of a reward model", "python examples/scripts/reward_modeling.py --model_name_or_path Qwen/Qwen2-0.5B-Instruct "
            "--per_device_train_batch_size 8 --max_length 2048 --use_peft --lora_task_type SEQ_CLS --lora_r 32",
            {{"task", "reward"}, {"lora.r", "32"}, {"seq_len", "2048"}}),

@@ -182,7 +182,16 @@ void read_kind(Reading& reading, const Node& tree) {
   refuse("distributed_type " + name.substr(0, 40) + " is not modelled", where, "NO, MULTI_GPU, FSDP or DEEPSPEED");
 }
 
+/// YAML 1.1 takes a bare `no` for a truth, and accelerate launch fails at it.
+void require_word(const Node& tree) {
+  const Node* precision = tree.find("mixed_precision");
+  if (precision && precision->is_scalar() && !precision->quoted && precision->text == "false")
+    fail("accelerate launch fails at it: AttributeError: 'bool' object has no attribute 'lower' (YAML takes a bare no for false)", precision->where,
+         "mixed_precision: 'no'");
+}
+
 void read(Reading& reading, const Node& tree) {
+  require_word(tree);
   read_rows(reading, rows(), tree, {}, Unknown::refused);
   read_kind(reading, tree);
   if (const Node* config = tree.find("dynamo_config"); config && !config->is_null()) read_dynamo(reading, *config);

@@ -215,7 +215,7 @@ void read_accelerate_options(Reading& reading, const std::string& file, const No
   const std::string path = file.empty() ? std::string() : reading.located(file, from);
   const bool there = !path.empty() && reading.has_file(path);
   Node tree = Node::table(from.where);
-  if (there) tree = parse_yaml_text(reading.text_of(path), path);
+  if (there) tree = parse_yaml_text(reading.text_of(path), readable(path));
   if (there || file.empty()) reading.note_format("accelerate");
   if (!there && !file.empty() && !given) reading.miss(file, from, "accelerate");  // --from may give it yet
   overlay(tree, flags);

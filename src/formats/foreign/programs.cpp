@@ -219,7 +219,7 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
   refuse_diffusers(flags);
   if (const Node* file = flags.find("config_file"); file && ends_with(program, "run_train.py") && is_file(file->word()))
     return reading.include(file->word(), *file);  // nanotron's
-  if (const TrlTrainer trainer = trl_trainer_of_script(program); trainer != TrlTrainer::none) return read_trl_script(reading, flags, trainer);
+  if (const TrlTrainer trainer = trl_trainer_of_script(program); trainer != TrlTrainer::none) return read_trl_script(reading, flags, trainer, program);
   if (is_example_script(program)) {
     require_training(flags, program);
     return read_example_script(reading, flags, program);

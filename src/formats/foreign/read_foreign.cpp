@@ -85,6 +85,9 @@ void read_file(Reading& reading, const std::string& path, const std::string& for
   const std::string text = reading.text_of(path);
   if (format.empty() && read_cluster_text(reading, text, path)) return;
   if (format.empty() && read_requirements(reading, text, path)) return reading.note_format("requirements");
+  if (format.empty() && ends_with(path, ".py"))
+    refuse("a Python program is not read: what it configures or starts is known as it runs", readable(path),
+           "give the line that starts its training behind --, or rehearse it: plimsoll rehearse --on … -- python " + readable(path).substr(0, 100));
   const std::size_t first = text.find_first_not_of(" \t\n");
   if (first != std::string::npos && text[first] == kUnknown && text.find_first_not_of(" \t\n", end_of_mark(text, first)) == std::string::npos)
     fail("what it holds is " + told(text) + " and is not known here", readable(path), "give the file itself beside the script");

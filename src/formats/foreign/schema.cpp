@@ -206,4 +206,19 @@ std::string Schema::page() const {
   return text;
 }
 
+Node with_switches_off(const Reading& reading, const Node& flags, const Rows& rows, const Schema& schema, const ReadRelease& release) {
+  constexpr std::string_view kNo = "no_";
+  Node spelled = flags;
+  for (auto& [name, value] : spelled.members) {
+    if (!name.starts_with(kNo) || !value.is_scalar() || value.text != "true") continue;
+    const std::string key = name.substr(kNo.size());
+    const Row* row = find_row(rows, key);
+    const auto usual = row && row->by_default ? program_default(reading, key, row->by_default, release).word : schema.mark(key).by_default;
+    if (usual != "true" || flags.find(key)) continue;
+    value = Node::scalar("false", value.where);
+    name = key;
+  }
+  return spelled;
+}
+
 }  // namespace plimsoll::formats

@@ -59,6 +59,9 @@ class Schema {
   std::vector<Group> groups_;
 };
 
+/// What HfArgumentParser makes of `--no_KEY`: false for a field that is on by default, by the rows or by the schema; of others it has none.
+Node with_switches_off(const Reading& reading, const Node& flags, const Rows& rows, const Schema& schema, const ReadRelease& release);
+
 /// The hint of a refusal: the run without the feature, by `value` or, empty, without the key; or the program itself.
 std::string way_without(const std::string& value);
 

@@ -8,6 +8,7 @@
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/swift.hpp"
 #include "formats/foreign/trained_modules.hpp"
+#include "formats/shell/unknown.hpp"
 #include "model/hub_names.hpp"
 #include "plimsoll/error.hpp"
 
@@ -123,7 +124,7 @@ void name_fsdp(const Reading& reading, Node& trainer) {
     relocate(config, where);
   } else {
     const std::string path = reading.located(word, *said);
-    config = parse_json_text(reading.text_of(path), path);
+    config = parse_json_text(reading.text_of(path), readable(path));
   }
   const Node *options = config.find("fsdp"), *keys = config.find("fsdp_config");
   Node fsdp = options ? *options : Node::scalar("full_shard auto_wrap", where);
@@ -332,7 +333,7 @@ Node arguments_of(Reading& reading, const std::vector<Node>& words) {
     const Node& file = positional.front();
     const std::string path = reading.located(file.word(), file);
     const bool json = path.size() > 5 && path.compare(path.size() - 5, 5, ".json") == 0;
-    tree = json ? parse_json_text(reading.text_of(path), path) : parse_yaml_text(reading.text_of(path), path);
+    tree = json ? parse_json_text(reading.text_of(path), readable(path)) : parse_yaml_text(reading.text_of(path), readable(path));
     if (!tree.is_table()) fail("expected a table of keys", path);
     if (const Node* variables = tree.find("ENV"); variables && variables->is_table())
       for (const auto& [name, value] : variables->members) read_environment(reading, name, value.word(), value.where);

@@ -286,7 +286,7 @@ void read_arguments(Reading& reading, const Node& tree) { read_training_argument
 }  // namespace
 
 void read_training_arguments(Reading& reading, const Node& said, const Rows& known, Unknown unknown) {
-  const Node tree = with_tables(said);
+  const Node tree = with_tables(with_switches_off(reading, said, known, *Schema::of("transformers"), kRelease));
   for (const char* key : {"config_name", "model_name_or_path"})
     if (const Node* value = tree.find(key); value && !value->is_null() && !reading.has("model")) say_model(reading, *value, key);
   const Node* deepspeed = tree.find("deepspeed");

@@ -6,6 +6,7 @@
 #include "formats/foreign/launch.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/trl.hpp"
+#include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -104,9 +105,31 @@ void read_only_target(Reading& reading, const Node& tree) {
   if (reading.has("lora.target_modules") && targets && (targets->is_scalar() || targets->members.size() == 1)) expand_expression(reading);
 }
 
-void read_with(Reading& reading, const Node& tree, Unknown unknown, TrlTrainer trainer, bool by_trl = true) {
+/// ModelConfig's keys of how a model is loaded.
+bool is_of_loading(const std::string& key) {
+  return key == "dtype" || key == "torch_dtype" || key == "attn_implementation" || key.starts_with("load_in_") || key.starts_with("bnb_4bit_") ||
+         key == "use_bnb_nested_quant";
+}
+
+/// Takes away what ModelConfig parses and a script does not hand to from_pretrained.
+void drop_keys_of_loading(Reading& reading, Node& tree) {
+  for (const auto& [name, value] : tree.members)
+    if (is_of_loading(name)) reading.leave_unread(name + " (the script loads the model by its name alone)", value.where);
+  std::erase_if(tree.members, [](const auto& member) { return is_of_loading(member.first); });
+}
+
+/// Who runs a trainer: a script that is TRL's own or one like it, whether it hands ModelConfig's keys to from_pretrained.
+struct TrlCaller {
+  bool is_trl = true, loads_by_name = false;
+};
+
+void read_with(Reading& reading, const Node& said, Unknown unknown, TrlTrainer trainer, const TrlCaller& caller = {}) {
+  const bool by_trl = caller.is_trl;
+  Node tree = with_switches_off(reading, said, own_defaults(), *Schema::of("transformers"), kRelease);
+  if (caller.loads_by_name) drop_keys_of_loading(reading, tree);
   Node rest = trainer == TrlTrainer::sft ? tree : read_trl_trainer(reading, trainer, tree);
-  take_defaults(reading, own_defaults(), kRelease);
+  for (const Row& row : own_defaults())
+    if (!caller.loads_by_name || !is_of_loading(row.foreign)) take_default(reading, row, kRelease);
   take_precision(reading, tree);
   const bool supervised = trainer == TrlTrainer::sft && by_trl;
   if (supervised) read_loss(reading, tree);
@@ -118,7 +141,7 @@ void read_with(Reading& reading, const Node& tree, Unknown unknown, TrlTrainer t
   complete(reading);
 }
 
-void read(Reading& reading, const Node& tree) { read_with(reading, tree, Unknown::own, TrlTrainer::sft, marks_of_sft(tree) > 0); }
+void read(Reading& reading, const Node& tree) { read_with(reading, tree, Unknown::own, TrlTrainer::sft, {.is_trl = marks_of_sft(tree) > 0}); }
 
 /// trl/accelerate_configs of 1.16: what --accelerate_config NAME stands for.
 Node named_configuration(const std::string& name) {
@@ -159,7 +182,7 @@ Node with_config(const Reading& reading, const Node& flags) {
   Node tree = Node::table(flags.where);
   if (const Node* config = flags.find("config"); config && !config->is_null()) {
     const std::string path = reading.located(config->word(), *config);
-    tree = parse_yaml_text(reading.text_of(path), path);
+    tree = parse_yaml_text(reading.text_of(path), readable(path));
     if (!tree.is_table()) fail("expected a table of keys", path);
   }
   for (const auto& [name, value] : flags.members)
@@ -184,11 +207,11 @@ void read_launch(Reading& reading, const std::string& file, const Node& flags, c
 
 }  // namespace
 
-void read_trl_script(Reading& reading, const Node& flags, TrlTrainer trainer) {
+void read_trl_script(Reading& reading, const Node& flags, TrlTrainer trainer, const std::string& program) {
   Node tree = with_config(reading, flags);
   take_environment(reading, tree);
   reading.note_format("trl");
-  read_with(reading, tree, Unknown::own, trainer);
+  read_with(reading, tree, Unknown::own, trainer, {.loads_by_name = loads_by_name(program)});
 }
 
 void read_trl_command(Reading& reading, const Node& flags, TrlTrainer trainer) {

@@ -121,6 +121,14 @@ TrlTrainer trl_trainer_of_script(const std::string& program) {
   return TrlTrainer::none;
 }
 
+bool loads_by_name(const std::string& program) {
+  constexpr std::string_view kExamples = "examples/scripts/";
+  const std::size_t at = program.find(kExamples);
+  if (at == std::string::npos) return false;
+  const std::string script = program.substr(at + kExamples.size());
+  return script == "orpo.py" || script == "cpo.py" || script == "kto.py";
+}
+
 bool is_zero(const Node& number) { return number.word().find_first_not_of("0.") == std::string::npos; }
 
 void read_supervised_term(Reading& reading, const Node& tree) {

@@ -18,6 +18,8 @@ std::string_view verb_of(TrlTrainer trainer);
 /// that is not read.
 TrlTrainer trl_trainer_of_verb(const std::string& verb);
 TrlTrainer trl_trainer_of_script(const std::string& program);
+/// Whether a script of TRL's examples hands from_pretrained the model's name alone, and none of ModelConfig's keys that it parses.
+bool loads_by_name(const std::string& program);
 
 /// The keys that the trainer's configuration has beside TrainingArguments'; of sft none.
 const Rows& rows_of(TrlTrainer trainer);

@@ -411,7 +411,7 @@ Tensor model_loss(const RunOptions& options, const Tensor& logits, const Tensor&
 Tensor cut_causal_lm_loss(const Tensor& hidden, Module& head, const Tensor& labels, bool softcap) {
   if (head.read_from_outside)
     refuse("cut cross entropy under ZeRO-3, whose backward gathers the head anew, is not modelled", "loss", "ce or liger-fused-linear");
-  if (!head.pre_forward.empty() || !head.post_forward.empty())
+  if (!head.tensor("weight"))
     fail("cut cross entropy reads the head's weight without calling the module, whose unit is not gathered then", "fsdp.units",
          "leave lm_head in the root");
   if (head.find_child("base_layer") || head.find_child("modules_to_save"))

@@ -42,6 +42,7 @@ class PairsNetwork final : public Network {
     const Tensor losses = strategy_.post_training->kind == Kind::orpo ? odds_ratio_losses(chosen, rejected) : sigmoid_losses(chosen, rejected);
     Tensor loss = mean(losses, std::vector<int>{}, false);
     if (supervised) loss = add(loss, supervised);
+    log_metrics(chosen, rejected, logits, supervised);
     for (Tensor* each : {&ids_, &mask_, &labels_}) each->reset();
     return loss;
   }
@@ -77,6 +78,30 @@ class PairsNetwork final : public Network {
     if (release_.selects_log_softmax()) return selective_log_softmax(logits, labels);
     const Tensor all = log_softmax(logits, logits.dtype());
     return squeeze(gather_last(all, unsqueeze(labels, 2)), 2);
+  }
+
+  /// get_batch_loss_metrics: rewards, and the mean logit of either text, each gathered from all ranks and read by the host.
+  void log_metrics(const Tensor& chosen, const Tensor& rejected, const Tensor& logits, const Tensor& supervised) const {
+    const GradMode no_grad(tape_, false);
+    const Tensor better = multiply_scalar(chosen.detach()), worse = multiply_scalar(rejected.detach());
+    const Tensor right = to(compare(better, worse, DType::boolean), DType::fp32);
+    for (const Tensor& each : {better, worse, right, subtract(better, worse), rejected.detach(), chosen.detach()}) tell(each);
+    const std::int64_t pairs = strategy_.micro_batch;
+    for (const std::int64_t first : {pairs, std::int64_t{0}})
+      tell(mean(slice(logits.detach(), 0, first, first + pairs), std::vector<int>{}, false));
+    if (supervised) tell(supervised.detach());
+  }
+
+  /// accelerator.gather_for_metrics(x).mean().item()
+  void tell(const Tensor& x) const {
+    Tensor all = x;
+    if (strategy_.gpus > 1) {
+      const Tensor own = x.sizes().rank() == 0 ? clone(x) : x;
+      all = tape_.empty({strategy_.gpus * own.elements()}, own.dtype(), Category::communication_buffer);
+      tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::world, .bytes = all.bytes(), .type = all.dtype()}, tape_.stream);
+    }
+    mean(all, std::vector<int>{}, false);
+    tape_.read_back();
   }
 
   static Tensor log_of_rest(const Tensor& x) { return function(kLog1p, negate(exponential(x))); }
