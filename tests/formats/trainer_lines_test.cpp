@@ -341,6 +341,8 @@ const Wild kLines[] = {
            {"recompute", "full"}, {"param_dtype", "fp32"}}),
     script("a program that is not known", "torchrun --nproc_per_node 8 train_ddp.py --batch_size 32 --seq_len 2048", {},
            "train_ddp.py is not known, and nothing of its words can be used"),
+    script("alpaca-lora's script, which is none of LLaMA-Factory's", "python3 finetune.py --base_model a/b --data_path d --micro_batch_size 4 --num_epochs 3 --cutoff_len 512 "
+           "--lora_r 8", {}, "finetune.py is not known, and nothing of its words can be used"),
     script("a program that is not known, offered", "torchrun --nproc_per_node 8 train_ddp.py --batch_size 32", {}, "to be checked: plimsoll estimate"),
     script("diffusers", "accelerate launch train_text_to_image_lora.py --pretrained_model_name_or_path a/b --dataset_name d --train_batch_size 1", {},
            "those of DreamBooth for FLUX and Stable Diffusion 3 are read"),

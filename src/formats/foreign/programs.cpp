@@ -117,13 +117,17 @@ void read_megatron_deepspeed(Reading& reading, const Node& flags) {
   if (file) read_deepspeed_reference(reading, *file);
 }
 
-/// Whose arguments the flags are of the programs that extend TrainingArguments, or its own; nullptr: of none.
-const Format* trainer_of(const Node& flags) {
+/// Whose arguments the flags are of the programs that extend TrainingArguments, or its own; nullptr: of none. LLaMA-Factory's scripts are
+/// called train.py and train_bash.py; others have keys of its names (cutoff_len of alpaca-lora's finetune.py) and mean something else.
+const Format* trainer_of(const Node& flags, const std::string& program) {
   static const std::vector<Format> formats{llama_factory_format(), trl_format(), training_arguments_format()};
+  const bool may_be_factory = base_name_of(program).starts_with("train");
   const Format* best = nullptr;
   int most = 1;
-  for (const Format& format : formats)
+  for (const Format& format : formats) {
+    if (std::string_view(format.name) == "llama-factory" && !may_be_factory) continue;
     if (const int sure = format.recognises(flags); sure > most) most = sure, best = &format;
+  }
   return best;
 }
 
@@ -224,7 +228,7 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     require_training(flags, program);
     return read_example_script(reading, flags, program);
   }
-  if (const Format* trainer = trainer_of(flags)) {
+  if (const Format* trainer = trainer_of(flags, program)) {
     require_training(flags, program);
     return by(*trainer, flags);
   }
