@@ -22,16 +22,6 @@ std::string flag_of(const StrategyOption& option) {
 
 namespace {
 
-/// Lengths as people say them: 4k is 4096 tokens, 1M is 1024 times as many as 1k.
-std::string spelled_out(const std::string& key, const std::string& value) {
-  if (key != "seq" && key != "seq_len") return value;
-  const std::size_t digits = std::min(value.find_first_not_of("0123456789"), value.size());
-  const std::string unit = value.substr(digits);
-  const std::int64_t scale = unit == "k" || unit == "K" ? 1 << 10 : unit == "m" || unit == "M" ? 1 << 20 : 0;
-  if (scale == 0 || digits == 0 || digits > 7) return value;
-  return std::to_string(std::stoll(value.substr(0, digits)) * scale);
-}
-
 constexpr const char* kRelease = "--release";
 
 /// "releases.*", which the command line spells --release.
@@ -141,7 +131,7 @@ Strategy with_strategy_flags(Strategy strategy, const Arguments& arguments, cons
   std::vector<std::pair<std::string, std::string>> options;
   for (const StrategyOption& option : strategy_options())
     if (const std::string flag = flag_of(option); flag != taken && !is_release(option) && arguments.has(flag))
-      options.emplace_back(option.key, spelled_out(option.key, arguments[flag]));
+      options.emplace_back(option.key, arguments[flag]);
   for (auto& release : stated_releases(arguments)) options.push_back(std::move(release));
   set_options(strategy, options);
   return strategy;

@@ -2,32 +2,25 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 #include "plimsoll/search.hpp"
 #include "search/layout.hpp"
+#include "units/length.hpp"
 
 namespace plimsoll {
 namespace {
 
 constexpr std::size_t kMostValues = 4096;
 
-std::optional<std::int64_t> whole(std::string_view text) {
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < 0) return {};
-  return value;
-}
-
 /// "a..b" doubles from a, "a..b/s" goes in steps of s.
 std::vector<std::string> range(const std::string& text, const std::string& where) {
   const auto dots = text.find(".."), slash = text.find('/', dots);
-  const auto low = whole(std::string_view(text).substr(0, dots));
-  const auto high = whole(std::string_view(text).substr(dots + 2, slash == std::string::npos ? slash : slash - dots - 2));
-  const auto step = slash == std::string::npos ? std::optional<std::int64_t>(0) : whole(std::string_view(text).substr(slash + 1));
+  const auto low = parse_length(std::string_view(text).substr(0, dots));
+  const auto high = parse_length(std::string_view(text).substr(dots + 2, slash == std::string::npos ? slash : slash - dots - 2));
+  const auto step = slash == std::string::npos ? std::optional<std::int64_t>(0) : parse_length(std::string_view(text).substr(slash + 1));
   if (!low || !high || !step || *low < 1 || *high < *low || (slash != std::string::npos && *step < 1))
     fail(fmt::format("'{}' is no range", text), where, "low..high doubles from low, low..high/step goes in steps: 1..16, 8..64/8");
   std::vector<std::string> values;
@@ -216,7 +209,7 @@ std::vector<std::string> parse_axis_values(const std::string& text, const std::s
   for (const std::string& part : bars ? split(text, '|') : holds_commas ? std::vector<std::string>{text} : split(text, ',')) {
     if (part.empty()) fail("an empty value in '" + text + "'", where);
     const auto dots = part.find("..");
-    const bool is_range = dots != std::string::npos && dots > 0 && whole(std::string_view(part).substr(0, dots));
+    const bool is_range = dots != std::string::npos && dots > 0 && parse_length(std::string_view(part).substr(0, dots));
     for (std::string& value : is_range ? range(part, where) : std::vector<std::string>{part})
       if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(std::move(value));
     if (values.size() > kMostValues) fail(fmt::format("'{}' has more than {} values", text.substr(0, 60), kMostValues), where);

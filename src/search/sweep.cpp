@@ -197,8 +197,9 @@ std::string to_text(const std::vector<Technique>& techniques) {
     text += fmt::format("  time   {:>10}  {:>10}  {}  {} to {}\n", to_string(Seconds(seconds)), slower, bar(seconds / slowest, kCells), to_string(Seconds(step.low)),
                         to_string(Seconds(step.high)));
     if (before && as_fast(each.report, before->report))
-      text += fmt::format("         nearer to the step before than predictions of such runs tell apart ({:.0f} %)\n", 100 * steps_of(each.report).decisive);
-    text += "  rate   " + rate_of(each.report.time) + "\n";
+      text += fmt::format("         a token takes as long as before, as far as predictions of such runs can tell ({:.0f} %)\n", 100 * steps_of(each.report).decisive);
+    const double rate = steps_of(each.report).tokens / seconds, rate_before = before ? steps_of(before->report).tokens / seconds_of(before->report) : 0;
+    text += "  rate   " + rate_of(each.report.time) + (rate_before > 0 ? fmt::format("  {:+.1f} %", 100 * (rate / rate_before - 1)) : "") + "\n";
     text += fmt::format("  memory {:>6.1f} GiB  {:>10}  {}{}\n", gib, larger, bar(gib / fullest, kCells),
                         each.report.verdict == Verdict::does_not_fit ? "  does not fit" : "");
     before = &each;

@@ -5,6 +5,7 @@
 
 #include "plimsoll/error.hpp"
 #include "strategy/setting.hpp"
+#include "units/length.hpp"
 #include "units/switches.hpp"
 
 namespace plimsoll {
@@ -144,6 +145,12 @@ std::string as_json(const std::string& text, bool quote) {
   return json + "\"";
 }
 
+/// The text of one key's value as JSON; of keys that count tokens "8k" is 8192.
+std::string as_json(const Entry& entry, const std::string& text) {
+  const auto length = std::string_view(entry.values) == "tokens" ? parse_length(text) : std::nullopt;
+  return length ? std::to_string(*length) : as_json(text, entry.text);
+}
+
 /// A file whose keys all lie below one that nothing knows ("training", as rows have it) would say nothing.
 void refuse_wrapped(const Strategy& s, const JsonValue& root) {
   for (const std::string& name : s.unread_keys) {
@@ -203,7 +210,7 @@ void set_from_text(Strategy& s, const std::string& key, const std::string& value
   }
   if (entry->set == nullptr) return;
   const std::string flag = flag_of(key);  // errors name it as the command line spells it
-  const JsonDocument document = JsonDocument::parse(as_json(value, entry->text), flag);
+  const JsonDocument document = JsonDocument::parse(as_json(*entry, value), flag);
   const JsonValue root = document.root();
   Setting setting(s, root, flag, source);
   entry->set(setting);
@@ -222,7 +229,7 @@ void set_text(Strategy& s, const std::string& key, const std::string& value, con
     return;
   }
   if (entry->set == nullptr) return;
-  const JsonDocument document = JsonDocument::parse(as_json(value, entry->text), where);
+  const JsonDocument document = JsonDocument::parse(as_json(*entry, value), where);
   const JsonValue root = document.root();
   Setting setting(s, root, key, source);
   entry->set(setting);

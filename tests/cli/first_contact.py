@@ -154,6 +154,8 @@ def lengths(checks):
     short, long = run("estimate", *GPT2[:-1], "1k"), run("estimate", *GPT2[:-1], "1024")
     checks.check(short.code == 0 and short.out == long.out, f"1k is no 1024 tokens: {short.err}")
     checks.check(run("estimate", *GPT2[:-1], "1kk").code == 2, "1kk is a length")
+    swept = run("sweep", *GPT2[:-1], "1k,2k", "--format", "csv").out
+    checks.check(swept != "" and swept == run("sweep", *GPT2[:-1], "1k..2k", "--format", "csv").out, "a sweep takes no lengths")
 
 
 def machines(checks):

@@ -4,6 +4,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/suggestion.hpp"
+#include "units/length.hpp"
 
 namespace plimsoll {
 namespace {
@@ -33,6 +34,14 @@ TEST(Units, PrintedWithTheirNames) {
   EXPECT_EQ(with_thousands(8030261248), "8,030,261,248");
   EXPECT_EQ(with_thousands(-999), "-999");
   EXPECT_EQ(to_string(Seconds(0.0123)), "12.3 ms");
+}
+
+// k is 1,024 and m its square, in either case; anything else, and what overflows, is no length.
+TEST(Lengths, AreDigitsWithOneLetterAtMost) {
+  EXPECT_EQ(parse_length("8192"), 8192);
+  EXPECT_EQ(parse_length("8k"), 8192);
+  EXPECT_EQ(parse_length("1M"), 1048576);
+  for (const char* wrong : {"", "k", "1kk", "1.5k", "-1k", "8 k", "0x8", "999999999m", "99999999999999999999"}) EXPECT_FALSE(parse_length(wrong)) << wrong;
 }
 
 TEST(Errors, NearestNameIsFoundAndFarOnesAreNot) {
