@@ -54,8 +54,12 @@ const CampaignOffer* best_of(const std::vector<CampaignOffer>& offers, Less less
   return best;
 }
 
+const CampaignOffer* fastest_of(const std::vector<CampaignOffer>& offers) {
+  return best_of(offers, [](const CampaignReport& a, const CampaignReport& b) { return a.days.expected < b.days.expected; });
+}
+
 std::string answer_of(const std::vector<CampaignOffer>& offers) {
-  const CampaignOffer* fastest = best_of(offers, [](const CampaignReport& a, const CampaignReport& b) { return a.days.expected < b.days.expected; });
+  const CampaignOffer* fastest = fastest_of(offers);
   if (!fastest) return "it fits none of these machines";
   const auto priced = [](const CampaignReport& report) { return report.price ? report.dollars : HUGE_VAL; };
   const CampaignOffer* cheapest = best_of(offers, [&](const CampaignReport& a, const CampaignReport& b) { return priced(a) < priced(b); });
@@ -76,7 +80,9 @@ std::vector<std::string> row_of(const CampaignOffer& each) {
 std::string to_text(const std::vector<CampaignOffer>& offers) {
   std::vector<std::vector<std::string>> rows{{"on", "time", "GPU-hours", "money", "energy", ""}};
   for (const CampaignOffer& each : offers) rows.push_back(row_of(each));
-  std::string text = wrapped("", answer_of(offers)) + "\n" + columns(rows);
+  std::string text = wrapped("", answer_of(offers));
+  if (const CampaignOffer* fastest = fastest_of(offers)) text += wrapped("", printable(fastest->on) + ": " + printable(fastest->report->step.strategy));
+  text += "\n" + columns(rows);
   for (const CampaignOffer& each : offers)
     if (!each.report) text += wrapped("  ", printable(each.on) + ": " + printable(each.refusal));
   for (const CampaignOffer& each : offers)
@@ -90,6 +96,7 @@ std::string to_text(const CampaignReport& report) {
       "", fmt::format("{} on {} GPU{} ({}): {} tokens in {} steps of {}", printable(step.model_name), with_thousands(step.gpus),
                       step.gpus == 1 ? "" : "s", printable(step.cluster_name), amount(report.tokens),
                       with_thousands(static_cast<std::int64_t>(report.steps)), to_string(Seconds(step.time.step_seconds.expected))));
+  text += wrapped("", printable(step.strategy));
   if (step.verdict == Verdict::does_not_fit) text += wrapped("", "the step does not fit: what follows is of a run that cannot be");
   text += "\n" + line("time", in_days(report.days));
   text += line("GPU-hours", report.gpu_hours < 100 ? fmt::format("{:.3g}", report.gpu_hours)

@@ -1,4 +1,6 @@
 // The only file that knows CLI11.
+#include <fmt/ranges.h>
+
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
@@ -168,6 +170,21 @@ std::string said_elsewhere(const std::string& flag, const Command& command) {
   return {};
 }
 
+/// Of a word that heads a group of options ("--lora"), those that most runs set, or else its first ones: "say '--lora.r'".
+std::string headed_by(const std::string& name, const Command& command) {
+  constexpr std::size_t kMost = 3;
+  std::vector<std::string> usual, all;
+  for (const Option& option : command.options) {
+    if (option.name.rfind(name + ".", 0) != 0) continue;
+    all.push_back("'" + option.name + "'");
+    if (!option.rare) usual.push_back(all.back());
+  }
+  if (all.empty()) return {};
+  const std::vector<std::string>& said = usual.empty() ? all : usual;
+  const auto first = said.begin() + static_cast<std::ptrdiff_t>(std::min(said.size(), kMost));
+  return fmt::format("say {}{}", fmt::join(said.begin(), first, ", "), first == said.end() ? "" : "; --help-all has more below it");
+}
+
 /// What CLI11 calls extras: name the first one, and what was perhaps meant.
 void refuse_extras(const CLI::App& app, const Command& command) {
   const auto extras = app.remaining();
@@ -177,7 +194,8 @@ void refuse_extras(const CLI::App& app, const Command& command) {
   std::vector<std::string> flags{"--help"};
   for (const Option& option : command.options)
     if (option.name.rfind('-', 0) == 0) flags.push_back(option.name);
-  std::string hint = said_elsewhere(name, command);
+  std::string hint = headed_by(name, command);
+  if (hint.empty()) hint = said_elsewhere(name, command);
   if (hint.empty()) hint = meant(name, flags);
   fail("there is no option '" + name + "'", command.name, hint.empty() ? "plimsoll " + command.name + " --help lists them" : hint);
 }

@@ -71,6 +71,14 @@ std::string answer_of(const std::vector<MachineOffer>& offers) {
   return text;
 }
 
+/// What the step is on the machine that answers, which says what nobody chose.
+std::string step_of(const std::vector<MachineOffer>& offers) {
+  const MachineOffer* said = fastest_of(offers);
+  for (const MachineOffer& each : offers)
+    if (!said && each.report) said = &each;
+  return said ? printable(said->on) + ": " + printable(said->report->strategy) : "";
+}
+
 std::vector<std::string> row_of(const MachineOffer& each) {
   if (!each.report) return {printable(each.on), "-", "-", "-", "-", "-", "refused"};
   const auto money = each.dollars();
@@ -102,6 +110,7 @@ std::optional<Band> MachineOffer::dollars() const {
 std::string to_text(const std::vector<MachineOffer>& offers, const TextStyle& style) {
   std::string text = wrapped("", answer_of(offers), style.width);
   if (style.detail == TextStyle::Detail::brief) return text;
+  text += wrapped("", step_of(offers), style.width);
   std::vector<std::vector<std::string>> rows{
       {"on", "memory", "left", "step", counts_images(offers) ? "images/s" : "tokens/s", "$ per " + unit_of(offers), ""}};
   for (const MachineOffer& each : offers) rows.push_back(row_of(each));

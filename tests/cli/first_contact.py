@@ -158,6 +158,13 @@ def lengths(checks):
     checks.check(swept != "" and swept == run("sweep", *GPT2[:-1], "1k..2k", "--format", "csv").out, "a sweep takes no lengths")
 
 
+def heads_of_options(checks):
+    """The first word of dotted options is no option: its usual ones are told."""
+    checks.check(run("estimate", *GPT2, "--lora", "8").err.rstrip().endswith("(say '--lora.r')"), "--lora")
+    many = run("estimate", *GPT2, "--deepspeed", "ds.json").err
+    checks.check(many.count("'--deepspeed.") == 3 and "--help-all" in many, f"--deepspeed: {many}")
+
+
 def machines(checks):
     """Several machines behind --on: a table with what a token costs; exit 0 where one of them holds the job."""
     found = run("estimate", "llama-3.1-8b", "--on", "8xh200,8xmi300x,1xl4", "--fsdp", "full", "--seq", "8k")
@@ -218,6 +225,6 @@ def adapters(checks):
 
 
 checks = Checks()
-for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, first_screen, lengths, machines, prices, said_twice, old_devices, adapters):
+for each in (names, meant, views, short_runs, widths, pace, unknown_hub_name, way_out, outputs, help_texts, first_screen, lengths, heads_of_options, machines, prices, said_twice, old_devices, adapters):
     each(checks)
 checks.finish()
