@@ -210,7 +210,8 @@ std::vector<std::string> parse_axis_values(const std::string& text, const std::s
     if (part.empty()) fail("an empty value in '" + text + "'", where);
     const auto dots = part.find("..");
     const bool is_range = dots != std::string::npos && dots > 0 && parse_length(std::string_view(part).substr(0, dots));
-    for (std::string& value : is_range ? range(part, where) : std::vector<std::string>{part})
+    const auto length = parse_length(part);
+    for (std::string& value : is_range ? range(part, where) : std::vector<std::string>{length ? std::to_string(*length) : part})
       if (std::find(values.begin(), values.end(), value) == values.end()) values.push_back(std::move(value));
     if (values.size() > kMostValues) fail(fmt::format("'{}' has more than {} values", text.substr(0, 60), kMostValues), where);
   }

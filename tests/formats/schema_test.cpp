@@ -125,6 +125,9 @@ TEST(Schemas, FlagsOfMegatron) {
   EXPECT_TRUE(holds(said("--ds-sequence-parallel-size 4"), "ds_sequence_parallel_size: 4"));
   EXPECT_TRUE(holds(said("--freeze-LM"), "may decide what is trained"));
   EXPECT_TRUE(holds(said("--my-parallel-way 2"), "may decide how the run is laid out"));
+  // argparse takes the beginning of one name for it: of one that decides it is asked, a beginning of several is none.
+  EXPECT_TRUE(holds(said("--gradient_acc 4"), "short form of gradient_accumulation_steps"));
+  EXPECT_FALSE(holds(said("--gradient 4"), "short form"));
   EXPECT_EQ(said("--my-own-flag 2 --log-interval 10 --lr 1e-4"), "read");
 }
 

@@ -77,6 +77,18 @@ std::string same_of(const std::string& key, const Rows& rows) {
   return found ? found->foreign : std::string();
 }
 
+/// The key that argparse reads an option as which only begins it ("gradient_acc"): the one name of all that begins so, where it decides anything.
+std::string abbreviated(const std::string& key, const std::vector<std::string>& names, const Rows& rows) {
+  std::string whole;
+  for (const std::string& name : names) {
+    if (name.rfind(key, 0) != 0 || name == whole) continue;
+    if (!whole.empty()) return {};
+    whole = name;
+  }
+  const bool decides = std::any_of(rows.begin(), rows.end(), [&](const Row& row) { return whole == row.foreign; });
+  return decides ? whole : std::string();
+}
+
 /// A key that the program has not.
 void absent(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
   std::vector<std::string> names = schema.keys();
@@ -96,6 +108,8 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   if (const auto ours = strategy_key_of(key))
     refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide " + *ours, value.where,
            "leave it out and say " + flag_of(*ours) + ", or " + kRehearsal);
+  if (const std::string whole = abbreviated(key, names, rows); !whole.empty())
+    refuse("'" + key.substr(0, 60) + "' is a key of the script's own, or argparse's short form of " + whole, value.where, "write " + whole + ", or leave it out");
   if (tells_of_layout(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key that " + schema.release() + " has not and that may decide how the run is laid out",
            value.where, std::string("leave it out and say what it means by flags, or ") + kRehearsal);
