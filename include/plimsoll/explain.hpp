@@ -4,8 +4,10 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/estimate.hpp"
@@ -34,6 +36,8 @@ struct Change {
   std::optional<double> slowdown;  ///< time of a sequence with it over that without, both read the same way; empty where they cannot be
   bool fewer_bits = false;         ///< numbers are held or multiplied in fewer bits with it: the run's results change
   bool larger_batch = false;       ///< a step has more sequences with it: the run's results change
+  std::vector<std::pair<std::string, std::string>> options = {};  ///< the same as `flag`, as set_options takes them
+  std::vector<std::string> said = {};  ///< the same as the files of the run would say it (ProgramWords); empty: it came from none, or they cannot
 };
 
 /// The collectives of a step that are of one kind, in one group and of one type.
@@ -68,8 +72,9 @@ Explanation explain(const Model& model, const Cluster& cluster, const Strategy& 
 
 /// The change with which a run that does not fit would: of those that do, the one that costs least time; where none is enough, of pairs and
 /// threes of them (which that need not save most). Numbers are held in fewer bits only where nothing else helps. Its flags can be
-/// appended to the command line as they stand. Empty where nothing that was tried makes it fit.
-std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy);
+/// appended to the command line as they stand. Empty where nothing that was tried makes it fit. Only changes that `can_be_said` accepts
+/// are tried; without it, all.
+std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy, const std::function<bool(const Change&)>& can_be_said = {});
 
 /// Gathers tensors by category, module without its layer numbers, and operator; largest first.
 std::vector<PeakGroup> group_alive(const std::vector<LiveTensor>& alive);

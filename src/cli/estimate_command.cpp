@@ -1,4 +1,8 @@
 // estimate: memory, time and a verdict.
+#include <fmt/ranges.h>
+
+#include <functional>
+
 #include "estimate_all.hpp"
 #include "machines.hpp"
 #include "plimsoll/error.hpp"
@@ -43,13 +47,20 @@ std::string said(const Arguments& arguments, const std::string& more = {}) {
   return command_line("estimate", arguments, estimate_command().options, more);
 }
 
+std::string in_its_files(const ProgramWords& words, const Change& change) {
+  return fmt::format("in its files: {}\n", fmt::join(words.said(change.options).value_or(std::vector<std::string>{}), ", "));
+}
+
 /// The one command with which a run that does not fit would. Pipelines of many stages are not tried: each change plays all of them.
 std::string what_would_fit(const Arguments& arguments, const Run& run, const Report& report) {
   constexpr std::size_t kMostStages = 4;
   if (report.ranks.size() > kMostStages) return "\nwhat would lower it: plimsoll explain, with the same arguments\n";
-  const auto change = fitting_change(run.model, run.cluster, run.strategy);
+  const bool written = run.words && run.words->is_written();
+  const auto can_be_said = [&](const Change& one) { return run.words->can_say(one.options); };
+  const auto change = fitting_change(run.model, run.cluster, run.strategy, written ? can_be_said : std::function<bool(const Change&)>());
   if (!change) return "\nno change of the strategy that was tried makes it fit: take more or larger GPUs\n";
-  return "\nwould fit, with " + to_string(change->device) + " per GPU\n  " + said(arguments, change->flag) + "\n";
+  return "\nwould fit, with " + to_string(change->device) + " per GPU\n  " + said(arguments, change->flag) + "\n" +
+         (written ? in_its_files(*run.words, *change) : std::string());
 }
 
 int estimate_on_machines(const Arguments& arguments, const std::string& format) {

@@ -43,15 +43,21 @@ std::string recording(const std::string& format, const Model& model, const Clust
 
 bool is_recording(const std::string& format) { return format == "memory_viz" || format == "trace" || format == "program"; }
 
+/// Changes as the files of the run would say them.
+void say_in_words(const ProgramWords& words, Explanation& explanation) {
+  for (std::vector<Change>* changes : {&explanation.changes, &explanation.faster})
+    for (Change& change : *changes) change.said = words.said(change.options).value_or(std::vector<std::string>{});
+}
+
 /// The explanation in its format, and whether it fits.
-std::string explained(const std::string& format, const Arguments& arguments, const Model& model, const Cluster& cluster,
-                      const Strategy& strategy, int& code) {
-  const std::optional<std::int64_t> stage = stage_of(arguments, strategy);
+std::string explained(const std::string& format, const Arguments& arguments, const Run& run, int& code) {
+  const std::optional<std::int64_t> stage = stage_of(arguments, run.strategy);
   RunView view;
   if (format == "html")
-    view = view_of(model, cluster, strategy, stage);
+    view = view_of(run.model, run.cluster, run.strategy, stage);
   else
-    view.explanation = explain(model, cluster, strategy, stage);
+    view.explanation = explain(run.model, run.cluster, run.strategy, stage);
+  if (run.words) say_in_words(*run.words, view.explanation);
   view.command = command_line("explain", arguments, explain_command().options);
   if (view.explanation.report.verdict == Verdict::does_not_fit) code = kDoesNotFit;
   const std::size_t usual = arguments.has("--verbose") ? 0 : 8;
@@ -68,10 +74,10 @@ std::string explained(const std::string& format, const Arguments& arguments, con
 int run_explain(const Arguments& arguments) {
   const std::string format = format_of(arguments, {"memory_viz", "trace", "program"});
   if (format == "memory_viz" && !arguments.has("-o")) fail("a snapshot is no text", "--format memory_viz", "add -o snapshot.pickle");
-  const auto [model, cluster, strategy, said] = run_of(arguments, "explain", kRank);
+  const Run run = run_of(arguments, "explain", kRank);
   int code = kFits;
-  print_to(arguments, is_recording(format) ? recording(format, model, cluster, strategy, stage_of(arguments, strategy))
-                                           : explained(format, arguments, model, cluster, strategy, code));
+  print_to(arguments, is_recording(format) ? recording(format, run.model, run.cluster, run.strategy, stage_of(arguments, run.strategy))
+                                           : explained(format, arguments, run, code));
   return code;
 }
 

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/explain.hpp"
@@ -13,40 +14,24 @@ namespace {
 
 using Options = std::vector<std::pair<std::string, std::string>>;
 
-/// The strategy keys of flags as a report shows them: "--recompute full --loss 'x y'".
-Options options_of(const std::string& flags) {
-  Options options;
-  for (std::size_t at = 0; at < flags.size();) {
-    const std::size_t next = std::min(flags.find(" --", at + 1), flags.size());
-    const std::string one = flags.substr(at, next - at);
-    const std::size_t space = std::min(one.find(' '), one.size());
-    std::string value = space < one.size() ? one.substr(space + 1) : "true";
-    if (value.size() > 1 && value.front() == '\'' && value.back() == '\'') value = value.substr(1, value.size() - 2);
-    for (const StrategyOption& option : strategy_options())
-      if (flag_of(option) == one.substr(0, space)) options.emplace_back(option.key, value);
-    at = next + 1;
-  }
-  return options;
-}
-
 std::string summary_of(const Report& report) {
   const RankMemory& memory = report.worst_rank().memory;
   return fmt::format("{}: {:.1f} of {:.1f} GiB per GPU, {} a step", report.verdict == Verdict::does_not_fit ? "does not fit" : std::string(name_of(report.verdict)),
                      memory.device.expected / 1073741824.0, memory.capacity.gib(), to_string(Seconds(report.time.step_seconds.expected)));
 }
 
-/// The changes with which a run that does not fit would, as flags, the one that costs least time first.
-std::vector<std::string> rescues_of(const ForeignRun& run) {
+/// The changes with which a run that does not fit would and which its program can be told of, the one that costs least time first.
+std::vector<Change> rescues_of(const ForeignRun& run) {
   const Report now = estimate(run.model, run.cluster, run.strategy);
   if (now.verdict != Verdict::does_not_fit)
     fail(now.verdict == Verdict::tight ? "it is tight: which change?" : "it fits: which change?", "fix", "--recompute full; 'plimsoll explain --from' lists what saves memory or time");
-  std::vector<std::string> rescues;
-  if (const auto change = fitting_change(run.model, run.cluster, run.strategy)) rescues.push_back(change->flag);
-  std::vector<Change> alone = explain(run.model, run.cluster, run.strategy).changes;
+  const ProgramWords words(run);
+  const auto can_be_said = [&](const Change& change) { return words.can_say(change.options); };
+  std::vector<Change> rescues, alone = explain(run.model, run.cluster, run.strategy).changes;
+  if (const auto change = fitting_change(run.model, run.cluster, run.strategy, can_be_said)) rescues.push_back(*change);
   std::stable_sort(alone.begin(), alone.end(), [](const Change& a, const Change& b) { return a.slowdown.value_or(1e9) < b.slowdown.value_or(1e9); });
-  for (const Change& change : alone)
-    if (change.verdict != Verdict::does_not_fit) rescues.push_back(change.flag);
-  if (rescues.empty()) fail("nothing that was tried makes it fit", "fix", "fewer or smaller sequences, or more GPUs");
+  std::copy_if(alone.begin(), alone.end(), std::back_inserter(rescues), [&](const Change& change) { return change.verdict != Verdict::does_not_fit && can_be_said(change); });
+  if (rescues.empty()) fail("nothing that was tried and that these files can say makes it fit", "fix", "fewer or smaller sequences, or more GPUs");
   return rescues;
 }
 
@@ -55,12 +40,12 @@ Fix fixed(const Arguments& arguments, const std::vector<std::string>& files, con
   const Options said = with_strategy_flags(Strategy{}, arguments).options;
   if (!said.empty()) return fix_run(files, options, said);
   std::string first;
-  for (const std::string& rescue : rescues_of(read_foreign(files, options))) {
+  for (const Change& rescue : rescues_of(read_foreign(files, options))) {
     try {
-      return fix_run(files, options, options_of(rescue));
+      return fix_run(files, options, rescue.options);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::internal) throw;
-      if (first.empty()) first = rescue + ": " + error.message();
+      if (first.empty()) first = rescue.flag + ": " + error.message();
     }
   }
   fail("what would make it fit cannot be said in these files alone: " + first, "fix", "name a change that can");

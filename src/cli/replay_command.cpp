@@ -42,8 +42,8 @@ int run_replay(const Arguments& arguments) {
   const std::string format = format_of(arguments);
   const bool foreign = arguments.has("--from") || arguments.has("COMMAND");
   if (foreign && arguments.has("--row")) fail("a row states every key", "--row", "give the strategy as flags instead of --from");
-  const auto [model, cluster, strategy, said] = run_of(arguments, "replay", kDevice);
-  const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
+  const Run run = run_of(arguments, "replay", kDevice);
+  const PlayableRank rank = playable_rank(run.model, run.cluster, run.strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
   ReplayOptions options;
   if (arguments.has("--backend")) options.backend = arguments["--backend"];
   options.device = static_cast<int>(arguments.integer_or(kDevice, 0, 0, 1023));
@@ -51,7 +51,7 @@ int run_replay(const Arguments& arguments) {
   options.collectives = arguments.has("--collectives");
   options.stop = interrupted;
   watch_for_interruption();
-  const Replay result = replay(rank, cluster, options);
+  const Replay result = replay(rank, run.cluster, options);
   if (result.rank != 0) return kFits;  // every process has played the same step
   const auto document = [&] {
     Document made = document_of(result);

@@ -183,7 +183,9 @@ Run run_of(const Arguments& arguments, ForeignRun run, const std::string& taken)
   if (arguments.has("--show-resolved")) print(show_resolved(run) + "\n");
   std::vector<SaidKey> said = said_keys(run), flags = said_keys(run.strategy, {});
   said.insert(said.end(), std::make_move_iterator(flags.begin()), std::make_move_iterator(flags.end()));
-  return {under_head_of_task(std::move(run.model), run.strategy), with_power_limit(std::move(run.cluster), arguments), std::move(run.strategy), std::move(said)};
+  ProgramWords words(run);
+  return {under_head_of_task(std::move(run.model), run.strategy), with_power_limit(std::move(run.cluster), arguments), std::move(run.strategy), std::move(said),
+          std::move(words)};
 }
 
 Cluster cluster_of(const Arguments& arguments, const std::string& command) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include "command.hpp"
+#include "plimsoll/fix.hpp"
 #include "plimsoll/formats.hpp"
 #include "plimsoll/hardware.hpp"
 #include "plimsoll/model.hpp"
@@ -49,6 +50,7 @@ struct Run {
   Cluster cluster;
   Strategy strategy;
   std::vector<SaidKey> said;  ///< its keys, as far as they were said, and where
+  std::optional<ProgramWords> words = {};  ///< how other programs' files say a change; empty: it came from none
 };
 /// Throws Error where MODEL or --on is missing and no file stands in for it. `taken` as in strategy_of. Prints what --show-resolved asks
 /// for.

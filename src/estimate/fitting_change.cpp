@@ -1,5 +1,6 @@
 // What would make a run fit: changes alone, in pairs and in threes, and of those that suffice the one that costs least time.
 #include <algorithm>
+#include <functional>
 #include <limits>
 #include <map>
 #include <set>
@@ -55,12 +56,15 @@ bool add(const Options& more, Options& all) {
 /// The changes with which a run could fit, each estimated alone.
 class Fitting {
  public:
-  Fitting(const Model& model, const Cluster& cluster, const Strategy& strategy) : model_(model), cluster_(cluster), said_(strategy) {
+  Fitting(const Model& model, const Cluster& cluster, const Strategy& strategy, const std::function<bool(const Change&)>& can_be_said)
+      : model_(model), cluster_(cluster), said_(strategy) {
     explanation_.report = estimate(model, cluster, strategy);
     explanation_.rank = explanation_.report.worst;
     const Strategy resolved = resolve(strategy, model, cluster);
     framework_ = resolved.framework;
-    tried_ = savings_of(try_all(model, cluster, memory_changes(strategy, resolved, model, cluster), explanation_));
+    std::vector<SingleChange> changes = memory_changes(strategy, resolved, model, cluster);
+    if (can_be_said) std::erase_if(changes, [&](const SingleChange& one) { return !can_be_said(Change{.flag = one.flag, .options = one.options}); });
+    tried_ = savings_of(try_all(model, cluster, changes, explanation_));
   }
 
   /// Of the changes that leave every number as it is, or (`rounding`) of all.
@@ -181,8 +185,8 @@ class Fitting {
 
 }  // namespace
 
-std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy) {
-  Fitting fitting(model, cluster, strategy);
+std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy, const std::function<bool(const Change&)>& can_be_said) {
+  Fitting fitting(model, cluster, strategy, can_be_said);
   for (const bool rounding : {false, true})
     if (auto change = fitting.fastest(rounding)) return change;
   return {};

@@ -125,6 +125,7 @@ class Changes {
       if (kernel == LossKernel::fused_vocab_parallel) spellings.push_back({{"cross_entropy_fusion", "native"}});
       add(spellings);
     }
+    if (r_.framework == "accelerate" && !r_.liger_kernel) add("liger_kernel", "true");
   }
 
   void attention() {
@@ -238,7 +239,10 @@ class Changes {
     if (r_.lora && r_.base_weights == BaseWeights::as_trained) add("base_weights", "nf4");
     const bool pure = r_.precision == Precision::pure_bf16 || r_.precision == Precision::pure_fp16;
     if (!pure && r_.compute_dtype == DType::bf16 && r_.low_precision == LowPrecision::none) add("precision", "pure-bf16");
-    if (r_.optimizer == OptimizerKind::adamw) add("optimizer", "adamw-8bit");
+    if (r_.optimizer != OptimizerKind::adamw) return;
+    Options options{{"optimizer", "adamw-8bit"}};
+    if (said_.optimizer_impl != OptimizerImpl::automatic) options.emplace_back("optimizer_impl", "library");
+    add({options});
   }
 
   void offload(bool Offload::*part) {

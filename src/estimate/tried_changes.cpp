@@ -33,7 +33,8 @@ std::optional<Tried> compare(const Model& model, const Cluster& cluster, const S
     }
     const Bytes device(static_cast<std::int64_t>(after.device.expected));
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
-    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(explanation.report.time, report.time), change.fewer_bits, change.larger_batch},
+    return Tried{{change.flag, saved, device, report.verdict, slowdown_of(explanation.report.time, report.time), change.fewer_bits, change.larger_batch,
+                  change.options},
                  change};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;

@@ -110,6 +110,8 @@ void resolve_fsdp(Resolver& r) {
     if (!fsdp.use_orig_params) fsdp.use_orig_params = !before_torch_2(s);  // torch 1 has flat parameters alone
   } else if (fsdp.sharding == Sharding::shard_grad_op && fsdp.reshard == FsdpOptions::Reshard::automatic) {
     fsdp.reshard = FsdpOptions::Reshard::never;  // FSDP2's way to say it
+  } else if (s.framework == "accelerate" && s.data_parallel == DataParallel::fsdp2 && fsdp.reshard == FsdpOptions::Reshard::automatic) {
+    fsdp.reshard = FsdpOptions::Reshard::always;  // reshard_after_forward of FullyShardedDataParallelPlugin
   }
 }
 

@@ -19,6 +19,12 @@ std::string pace(const Report& report) {
 
 }  // namespace
 
+std::string words_of(const Change& change) {
+  std::string words;
+  for (const std::string& word : change.said) words += (words.empty() ? "" : ", ") + printable(word);
+  return words.empty() ? change.flag : words;
+}
+
 std::string rate_of(const TimeReport& time) {
   const double images = time.images_per_second_per_gpu;
   if (images <= 0) return with_thousands(std::llround(time.tokens_per_second_per_gpu)) + " tokens/s per GPU";

@@ -33,7 +33,7 @@ Table changes_table(const Explanation& explanation) {
     const Cell step = change.slowdown ? Cell{fmt::format("× {:.2f}", *change.slowdown), fmt::format("{:.6g}", *change.slowdown)}
                                       : Cell{"not modelled", ""};
     table.rows.push_back(
-        {text_cell(change.flag), bytes_cell(change.saved), bytes_cell(change.device), text_cell(spoken_verdict(change.verdict)), step});
+        {text_cell(words_of(change)), bytes_cell(change.saved), bytes_cell(change.device), text_cell(spoken_verdict(change.verdict)), step});
   }
   return table;
 }

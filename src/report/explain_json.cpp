@@ -47,6 +47,7 @@ Json changes_array(const std::vector<Change>& changes) {
   Json array = Json::array();
   for (const Change& change : changes)
     array.push_back({{"flag", change.flag},
+                     {"said", change.said},
                      {"saved_bytes", change.saved.count},
                      {"device_bytes", change.device.count},
                      {"verdict", name_of(change.verdict)},

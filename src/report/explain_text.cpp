@@ -104,6 +104,13 @@ std::string alive_section(const Explanation& explanation, std::size_t most, cons
 
 Ink ink_of(Verdict verdict) { return verdict == Verdict::fits ? Ink::good : verdict == Verdict::tight ? Ink::warning : Ink::bad; }
 
+/// How the files of the run say a change, for the line below it.
+std::string in_files(const Change& change, const TextStyle& style) {
+  std::string words;
+  for (const std::string& word : change.said) words += (words.empty() ? "" : ", ") + printable(word);
+  return words.empty() ? words : wrapped("      ", words, style.width);
+}
+
 std::size_t longest_flag(const std::vector<Change>& changes) {
   std::size_t width = 0;
   for (const Change& change : changes) width = std::max(width, change.flag.size());
@@ -120,6 +127,7 @@ std::string savings_section(const Explanation& explanation, const TextStyle& sty
     const std::string time = change.slowdown ? fmt::format("step × {:.2f}", *change.slowdown) : "its step time is not modelled";
     text += fmt::format("  {:<{}}  -{:>10} to {:>10}, {}, {}{}\n", change.flag, width, to_string(change.saved), to_string(change.device),
                         painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), time, aside_of(change));
+    text += in_files(change, style);
   }
   for (const Incomparable& other : explanation.incomparable)
     text += wrapped("  - ", fmt::format("{} is not compared, played against closed form: {}", other.flag, printable(other.reason)), style.width);
@@ -168,9 +176,11 @@ std::string gains_section(const Explanation& explanation, const TextStyle& style
   if (explanation.faster.empty()) text += "  nothing that was tried\n";
   const double step = explanation.report.time.step_seconds.expected;
   const std::size_t width = longest_flag(explanation.faster);
-  for (const Change& change : explanation.faster)
+  for (const Change& change : explanation.faster) {
     text += fmt::format("  {:<{}}  × {:.3f}, to {:>8}, {:>10}, {}{}\n", change.flag, width, *change.slowdown,
                         to_string(Seconds(step * *change.slowdown)), to_string(change.device), painted(style, ink_of(change.verdict), spoken(name_of(change.verdict))), aside_of(change));
+    text += in_files(change, style);
+  }
   return text;
 }
 

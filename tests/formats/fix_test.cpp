@@ -8,6 +8,7 @@
 
 #include "formats/fix/text_edits.hpp"
 #include "plimsoll/error.hpp"
+#include "plimsoll/explain.hpp"
 
 namespace plimsoll {
 namespace {
@@ -167,6 +168,29 @@ TEST(Fix, SamplesSayTheChangeOrRefuseIt) {
       }
   EXPECT_GT(said, 40) << refused << " refused";
 }
+
+// A change is said by the keys that the program needs for it, without those that are so already; options of a launch are spelled as such.
+TEST(ProgramWords, AreTheKeysOfTheChange) {
+  const ProgramWords axolotl(read_foreign({"run.yaml"}, with("run.yaml", kAxolotl)));
+  EXPECT_EQ(axolotl.said({{"micro_batch", "2"}}), std::vector<std::string>{"micro_batch_size: 2"});
+  EXPECT_EQ(axolotl.said({{"recompute", "full"}}),
+            (std::vector<std::string>{"gradient_checkpointing: true", "gradient_checkpointing_kwargs.use_reentrant: false"}));
+  const ProgramWords launch(read_foreign({"run.sh"}, with("run.sh", "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path meta-llama/Llama-3.1-8B --block_size 8192 --bf16\n")));
+  EXPECT_EQ(launch.said({{"liger_kernel", "true"}}), std::vector<std::string>{"--use_liger_kernel true"});
+  EXPECT_FALSE(launch.can_say({{"loss", "cut-cross-entropy"}})) << "the Trainer has no switch for it";
+}
+
+// What makes a run fit is looked for among what its files can say: cut cross entropy would save the most time here.
+TEST(ProgramWords, DecideWhatMakesARunFit) {
+  const std::string line = "torchrun --nproc_per_node 8 run_clm.py --model_name_or_path meta-llama/Llama-3.2-1B --block_size 4096 --per_device_train_batch_size 8 --bf16\n";
+  const ForeignRun run = read_foreign({"run.sh"}, with("run.sh", line));
+  const ProgramWords words(run);
+  const auto change = fitting_change(run.model, run.cluster, run.strategy, [&](const Change& one) { return words.can_say(one.options); });
+  ASSERT_TRUE(change);
+  EXPECT_NE(change->verdict, Verdict::does_not_fit);
+  EXPECT_TRUE(words.can_say(change->options)) << change->flag;
+}
+
 
 // Values are set in texts that nobody formats: flow tables, lists, empty values, sections that are not there.
 TEST(TextEdits, Yaml) {

@@ -89,6 +89,9 @@ TEST(Schemas, KeysOfAScriptsOwn) {
   EXPECT_EQ(run.strategy.unread_keys, run.unknown);
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("freeze_llm": true})"), "may decide what is trained"));
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("tensor_parallel_size": 2})"), "may decide tp"));
+  // argparse takes the beginning of one name for it: of one that decides it is asked, a beginning of several is none.
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("gradient_acc": 4})"), "short form of gradient_accumulation_steps"));
+  EXPECT_FALSE(holds(problem_in("t.json", base + R"("gradient": 4})"), "short form"));
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("lora_r": 8})"), "lora_r without use_peft"));
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("num_generations": 8})"), "training by preferences or rewards"));
 }
@@ -125,9 +128,6 @@ TEST(Schemas, FlagsOfMegatron) {
   EXPECT_TRUE(holds(said("--ds-sequence-parallel-size 4"), "ds_sequence_parallel_size: 4"));
   EXPECT_TRUE(holds(said("--freeze-LM"), "may decide what is trained"));
   EXPECT_TRUE(holds(said("--my-parallel-way 2"), "may decide how the run is laid out"));
-  // argparse takes the beginning of one name for it: of one that decides it is asked, a beginning of several is none.
-  EXPECT_TRUE(holds(said("--gradient_acc 4"), "short form of gradient_accumulation_steps"));
-  EXPECT_FALSE(holds(said("--gradient 4"), "short form"));
   EXPECT_EQ(said("--my-own-flag 2 --log-interval 10 --lr 1e-4"), "read");
 }
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "formats/fix/program_edits.hpp"
 #include "formats/fix/text_edits.hpp"
 #include "formats/foreign/read_run.hpp"
 #include "formats/lines.hpp"
@@ -18,115 +19,13 @@ namespace plimsoll {
 namespace formats {
 namespace {
 
-/// What the exported files have with the change that they did not have without: a key of a format, or an option of a launch.
-struct Edit {
-  std::string format;  ///< "axolotl"; of options of a launch "shell"
-  std::string path;
-  Node value;
-};
-
-struct Target {
-  const char* format;  ///< as read_foreign notes it
-  const char* to;      ///< as export_run writes it
-};
-
-/// The export that writes what a run was read from.
-const Target& target_of(const std::vector<std::string>& formats) {
-  static const std::vector<Target> all = {{"axolotl", "axolotl"},     {"llama-factory", "llama-factory"}, {"torchtitan", "torchtitan"}, {"torchtune", "torchtune"},
-                                          {"megatron", "megatron"},   {"accelerate", "accelerate"},       {"deepspeed", "deepspeed"},   {"trl", "accelerate"},
-                                          {"transformers", "accelerate"}};
-  for (const Target& target : all)
-    if (std::find(formats.begin(), formats.end(), target.format) != formats.end()) return target;
-  fail("files of " + (formats.empty() ? std::string("no program") : formats.back()) + " are not written",
-       {}, "axolotl, LLaMA-Factory, TorchTitan, torchtune, Megatron-LM, Accelerate, DeepSpeed, transformers and TRL are");
-}
-
-void leaves(const Node& tree, const std::string& above, std::map<std::string, Node>& into) {
-  for (const auto& [key, member] : tree.members) {
-    const std::string path = above.empty() ? key : above + "." + key;
-    const bool of_tables = member.is_list() && std::any_of(member.members.begin(), member.members.end(), [](const auto& each) { return !each.second.is_scalar(); });
-    if (member.is_table())
-      leaves(member, path, into);
-    else if (!of_tables)  // data sets and the like, which no change of a plan touches
-      into[path] = member;
+/// An edit replaces or adds one value. Keys of files that the export has no more may stay where the change can be said beside them.
+void require_single_values(std::vector<Edit>& edits) {
+  std::erase_if(edits, [](const Edit& edit) { return edit.gone && edit.format != "shell"; });
+  for (const Edit& edit : edits) {
+    if (edit.gone) fail("the change takes '" + edit.path + "' away", edit.format, "take it out by hand");
+    if (!edit.value.is_scalar()) fail("'" + edit.path + "' is a list", edit.format, "set it to " + edit.value.word() + " by hand");
   }
-}
-
-/// Options and their values of a script's words: "--recompute-granularity" → "full".
-std::map<std::string, Node> options_of(const std::string& text) {
-  std::map<std::string, Node> options;
-  std::vector<std::string> words(1);
-  for (const char c : text)
-    if (c == ' ' || c == '\n' || c == '\\' || c == '\t') {
-      if (!words.back().empty()) words.emplace_back();
-    } else {
-      words.back() += c;
-    }
-  for (std::size_t i = 0; i < words.size(); ++i) {
-    if (words[i].rfind("--", 0) != 0) continue;
-    const bool value = i + 1 < words.size() && words[i + 1].rfind("--", 0) != 0;
-    options[words[i]] = Node::scalar(value ? words[i + 1] : "", "");
-  }
-  return options;
-}
-
-std::map<std::string, Node> said_in(const NamedText& file, std::string& format) {
-  const Syntax syntax = syntax_of(file.name, file.text);
-  if (syntax == Syntax::shell) {
-    format = "shell";
-    return options_of(file.text);
-  }
-  const Node tree = parse(syntax, file.text, file.name);
-  format = recognised_format(tree, file.name);
-  std::map<std::string, Node> all;
-  leaves(tree, "", all);
-  return all;
-}
-
-const NamedText* file_of(const ExportedRun& run, const std::string& name) {
-  const auto found = std::find_if(run.files.begin(), run.files.end(), [&](const NamedText& file) { return file.name == name; });
-  return found == run.files.end() ? nullptr : &*found;
-}
-
-/// "axolotl:axolotl.yaml" without the format.
-std::string without_format(const std::string& input) {
-  const std::size_t colon = input.find(':');
-  return colon == std::string::npos ? input : input.substr(colon + 1);
-}
-
-std::vector<Edit> edits_between(const ExportedRun& before, const ExportedRun& after) {
-  std::vector<Edit> edits;
-  const auto is_read = [&](const NamedText& file) {
-    return std::any_of(after.reads.begin(), after.reads.end(), [&](const std::string& input) { return without_format(input) == file.name; });
-  };
-  for (const NamedText& file : after.files) {
-    const NamedText *now = &file, *then = file_of(before, file.name);
-    const std::size_t dot = std::min(file.name.rfind('.'), file.name.size());
-    const std::string kind = file.name.substr(dot);
-    const bool data = kind == ".json" || kind == ".yaml" || kind == ".toml";  // those that a file that is read names are read as well
-    if ((!data && !is_read(file)) || then == nullptr || now->text == then->text) continue;
-    std::string format;
-    const auto old = said_in(*then, format), fresh = said_in(*now, format);
-    for (const auto& [path, value] : fresh) {
-      const auto same = old.find(path);
-      if (same != old.end() && same->second.word() == value.word()) continue;
-      if (!value.is_scalar()) fail("'" + path + "' is a list", format, "set it to " + value.word() + " by hand");
-      edits.push_back({format, path, value});
-    }
-    for (const auto& [path, value] : old)
-      if (fresh.count(path) == 0 && format == "shell") fail("the change takes '" + path + "' away", format, "take it out by hand");
-  }
-  if (edits.empty()) fail("the change has no key in these files", {}, "say it on the command line");
-  return edits;
-}
-
-std::string last_part(const std::string& path) { return path.substr(path.rfind('.') == std::string::npos ? 0 : path.rfind('.') + 1); }
-
-/// "--recompute-granularity" and "recompute_granularity" are one name.
-std::string name_of_option(std::string option) {
-  option.erase(0, std::min(option.find_first_not_of('-'), option.size()));
-  std::replace(option.begin(), option.end(), '-', '_');
-  return option;
 }
 
 struct Place {
@@ -227,20 +126,6 @@ class Texts {
   std::vector<FixedFile> texts_;
 };
 
-/// What an exported file's key was read as; nullptr: as nothing.
-const ForeignKey* read_as(const ForeignRun& exported, const Edit& edit) {
-  const std::string wanted = name_of_option(last_part(edit.path));
-  for (const bool whole : {true, false})
-    for (const ForeignKey& key : exported.keys)
-      if (key.kind == ForeignKey::Kind::said && (whole ? key.foreign == edit.path : name_of_option(last_part(key.foreign)) == wanted)) return &key;
-  return nullptr;
-}
-
-/// Whether the run has that value already, said, by default, or because another follows from it.
-bool is_there(const ForeignRun& run, const ForeignKey* wanted) {
-  return wanted != nullptr && std::any_of(run.keys.begin(), run.keys.end(), [&](const ForeignKey& key) { return key.key == wanted->key && key.value == wanted->value; });
-}
-
 /// Whether what the files say now is the change, and all else that they said before is as it was.
 bool says(const ForeignRun& fixed, const ForeignRun& before, const Strategy& wanted, const std::vector<std::pair<std::string, std::string>>& change) {
   const Strategy now = resolve(fixed.strategy, fixed.model, fixed.cluster), then = resolve(before.strategy, before.model, before.cluster),
@@ -260,10 +145,6 @@ bool same_plan(const ForeignRun& run, const Strategy& changed) {
                      [&](const StrategyOption& option) { return settled_value(then, option.key) == settled_value(meant, option.key); });
 }
 
-bool names(const std::vector<std::pair<std::string, std::string>>& change, const ForeignKey* key) {
-  return key != nullptr && std::any_of(change.begin(), change.end(), [&](const auto& each) { return each.first == key->key; });
-}
-
 }  // namespace
 }  // namespace formats
 
@@ -274,19 +155,19 @@ Fix fix_run(const std::vector<std::string>& files, const ForeignOptions& options
   auto said = changed.options;
   said.insert(said.end(), change.begin(), change.end());
   set_options(changed, said);
-  const char* to = target_of(run.formats).to;
+  const char* to = writer_of(run.formats);
   const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
   // TRL's trainers are told of a step by the arguments of transformers' Trainer, which is what is compared.
   const ExportPlan plan{.model_name = name, .model = run.model, .cluster = run.cluster, .strategy = run.strategy, .to_compare = true},
       with{.model_name = name, .model = run.model, .cluster = run.cluster, .strategy = changed, .to_compare = true};
   const ExportedRun before = export_run(plan, to), after = export_run(with, to);
   const ForeignRun back = read_exported(after, with);
-  for (const std::string& line : after.no_equal)
-    if (std::find(before.no_equal.begin(), before.no_equal.end(), line) == before.no_equal.end())
-      fail(std::string(to) + " cannot be told of this change: " + line, {}, "another change; 'plimsoll explain --from' lists them");
+  if (const std::string line = without_equal(before, after); !line.empty())
+    fail(std::string(to) + " cannot be told of this change: " + line, {}, "another change; 'plimsoll explain --from' lists them");
 
   if (same_plan(run, changed)) fail("these files say " + as_flags(change) + " already");
-  const std::vector<Edit> edits = edits_between(before, after);
+  std::vector<Edit> edits = edits_between(before, after);
+  require_single_values(edits);
   for (const bool all : {false, true}) {  // the keys of the change alone, or what else the exports differ in, where these do not suffice
     Fix fix;
     fix.flags = as_flags(change);
