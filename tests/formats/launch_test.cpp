@@ -176,6 +176,7 @@ TEST(LaunchLines, ProgramsThatAreNotReadAreNamed) {
       {"deepspeed --module openrlhf.cli.train_sft --bf16", "(OpenRLHF) is not read"},
       {"ray job submit -- python3 -u -m openrlhf.cli.train_ppo_ray", "which openrlhf.cli.train_ppo_ray does"},
       {"./run_train.sh 8", "it starts './run_train.sh' ("},
+      {"NGPU=8 ./run_train.sh", "it starts './run_train.sh' ("},
       {"hostname\nmy-trainer a", "'my-trainer'"}};
   for (const auto& [line, part] : lines) {
     const std::string said = refusal_of(line);
@@ -258,6 +259,18 @@ TEST(LaunchLines, TuneRunTakesTorchrunsOptionsAndOverrides) {
   EXPECT_EQ(run.cluster.nodes * run.cluster.gpus_per_node, 8);
   EXPECT_EQ(value_in(run, "micro_batch"), "4");
   EXPECT_EQ(value_in(run, "grad_accum"), "3");
+}
+
+// TorchTitan is started by its run_train.sh, which the variables in front tell what to train, and which lets segments expand.
+TEST(Launches, TorchTitansOwnScriptNeedNotBeThere) {
+  const Folder folder;
+  const ForeignRun run = run_of(folder, "MODULE=llama3 CONFIG=llama3_8b NGPU=8 ./run_train.sh --training.local_batch_size=2");
+  EXPECT_EQ(run.model.name, "llama-3.1-8b");
+  EXPECT_EQ(run.cluster.gpus_per_node, 8);
+  EXPECT_EQ(run.strategy.micro_batch, 2);
+  EXPECT_TRUE(run.strategy.allocator.expandable_segments);
+  const std::string file = folder.write("llama3.toml", "[model]\nname = \"llama3\"\nflavor = \"8B\"\n[training]\nlocal_batch_size = 3\nseq_len = 4096\n");
+  EXPECT_EQ(run_of(folder, "CONFIG_FILE=" + file + " bash run_train.sh").strategy.micro_batch, 3);
 }
 
 // ---- what stands around a line -------------------------------------------------------------------------------------------------------

@@ -42,6 +42,23 @@ TEST(TorchtuneRecipes, ALaunchLineSaysWhichRecipeRuns) {
   EXPECT_EQ(devices("tune run --nproc_per_node 4 full_finetune_distributed --config " + alone, "h100-sxm"), 4);
 }
 
+// The recipes that torchtune ships are known by name, and what stands behind one replaces its value; of an unknown name the nearest is told.
+TEST(TorchtuneRecipes, ThoseOfTheWheelAreKnownByName) {
+  const Folder folder;
+  const auto run_of = [&](const std::string& line) { return read_foreign({folder.write("run.sh", line + "\n")}, {"", "8xh100-sxm", {}}); };
+  // 0.6.1's llama3_1/8B_full: batch_size 2, activation checkpointing, custom_sharded_layers of both ends, fused AdamW, chunked loss.
+  const ForeignRun run = run_of("tune run --nproc_per_node 8 full_finetune_distributed --config llama3_1/8B_full tokenizer.max_seq_len=4096 batch_size=4");
+  EXPECT_EQ(run.model.name, "llama-3.1-8b");
+  EXPECT_EQ(run.strategy.micro_batch, 4);
+  EXPECT_EQ(run.strategy.seq_len, 4096);
+  EXPECT_EQ(run.strategy.recompute.kind, Recompute::Kind::full);
+  EXPECT_EQ(run.strategy.optimizer_impl, OptimizerImpl::fused);
+  const auto problem = [&](const std::string& name) {
+    return problem_of({folder.write("run.sh", "tune run --nproc_per_node 8 full_finetune_distributed --config " + name + " tokenizer.max_seq_len=4096\n")}, {"", "8xh100-sxm", {}});
+  };
+  EXPECT_NE(problem("llama3_1/8B_ful").find("did you mean 'llama3_1/8B_full'"), std::string::npos) << problem("llama3_1/8B_ful");
+}
+
 // lora_llama2 and its like put an adapter on the head, too.
 TEST(TorchtuneRecipes, AHeadMayBeAdapted) {
   const Folder folder;

@@ -3,15 +3,19 @@
 #include <filesystem>
 #include <optional>
 
+#include "data/shipped_files.hpp"
 #include "formats/foreign/diffusers_scripts.hpp"
 #include "formats/foreign/example_scripts.hpp"
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/read_run.hpp"
 #include "formats/foreign/schema.hpp"
 #include "formats/foreign/swift.hpp"
 #include "formats/foreign/trl.hpp"
 #include "formats/foreign/wrappers.hpp"
+#include "formats/row_reader.hpp"
 #include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
+#include "units/json_reader.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -32,11 +36,8 @@ const Node* first_file(const std::vector<Node>& positional) {
   return found == positional.end() ? nullptr : &*found;
 }
 
-/// A program whose file says everything, and overrides beside it.
-void read_file_and_overrides(Reading& reading, const Node& file, const Node& overrides, const std::string& format) {
-  if (overrides.members.empty()) return reading.include(file.word(), file, format);
-  const std::string name = reading.located(file.word(), file), text = reading.text_of(name);
-  Node tree = ends_with(name, ".toml") ? parse_toml_text(text, name) : parse_yaml_text(text, name);
+/// What a file says, with what stands beside it in its place.
+void read_overridden(Reading& reading, Node tree, const Node& overrides, const std::string& format) {
   for (const auto& [key, value] : overrides.members) {
     const std::function<void(const Node&, const std::string&)> put = [&](const Node& one, const std::string& path) {
       if (!one.is_table()) return tree.set(path, one);
@@ -46,6 +47,13 @@ void read_file_and_overrides(Reading& reading, const Node& file, const Node& ove
   }
   reading.note_format(format);
   find_format(format).read(reading, tree);
+}
+
+/// A program whose file says everything, and overrides beside it.
+void read_file_and_overrides(Reading& reading, const Node& file, const Node& overrides, const std::string& format) {
+  if (overrides.members.empty()) return reading.include(file.word(), file, format);
+  const std::string name = reading.located(file.word(), file), text = reading.text_of(name);
+  read_overridden(reading, ends_with(name, ".toml") ? parse_toml_text(text, name) : parse_yaml_text(text, name), overrides, format);
 }
 
 /// torchrun's options in front of torchtune's recipe; one past the last.
@@ -66,6 +74,17 @@ std::size_t read_tune_ranks(Reading& reading, const std::vector<Node>& words) {
   return at;
 }
 
+/// What torchtune's wheel has under that name (models/torchtune-recipes.json). Throws Error with the nearest.
+Node torchtune_recipe(const Node& name) {
+  constexpr const char* kPath = "models/torchtune-recipes.json";
+  static const JsonDocument file = JsonDocument::parse(data::find_shipped_file(kPath)->text, kPath);
+  const JsonValue recipes = file.root()["recipes"];
+  const std::string release = file.root()["release"].text();
+  if (!recipes.has(name.word()))
+    fail(release + " has no recipe '" + name.word().substr(0, 80) + "'", name.where, suggest(name.word(), recipes.keys()) + "; a file's name ends in .yaml");
+  return parse(Syntax::json, json_text(recipes[name.word()]), release + ", " + name.word());
+}
+
 /// tune run [torchrun's options] RECIPE --config FILE [key=value …]
 void read_tune(Reading& reading, std::vector<Node> words) {
   const std::string where = words.empty() ? std::string() : words.front().where;
@@ -82,12 +101,10 @@ void read_tune(Reading& reading, std::vector<Node> words) {
     words.erase(words.begin() + static_cast<std::ptrdiff_t>(i), words.begin() + static_cast<std::ptrdiff_t>(i + (joined ? 1 : 2)));
   }
   if (!config) fail("tune run has no --config", where);
-  const Node file = *config;
-  if (!is_file(file.word()))
-    fail("the recipe '" + file.word().substr(0, 80) + "' is one of torchtune's own", file.where, "tune cp it and give the file");
   std::vector<Node> positional;
   const Node flags = table_of_flags(words, positional);
-  read_file_and_overrides(reading, file, flags, "torchtune");
+  if (is_file(config->word())) return read_file_and_overrides(reading, *config, flags, "torchtune");
+  read_overridden(reading, torchtune_recipe(*config), flags, "torchtune");
 }
 
 /// What Megatron-LM's programs do beside pretraining a GPT. Their flags are the same, and none of them is a step of training one.

@@ -102,6 +102,12 @@ void require_whole_line(const std::vector<Node>& words, bool behind_a_launch) {
     fail("a blank stands behind the backslash that should end this line", last.where, "nothing may follow that backslash");
 }
 
+/// What TorchTitan's run_train.sh starts, where it does not lie beside the script: by MODULE and CONFIG since 0.3, by CONFIG_FILE before.
+constexpr const char* kTrainByConfig =
+    R"(PYTORCH_ALLOC_CONF=expandable_segments:True torchrun --nproc_per_node=${NGPU:-8} -m torchtitan.train --module "$MODULE" --config "$CONFIG" "$@")";
+constexpr const char* kTrainByFile =
+    R"(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True torchrun --nproc_per_node=${NGPU:-8} -m torchtitan.train --job.config_file "$CONFIG_FILE" "$@")";
+
 /// What a script starts, gathered while it is followed.
 class Launches {
  public:
@@ -149,7 +155,15 @@ class Launches {
     const std::string folder = where_.substr(0, where_.rfind('/') == std::string::npos ? 0 : where_.rfind('/') + 1);
     if (path.empty() || (path[0] == '/' && (folder.empty() || path.compare(0, folder.size(), folder) != 0))) return std::nullopt;
     const std::string found = reading_.located(path, Node::scalar(path, where_));
-    return reading_.has_file(found) ? std::optional<std::string>(reading_.text_of(found)) : std::nullopt;
+    if (reading_.has_file(found)) return reading_.text_of(found);
+    return torchtitans(path);
+  }
+
+  /// TorchTitan's launcher, where a variable by which it is told what to train is set.
+  std::optional<std::string> torchtitans(const std::string& path) const {
+    if (path.substr(path.rfind('/') + 1) != "run_train.sh") return std::nullopt;
+    if (shell_->value("CONFIG_FILE")) return kTrainByFile;
+    return shell_->value("MODULE") && shell_->value("CONFIG") ? std::optional<std::string>(kTrainByConfig) : std::nullopt;
   }
 
   [[noreturn]] void refuse_nothing() const {
