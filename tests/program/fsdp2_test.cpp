@@ -26,6 +26,21 @@ TEST(SecondFsdp, SharedEmbeddingsOfAnEncoderAndADecoderAreNoUnit) {
   EXPECT_FALSE(lowered("t5-large", "1.13.0").step.empty());
 }
 
+// get_input_embeddings() of a model with a vision tower is the language model's table, not the tower's patches or positions; tied to the head, both
+// are of the tail, which is gathered once a step (reshard_after_forward false): vocabulary · hidden elements, for no norm is a child of the base model.
+TEST(SecondFsdp, ATowersEmbeddingsAreNotTheInputs) {
+  for (const char* name : {"gemma-3-4b", "qwen2-vl-2b"}) {
+    const StepProgram program = lowered(name, "1.15.0");
+    const Model model = load_model(name);
+    const std::int64_t table = 2 * model.vocab_size * model.hidden_size;  // in bf16
+    std::int64_t gathers = 0;
+    for (const Instruction& each : program.step)
+      if (each.kind == InstructionKind::collective)
+        gathers += program.collectives[each.id].kind == CollectiveKind::all_gather && program.collectives[each.id].bytes == table;
+    EXPECT_EQ(gathers, 1) << name;
+  }
+}
+
 // ERNIE 4.5's routers are made in fp32 (Ernie4_5_MoeTopKRouter). Beside weights in bf16 a layer has trained parameters of two types, which
 // FSDPParamGroup._init_mp_dtypes raises at: "FSDP expects uniform original parameter dtype"; beside weights in fp32 it has one.
 TEST(SecondFsdp, RefusesTrainedParametersOfTwoTypesInAGroup) {

@@ -88,14 +88,14 @@ Ends ends_of_code(const ModelParts& parts, Module& root, bool adapted) {
   return ends;
 }
 
-/// The module of a block's token embeddings.
-Module* token_embedding(const Block& block, Module& root) {
+/// The module of a block's token embeddings; none where it has no table of the vocabulary: a vision tower's patches and their positions.
+Module* token_embedding(const Model& model, const Block& block, Module& root) {
   for (const Operator& op : block.operators) {
-    if (op.kind != OperatorKind::embedding || op.parameters.empty()) continue;
+    if (op.kind != OperatorKind::embedding || op.parameters.empty() || op.parameters.front().shape.front() != model.vocab_size) continue;
     const std::string weight = full_name(block, 0, op.parameters.front());
     return root.find(weight.substr(0, weight.rfind('.')));
   }
-  return root.find(block.name);
+  return nullptr;
 }
 
 Ends ends_of(const Model& model, Module& root, bool adapted) {
@@ -103,8 +103,9 @@ Ends ends_of(const Model& model, Module& root, bool adapted) {
   Ends ends{.head = root.find_child("lm_head"), .tied = model.tied_embeddings};
   if (!ends.head && !root.find_child("score")) return {};  // the head of a sequence classifier is no output embedding, and stays with the root
   for (const Block& block : model.blocks) {
-    if (block.role == Block::Role::embedding && !ends.input) ends.input = token_embedding(block, root);
-    const bool found = !adapted || !block.name.starts_with("model.");  // see final_norm
+    if (block.role == Block::Role::embedding && !ends.input) ends.input = token_embedding(model, block, root);
+    const bool child_of_base = std::count(block.name.begin(), block.name.end(), '.') == 1;  // no tower's, nor a language model's within one
+    const bool found = child_of_base && (!adapted || !block.name.starts_with("model."));  // see final_norm
     if (block.role == Block::Role::final_norm && found) ends.norm = root.find(block.name);
   }
   return ends;
