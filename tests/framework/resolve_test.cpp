@@ -241,7 +241,9 @@ TEST(Resolve, CompileTrueIsWhatTheFrameworksSwitchCompiles) {
   using Compile = Strategy::Compile;
   EXPECT_EQ(resolved(R"({"framework": "transformers", "compile": true})", 1, 1).compile, Compile::model);
   EXPECT_EQ(resolved(R"({"framework": "accelerate", "compile": true})", 1, 1).compile, Compile::model);
-  EXPECT_EQ(resolved(R"({"framework": "transformers", "data_parallel": "fsdp", "compile": true})").compile, Compile::blocks)
+  EXPECT_EQ(resolved(R"({"framework": "transformers", "data_parallel": "fsdp2", "compile": true})").compile, Compile::model)
+      << "the graphs between hooks are the model's frames";
+  EXPECT_EQ(resolved(R"({"framework": "transformers", "data_parallel": "fsdp1", "compile": true})").compile, Compile::blocks)
       << "hooks of sharded blocks cut the graph";
   EXPECT_EQ(resolved(R"({"framework": "transformers", "data_parallel": "ddp", "compile": true})").compile, Compile::model)
       << "DDP wraps the whole model";

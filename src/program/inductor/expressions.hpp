@@ -2,8 +2,8 @@
 /// other ways to index the same elements, and a load seen through a view is a load again.
 #pragma once
 
-#include <compare>
 #include <cstdint>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -54,7 +54,11 @@ struct Access {
   std::size_t way = 0;
   std::vector<std::int64_t> sizes, strides;
   std::int64_t places = 0;  ///< as of a load
-  auto operator<=>(const Access&) const = default;
+  bool operator==(const Access&) const = default;
+  /// Any order, for sets; not defaulted: vectors of older standard libraries have no three-way comparison.
+  bool operator<(const Access& other) const {
+    return std::tie(buffer, offset, way, sizes, strides, places) < std::tie(other.buffer, other.offset, other.way, other.sizes, other.strides, other.places);
+  }
 
   std::int64_t elements() const {
     if (way != 0 && places != 0) return places;

@@ -76,7 +76,7 @@ void Layers::attend(const AttentionSpec& spec, const Tensor& output) {
   kernel.head_dim = spec.mla ? spec.mla->qk_nope_head_dim + spec.mla->qk_rope_head_dim : spec.head_dim;
   kernel.value_dim = spec.mla ? spec.mla->v_head_dim : spec.head_dim;
   kernel.window = spec.sliding_window.value_or(0);
-  tape_.kernel(Kernel(kernel));
+  tape_.kernel({kernel});
 }
 
 /// A token of each sequence against all that the layer keeps of it: bound by what is read.
