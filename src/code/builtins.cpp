@@ -8,6 +8,7 @@
 #include "code/library.hpp"
 #include "code/torch/torch.hpp"
 #include "plimsoll/error.hpp"
+#include "units/real.hpp"
 
 namespace plimsoll::code {
 
@@ -168,7 +169,7 @@ Value to_real(Interpreter& i, Bound& a) {
       if (words->text == name) return Value::real(number);
     double number = 0;
     const char *first = words->text.data(), *last = first + words->text.size();
-    const auto [end, error] = std::from_chars(first, last, number);
+    const auto [end, error] = real_from_chars(first, last, number);
     if (error != std::errc() || end != last) i.raise("ValueError", "could not convert string to float: " + i.written(a[0]));
     return Value::real(number);
   }

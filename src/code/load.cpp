@@ -7,6 +7,7 @@
 #include "code/torch/torch.hpp"
 #include "plimsoll/code.hpp"
 #include "plimsoll/error.hpp"
+#include "units/real.hpp"
 
 namespace plimsoll {
 
@@ -38,7 +39,7 @@ std::optional<double> cut_filling(std::string& text, const std::string& whole) {
   if (equals == std::string::npos) return std::nullopt;
   double number = 0;
   const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data() + equals + 1, last, number);
+  const auto [end, error] = real_from_chars(text.data() + equals + 1, last, number);
   if (error != std::errc() || end != last)
     fail("'" + text.substr(equals + 1) + "' is no number", "--input " + whole, "what all of its elements are, such as mask:int64[B,S]=1");
   text.resize(equals);

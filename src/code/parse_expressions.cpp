@@ -5,6 +5,7 @@
 
 #include "code/parser.hpp"
 #include "plimsoll/error.hpp"
+#include "units/real.hpp"
 
 namespace plimsoll::code {
 
@@ -436,7 +437,7 @@ ExpressionPtr Parser::number() {
   const char *first = digits.data() + (based ? 2 : 0), *last = digits.data() + digits.size();
   if (real) {
     double number = 0;
-    const auto [end, error] = std::from_chars(first, last, number);
+    const auto [end, error] = real_from_chars(first, last, number);
     if (error == std::errc::invalid_argument || end != last) wrong("'" + digits + "' is no number");
     made->value = Value::real(error == std::errc() ? number : HUGE_VAL);
   } else {

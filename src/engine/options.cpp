@@ -6,6 +6,7 @@
 #include "plimsoll/engine.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/suggestion.hpp"
+#include "units/real.hpp"
 
 namespace plimsoll {
 namespace {
@@ -24,7 +25,7 @@ std::int64_t integer(const std::string& key, const std::string& value, std::int6
 
 double share(const std::string& key, const std::string& value) {
   double number = 0;
-  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  const auto [end, error] = real_from_chars(value.data(), value.data() + value.size(), number);
   if (error != std::errc() || end != value.data() + value.size() || !(number > 0 && number <= 1))
     fail("'" + value + "' is no share of a device", key, "above 0, at most 1");
   return number;

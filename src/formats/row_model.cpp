@@ -11,6 +11,7 @@
 #include "formats/foreign/torchtitan_flavors.hpp"
 #include "formats/row_reader.hpp"
 #include "plimsoll/error.hpp"
+#include "units/real.hpp"
 #include "units/text.hpp"
 
 namespace plimsoll::formats {
@@ -144,7 +145,7 @@ Moe read_moe(const Fields& fields) {
 /// What a name says of its size, "236b": parameters; 0: it is no size.
 double size_in(const std::string& word) {
   double size = 0;
-  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), size);
+  const auto [end, error] = real_from_chars(word.data(), word.data() + word.size(), size);
   const std::string unit(end, word.data() + word.size());
   return error != std::errc() ? 0 : unit == "b" ? size * 1e9 : unit == "m" ? size * 1e6 : 0;
 }

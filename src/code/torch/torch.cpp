@@ -48,7 +48,7 @@ Torch::Torch(Interpreter& interpreter) : i_(interpreter), host_(interpreter.host
   });
   for (const char* name : {"Tensor", "FloatTensor"}) library.attributes[i_.symbol(name)] = Value(tensor_class_);
   for (const auto& [name, type] : {std::pair{"LongTensor", DType::int64}, std::pair{"IntTensor", DType::int32}, std::pair{"BoolTensor", DType::boolean}})
-    library.attributes[i_.symbol(name)] = i_.native(std::string("torch.") + name, "data", [this, type](Interpreter& i, Bound& a) {
+    library.attributes[i_.symbol(name)] = i_.native(std::string("torch.") + name, "data", [this, type = type](Interpreter& i, Bound& a) {
       return i.call(i.library("torch").attributes.at(i.symbol("tensor")), CallArguments{{a[0]}, {{i.symbol("dtype"), type_value(type)}}});
     });
   i_.library("torch.nn").attributes[i_.symbol("Parameter")] = Value(parameter_class_);

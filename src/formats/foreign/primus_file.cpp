@@ -75,7 +75,7 @@ void add_missing(Node& table, const Node& below) {
 /// Sections that both have are merged key by key; what stands nearer counts.
 void add_missing_below(Node& table, const Node& below) {
   for (const auto& [name, value] : below.members) {
-    const auto own = std::find_if(table.members.begin(), table.members.end(), [&](const auto& member) { return member.first == name; });
+    const auto own = std::find_if(table.members.begin(), table.members.end(), [&, &name = name](const auto& member) { return member.first == name; });
     if (own == table.members.end()) {
       table.members.emplace_back(name, value);
     } else if (own->second.is_table() && value.is_table()) {
