@@ -19,9 +19,9 @@ RotaryTables axis_tables(const Tensor& positions, std::int64_t width) {
       const Tensor numbers = arange(tape, width / 2, DType::fp64);
       exponents = map(numbers);
     }
-    Tensor powers = tape.empty(exponents.sizes(), DType::fp64);  // theta ** exponents: theta becomes a tensor on the device
+    Tensor powers = tape.empty(exponents.sizes(), DType::fp64);  // theta ** exponents: theta becomes a filled tensor on the device
     {
-      const Tensor base = tape.empty({}, DType::fp64);
+      const Tensor base = filled(tape, {}, DType::fp64);
       in_place(powers, {&base, &exponents});
     }
     exponents.reset();

@@ -294,7 +294,7 @@ class RotaryDecoder final : public Network {
     Tensor logits = head_(predicting(options_, hidden));
     const HfRelease::CausalLoss code = options_.release.causal_loss(style_.model_type);
     if (answers_no_loss(options_)) return call.done(capped(std::exchange(logits, {}), code));
-    Tensor loss = options_.compiled_frames ? compiled_end(logits, labels, code) : end(tape_, logits, labels, code);
+    Tensor loss = options_.compiled_frames ? compiled_end(logits, labels, code) : end(logits, labels, code);
     Tensor auxiliary;
     std::vector<Tensor*> outputs{&loss, &logits};
     if (balanced_) {
@@ -318,22 +318,22 @@ class RotaryDecoder final : public Network {
       logits = tanh(logits);
       logits = multiply_scalar(logits);
     }
+    logits.tape().phase(Phase::loss);
     return code.upcasts_before ? to(logits, DType::fp32) : logits;
   }
 
   /// What follows the head, whose output becomes the logits; the loss.
-  Tensor end(Tape& tape, Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code) const {
+  Tensor end(Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code) const {
     logits = capped(std::exchange(logits, {}), code);
-    tape.phase(Phase::loss);
     return options_.loss == RunOptions::Loss::liger ? liger_causal_lm_loss(logits, labels) : causal_lm_loss(logits, labels, code);
   }
 
   /// The same as a frame of its own, of which the logits are a result where it changes them.
   Tensor compiled_end(Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code) const {
-    const auto make = [&](Module&, Tape& tape) -> FrameForward {
+    const auto make = [&](Module&, Tape&) -> FrameForward {
       return [&](const std::vector<Tensor>& given) {
         Tensor changed = given[0];
-        const Tensor loss = end(tape, changed, given[1], code);
+        const Tensor loss = end(changed, given[1], code);
         return std::vector<Tensor>{loss, changed};
       };
     };
