@@ -26,7 +26,7 @@ std::vector<Change> rescues_of(const ForeignRun& run) {
   if (now.verdict != Verdict::does_not_fit)
     fail(now.verdict == Verdict::tight ? "it is tight: which change?" : "it fits: which change?", "fix", "--recompute full; 'plimsoll explain --from' lists what saves memory or time");
   const ProgramWords words(run);
-  const auto can_be_said = [&](const Change& change) { return words.can_say(change.options); };
+  const auto can_be_said = [&](const Change& change) { return !words.is_written() || words.can_say(change.options); };  // else fix_run says why not
   std::vector<Change> rescues, alone = explain(run.model, run.cluster, run.strategy).changes;
   if (const auto change = fitting_change(run.model, run.cluster, run.strategy, can_be_said)) rescues.push_back(*change);
   std::stable_sort(alone.begin(), alone.end(), [](const Change& a, const Change& b) { return a.slowdown.value_or(1e9) < b.slowdown.value_or(1e9); });

@@ -19,10 +19,10 @@ std::string pace(const Report& report) {
 
 }  // namespace
 
-std::string words_of(const Change& change) {
+std::string said_in_files(const Change& change) {
   std::string words;
   for (const std::string& word : change.said) words += (words.empty() ? "" : ", ") + printable(word);
-  return words.empty() ? change.flag : words;
+  return words;
 }
 
 std::string rate_of(const TimeReport& time) {

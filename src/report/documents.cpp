@@ -30,10 +30,11 @@ Table changes_table(const Explanation& explanation) {
               {{"change", "flag"}, {"saves", "saved_bytes"}, {"device", "device_bytes"}, {"verdict", "verdict"}, {"step", "step_time_ratio"}},
               {}};
   for (const Change& change : explanation.changes) {
+    const std::string said = said_in_files(change);
     const Cell step = change.slowdown ? Cell{fmt::format("× {:.2f}", *change.slowdown), fmt::format("{:.6g}", *change.slowdown)}
                                       : Cell{"not modelled", ""};
     table.rows.push_back(
-        {text_cell(words_of(change)), bytes_cell(change.saved), bytes_cell(change.device), text_cell(spoken_verdict(change.verdict)), step});
+        {Cell{said.empty() ? change.flag : said, change.flag}, bytes_cell(change.saved), bytes_cell(change.device), text_cell(spoken_verdict(change.verdict)), step});
   }
   return table;
 }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "plimsoll/report.hpp"
+#include "report/answer.hpp"
 #include "report/layout.hpp"
 
 namespace plimsoll {
@@ -106,8 +107,7 @@ Ink ink_of(Verdict verdict) { return verdict == Verdict::fits ? Ink::good : verd
 
 /// How the files of the run say a change, for the line below it.
 std::string in_files(const Change& change, const TextStyle& style) {
-  std::string words;
-  for (const std::string& word : change.said) words += (words.empty() ? "" : ", ") + printable(word);
+  const std::string words = said_in_files(change);
   return words.empty() ? words : wrapped("      ", words, style.width);
 }
 

@@ -151,17 +151,8 @@ bool same_plan(const ForeignRun& run, const Strategy& changed) {
 Fix fix_run(const std::vector<std::string>& files, const ForeignOptions& options, const std::vector<std::pair<std::string, std::string>>& change) {
   using namespace formats;
   const ForeignRun run = read_foreign(files, options);
-  Strategy changed = run.strategy;
-  auto said = changed.options;
-  said.insert(said.end(), change.begin(), change.end());
-  set_options(changed, said);
   const char* to = writer_of(run.formats);
-  const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
-  // TRL's trainers are told of a step by the arguments of transformers' Trainer, which is what is compared.
-  const ExportPlan plan{.model_name = name, .model = run.model, .cluster = run.cluster, .strategy = run.strategy, .to_compare = true},
-      with{.model_name = name, .model = run.model, .cluster = run.cluster, .strategy = changed, .to_compare = true};
-  const ExportedRun before = export_run(plan, to), after = export_run(with, to);
-  const ForeignRun back = read_exported(after, with);
+  const auto [changed, before, after, back] = export_changed(run, change, to);
   if (const std::string line = without_equal(before, after); !line.empty())
     fail(std::string(to) + " cannot be told of this change: " + line, {}, "another change; 'plimsoll explain --from' lists them");
 

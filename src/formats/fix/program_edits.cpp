@@ -26,6 +26,21 @@ const char* writer_of(const std::vector<std::string>& formats) {
        {}, "axolotl, LLaMA-Factory, TorchTitan, torchtune, Megatron-LM, Accelerate, DeepSpeed, transformers and TRL are");
 }
 
+ChangedExport export_changed(const ForeignRun& run, const std::vector<std::pair<std::string, std::string>>& change, const std::string& writer) {
+  Strategy changed = run.strategy;
+  auto said = changed.options;
+  said.insert(said.end(), change.begin(), change.end());
+  set_options(changed, said);
+  const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
+  const auto plan_of = [&](const Strategy& strategy) {  // TRL's trainers are told of a step by the arguments of transformers' Trainer, which is what is compared
+    return ExportPlan{.model_name = name, .model = run.model, .cluster = run.cluster, .strategy = strategy, .to_compare = true};
+  };
+  const ExportPlan with = plan_of(changed);
+  ExportedRun before = export_run(plan_of(run.strategy), writer), after = export_run(with, writer);
+  ForeignRun back = read_exported(after, with);
+  return {std::move(changed), std::move(before), std::move(after), std::move(back)};
+}
+
 namespace {
 
 void leaves(const Node& tree, const std::string& above, std::map<std::string, Node>& into) {

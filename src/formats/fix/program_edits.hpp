@@ -22,6 +22,15 @@ struct Edit {
 /// The name that export_run has for what writes files of such formats ("accelerate" of transformers'). Throws Error: nothing writes them.
 const char* writer_of(const std::vector<std::string>& formats);
 
+/// A run as its program's files would say it, without a change and with it.
+struct ChangedExport {
+  Strategy changed;  ///< what was said, with the change
+  ExportedRun before, after;
+  ForeignRun back;  ///< what `after` is read as
+};
+/// Throws Error: what cannot be exported.
+ChangedExport export_changed(const ForeignRun& run, const std::vector<std::pair<std::string, std::string>>& change, const std::string& writer);
+
 /// In the order of the exported files. Throws Error where the change has no key in them.
 std::vector<Edit> edits_between(const ExportedRun& before, const ExportedRun& after);
 

@@ -26,18 +26,8 @@ std::string in_words(const formats::Edit& edit, bool launched) {
 
 /// Throws Error: what cannot be exported.
 std::optional<std::vector<std::string>> words_of(const Change& change, const ForeignRun& run, const std::string& writer) {
-  Strategy changed = run.strategy;
-  Change all = changed.options;
-  all.insert(all.end(), change.begin(), change.end());
-  set_options(changed, all);
-  const std::string name = run.model_name.empty() ? run.model.name : run.model_name;
-  const auto plan_of = [&](const Strategy& strategy) {
-    return ExportPlan{.model_name = name, .model = run.model, .cluster = run.cluster, .strategy = strategy, .to_compare = true};
-  };
-  const ExportPlan with = plan_of(changed);
-  const ExportedRun before = export_run(plan_of(run.strategy), writer), after = export_run(with, writer);
+  const auto [changed, before, after, back] = formats::export_changed(run, change, writer);
   if (!formats::without_equal(before, after).empty()) return {};
-  const ForeignRun back = formats::read_exported(after, with);
   std::vector<std::string> words;
   const bool launched = is_launched(run);
   for (const formats::Edit& edit : formats::edits_between(before, after)) {

@@ -8,7 +8,6 @@ namespace {
 struct RelativePositions {
   std::int64_t rows = 0;  // of the shared table; 0: none
   bool key_projection = false, query_projection = false;
-  std::string kinds;  // words on what is scored and how: "c2p", "p2c", "shared" projections, logarithmic "buckets"
 };
 
 bool lists(const Config& config, const std::string& type) {
@@ -26,12 +25,7 @@ RelativePositions relative_positions(const Config& config, const Model& model) {
   const std::int64_t stated = config.integer_or("max_relative_positions", -1, -1, kLargestDimension);
   const std::int64_t reach = buckets > 0 ? buckets : stated < 1 ? model.max_positions : stated;
   const bool own = !config.flag_or("share_att_key", false), c2p = lists(config, "c2p"), p2c = lists(config, "p2c");
-  std::string kinds;
-  if (c2p) kinds += "c2p ";
-  if (p2c) kinds += "p2c ";
-  if (!own) kinds += "shared ";
-  if (buckets > 0) kinds += "buckets ";
-  return {2 * reach, own && c2p, own && p2c, kinds};
+  return {2 * reach, own && c2p, own && p2c};
 }
 
 LayerPlan deberta_layer(const Model& model, const Config& config, const std::string& stack) {
@@ -79,9 +73,7 @@ void add_position_projections(Block& block, const RelativePositions& relative, s
 // The table of relative positions, normed: executed before the layers, registered behind them.
 void append_relative_table(Model& model, const Config& config, const Modules& name, const RelativePositions& relative) {
   BlockBuilder table(Block::Role::embedding, name("encoder"));
-  Operator positions = position_embedding("rel_embeddings", relative.rows, model.hidden_size);
-  positions.function = relative.kinds;
-  const int rows = table.add(std::move(positions), {kBlockInput});
+  const int rows = table.add(position_embedding("rel_embeddings", relative.rows, model.hidden_size), {kBlockInput});
   if (config.text_or("norm_rel_ebd", "none").find("layer_norm") != std::string::npos)
     table.norm("LayerNorm", rows, layer_norm(model.hidden_size));
   table.block().tokens = relative.rows;

@@ -1,9 +1,9 @@
 # GPT-BigCode (SantaCoder, StarCoder): GPT-2's blocks of linears, one head of keys and values for all queries.
 import torch
-from families.common import Activation, CausalLM, SequenceClassifier, causal_mask, positions_of
+from families.common import CausalLM, SequenceClassifier, causal_mask, positions_of
+from families.gpt2_parts import Block, Body
 from plimsoll import attend
 from torch import nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 class GPTBigCodeAttention(nn.Module):
@@ -33,29 +33,8 @@ class GPTBigCodeAttention(nn.Module):
         return output, weights
 
 
-class GPTBigCodeMLP(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.act = Activation(config.hidden_act)
-        self.dropout = nn.Dropout(config.hidden_dropout)
-
-    def forward(self, hidden):
-        hidden = self.c_fc(hidden)
-        hidden = self.act(hidden)
-        hidden = self.c_proj(hidden)
-        hidden = self.dropout(hidden)
-        return hidden
-
-
-class GPTBigCodeBlock(GradientCheckpointingLayer):
-    def __init__(self, config):
-        super().__init__()
-        self.ln_1 = nn.LayerNorm(config.hidden_size)
-        self.attn = GPTBigCodeAttention(config)
-        self.ln_2 = nn.LayerNorm(config.hidden_size)
-        self.mlp = GPTBigCodeMLP(config)
+class GPTBigCodeBlock(Block):
+    attention_class = GPTBigCodeAttention
 
     def forward(self, hidden, mask):
         residual = hidden
@@ -69,19 +48,12 @@ class GPTBigCodeBlock(GradientCheckpointingLayer):
         return hidden
 
 
-class GPTBigCodeModel(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.config = config
-        self.wte = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.wpe = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.drop = nn.Dropout(config.embedding_dropout)
-        self.h = nn.ModuleList([GPTBigCodeBlock(config) for _ in range(config.num_hidden_layers)])
-        self.ln_f = nn.LayerNorm(config.hidden_size)
-        self.bias = nn.Buffer(torch.ones((config.max_position_embeddings, config.max_position_embeddings), dtype=torch.bool), persistent=False)
+class GPTBigCodeModel(Body):
+    block_class = GPTBigCodeBlock
 
-    def get_input_embeddings(self):
-        return self.wte
+    def __init__(self, config):
+        super().__init__(config)
+        self.bias = nn.Buffer(torch.ones((config.max_position_embeddings, config.max_position_embeddings), dtype=torch.bool), persistent=False)
 
     def forward(self, input_ids, embeddings=None):
         if embeddings is None:

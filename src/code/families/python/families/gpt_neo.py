@@ -1,9 +1,9 @@
 # GPT-Neo: learned positions, an eager attention of its own whose scores are fp32 and unscaled, and a mask that every layer keeps.
 import torch
-from families.common import Activation, CausalLM, SequenceClassifier, causal_mask, positions_of
+from families.common import CausalLM, SequenceClassifier, causal_mask, positions_of
+from families.gpt2_parts import Block, Body
 from torch import nn
 from torch.nn import functional as F
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 class GPTNeoSelfAttention(nn.Module):
@@ -61,29 +61,8 @@ class GPTNeoAttention(nn.Module):
         return self.attention(hidden, mask=mask)
 
 
-class GPTNeoMLP(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size)
-        self.act = Activation(config.hidden_act)
-        self.dropout = nn.Dropout(config.hidden_dropout)
-
-    def forward(self, hidden):
-        hidden = self.c_fc(hidden)
-        hidden = self.act(hidden)
-        hidden = self.c_proj(hidden)
-        hidden = self.dropout(hidden)
-        return hidden
-
-
-class GPTNeoBlock(GradientCheckpointingLayer):
-    def __init__(self, config):
-        super().__init__()
-        self.ln_1 = nn.LayerNorm(config.hidden_size)
-        self.attn = GPTNeoAttention(config)
-        self.ln_2 = nn.LayerNorm(config.hidden_size)
-        self.mlp = GPTNeoMLP(config)
+class GPTNeoBlock(Block):
+    attention_class = GPTNeoAttention
 
     def forward(self, hidden, mask):
         residual = hidden
@@ -97,18 +76,8 @@ class GPTNeoBlock(GradientCheckpointingLayer):
         return hidden, weights
 
 
-class GPTNeoModel(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        self.config = config
-        self.wte = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.wpe = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.drop = nn.Dropout(config.embedding_dropout)
-        self.h = nn.ModuleList([GPTNeoBlock(config) for _ in range(config.num_hidden_layers)])
-        self.ln_f = nn.LayerNorm(config.hidden_size)
-
-    def get_input_embeddings(self):
-        return self.wte
+class GPTNeoModel(Body):
+    block_class = GPTNeoBlock
 
     def forward(self, input_ids, embeddings=None):
         if embeddings is None:
