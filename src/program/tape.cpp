@@ -145,12 +145,14 @@ Tape::Tape(const TargetDevice& on, TorchRelease release) : device(on), torch(rel
 }
 
 Tape::~Tape() {
+  in_cycles.clear();
   autocast.cache.clear();
   saved_tensor_hooks.clear();
   workspaces_.clear();
 }
 
 void Tape::record_into(Part part) {
+  in_cycles.clear();
   part_ = part;
   switch (part) {
     case Part::init:

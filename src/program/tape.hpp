@@ -474,6 +474,8 @@ class Tape {
   /// Of the DDP within whose forward the model runs (DistributedDataParallel._active_ddp_module); none outside of one. Graphs that
   /// torch.compile compiles there are cut where the buckets end.
   std::optional<BucketLimits> ddp_buckets;
+  /// In cycles of Python's, which its collector ends behind the part that is recorded.
+  std::vector<Tensor> in_cycles;
 
   /// What a framework has put in the place of torch.nn.functional.linear; none: PyTorch's own.
   Tensor (*patched_linear)(const Tensor& x, const Tensor& weight, const Tensor& bias) = nullptr;

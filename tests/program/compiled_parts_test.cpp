@@ -1,16 +1,29 @@
 // torch.compile under DDP: where DDPOptimizer (torch/_dynamo/backends/distributed.py) cuts the traced graph.
 #include <gtest/gtest.h>
 
-#include "devices.hpp"
-#include "program/modules/transformers/compiled/cut.hpp"
+#include <set>
+#include <vector>
 
-namespace plimsoll::program {
+#include "devices.hpp"
+#include "program/inductor/frame.hpp"
+
+namespace plimsoll::program::inductor {
 namespace {
 
 constexpr std::int64_t kMiB = 1LL << 20;
 
+using Uses = std::vector<std::vector<Tensor>>;
+
 class CompiledParts : public ::testing::Test {
  protected:
+  /// The part that each of the operators is in.
+  static std::vector<int> parts_of(const Uses& uses, const BucketLimits& limits) {
+    const std::set<std::size_t> cuts = bucket_cuts(uses, limits);
+    std::vector<int> parts;
+    int part = 0;
+    for (std::size_t i = 0; i < uses.size(); ++i) parts.push_back(part += cuts.contains(i) ? 1 : 0);
+    return parts;
+  }
   /// A matrix of so many MiB.
   Tensor weight(std::int64_t mebibytes, bool trained = true) {
     return tape.parameter({mebibytes, kMiB / size_of(DType::bf16)}, DType::bf16, trained);
@@ -22,7 +35,7 @@ class CompiledParts : public ::testing::Test {
 // Counted from the back: the last operation alone fills the first bucket (1 MiB); 10 + 10 + 5 reach 25 MiB with the operation that adds
 // the last 5, and what stands before it begins the next part.
 TEST_F(CompiledParts, AreFilledFromTheBack) {
-  const std::vector<ParameterUse> uses{{weight(3)}, {weight(5)}, {weight(10)}, {weight(10)}, {weight(2)}};
+  const Uses uses{{weight(3)}, {weight(5)}, {weight(10)}, {weight(10)}, {weight(2)}};
   EXPECT_EQ(parts_of(uses, limits), (std::vector<int>{0, 1, 1, 1, 2}));
 }
 
@@ -48,4 +61,4 @@ TEST_F(CompiledParts, BeginWithATrainedParameter) {
 TEST_F(CompiledParts, OfASmallGraphAreOne) { EXPECT_EQ(parts_of({{weight(40)}, {Tensor()}}, limits), (std::vector<int>{0, 0})); }
 
 }  // namespace
-}  // namespace plimsoll::program
+}  // namespace plimsoll::program::inductor

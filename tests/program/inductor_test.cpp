@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <functional>
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -13,6 +14,7 @@
 #include "program/inductor/fuse.hpp"
 #include "program/inductor/graph.hpp"
 #include "program/inductor/lower.hpp"
+#include "program/inductor/pad_products.hpp"
 #include "program/inductor/partition.hpp"
 #include "program/inductor/trace.hpp"
 #include "program/ops/ops.hpp"
@@ -190,12 +192,20 @@ TEST_F(Traces, AFrameIsCutInFrontOfAnOperatorAndItsCasts) {
 
 // ---- partition ----------------------------------------------------------------------------------------------------------
 
-// y = sigmoid(x); the gradient reads sigmoid(x). Both are 16 KiB: the input, two steps from the gradient, weighs 1.1², the sigmoid, one
+// y = sigmoid(x) + 1; the gradient reads sigmoid(x). Both are 16 KiB: the input, two steps from the gradient, weighs 1.1², the sigmoid, one
 // step from it and fused into what reads it, 2 · 1.1. The input is saved and the sigmoid computed again.
 TEST_F(Graphs, ComputeAgainWhatFuses) {
+  const int x = input(square), y = add(Aten::sigmoid, {x}, square), result = add(Aten::add_number, {y}, square), tangent = input(square);
+  const int gradient = add(Aten::multiply, {tangent, y}, square);
+  EXPECT_EQ(saved({x}, tangent, {result, gradient}), std::vector<int>{x});
+}
+
+// The same where the sigmoid is the result itself: returning it fuses with nothing, so that it is written anyway, weighs 1.1 once and is
+// not computed again.
+TEST_F(Graphs, SaveWhatIsReturned) {
   const int x = input(square), y = add(Aten::sigmoid, {x}, square), tangent = input(square);
   const int gradient = add(Aten::multiply, {tangent, y}, square);
-  EXPECT_EQ(saved({x}, tangent, {y, gradient}), std::vector<int>{x});
+  EXPECT_EQ(saved({x}, tangent, {y, gradient}), std::vector<int>{y});
 }
 
 // y = exp(x) · w; the gradient of w is exp(x)ᵀ · tangent: a product reads it backward, so that it would be written there again. What is
@@ -228,8 +238,9 @@ TEST_F(Graphs, FollowCheckpoints) {
 // What the ranks have exchanged is never exchanged again without a checkpoint that says so.
 TEST_F(Graphs, SaveWhatWasExchanged) {
   const int x = input(square), gathered = add(Aten::all_gather, {x}, {128, 64}), here = add(Aten::wait, {gathered}, {128, 64});
-  const int y = add(Aten::exp, {here}, {128, 64}), tangent = input({128, 64}), gradient = add(Aten::multiply, {tangent, y}, {128, 64});
-  EXPECT_EQ(saved({x}, tangent, {y, gradient}), std::vector<int>{here});
+  const int y = add(Aten::exp, {here}, {128, 64}), result = add(Aten::add_number, {y}, {128, 64}), tangent = input({128, 64});
+  const int gradient = add(Aten::multiply, {tangent, y}, {128, 64});
+  EXPECT_EQ(saved({x}, tangent, {result, gradient}), std::vector<int>{here});
 }
 
 // The backward begins with what reads the tangent; what is computed again stands just before its first reader.
@@ -485,6 +496,42 @@ TEST_F(Graphs, FuseSumsOfBothOrdersOfLargeTensors) {
   }
 }
 
+// A product whose result lies in rows of 50,257 16-bit numbers, which are no whole 16 bytes, is one of 50,264 columns, whose first ones
+// are its result; what it reads has as many. 8,192 · 1,024 · 50,257 / (8,192 · 1,024 + 1,024 · 50,257 + 8,192 · 50,257) = 895 operations a
+// byte are more than 148. A product whose rows alone are odd lies in whole ones.
+TEST_F(Graphs, PadProductsWhoseRowsAreNoWholeBytes) {
+  const auto of = [&](std::int64_t rows, std::int64_t columns) {
+    graph = {};
+    const int x = add(Aten::placeholder, {}, {rows, 1024}, DType::bf16), w = add(Aten::placeholder, {}, {1024, columns}, DType::bf16);
+    graph.outputs = {add(Aten::product, {x, w}, {rows, columns}, DType::bf16)};
+    std::vector<int> kept;
+    return with_padded_products(graph, false, kept);
+  };
+  const FxGraph padded = of(8192, 50257);
+  const FxNode& cut = padded.at(padded.outputs.front());
+  EXPECT_EQ(cut.op, Aten::slice);
+  EXPECT_EQ(cut.sizes, (Dims{8192, 50257}));
+  EXPECT_EQ(cut.strides, (Dims{50264, 1}));
+  EXPECT_EQ(padded.at(cut.args.front()).sizes, (Dims{8192, 50264}));
+  EXPECT_EQ(of(8191, 50264).size(), 3);
+}
+
+// Buffers that nobody has fixed have rows of whole 128 bytes, if they are longer than 1,024 elements: 1,030 bf16 numbers take 1,088.
+TEST_F(Graphs, PadLongRows) {
+  const int x = add(Aten::placeholder, {}, {4, 1030}, DType::bf16), e = add(Aten::exp, {x}, {4, 1030}, DType::bf16);
+  const int sum = add(Aten::sum, {e}, {4}, DType::fp32);
+  graph.at(sum).dims = {1};
+  std::vector<int> readers;
+  for (int i = 0; i < 9; ++i) readers.push_back(add(Aten::add, {e, add(Aten::placeholder, {}, {4, 1030}, DType::bf16)}, {4, 1030}, DType::bf16));
+  int total = e;
+  for (const int reader : readers) total = add(Aten::add, {total, reader}, {4, 1030}, DType::bf16);  // ten loads: a buffer
+  const int last = add(Aten::sum, {total}, {4}, DType::fp32);
+  graph.at(last).dims = {1};
+  const LoweredGraph all = lowered({sum, last});
+  EXPECT_TRUE(std::any_of(all.buffers.begin(), all.buffers.end(),
+                          [](const LoweredBuffer& buffer) { return buffer.strides == std::vector<std::int64_t>{1088, 1}; }));
+}
+
 // ---- reuse --------------------------------------------------------------------------------------------------------------
 
 /// Bytes of the temporaries that a graph of buffers of 64 x 64 fp32 numbers allocates.
@@ -492,7 +539,8 @@ class Reuse : public Graphs {
  protected:
   std::int64_t allocated(Graph& run) {
     tape.record_into(Tape::Part::step);
-    run.run();
+    std::shared_ptr<const Graph::Schedule> schedule;
+    run.run(schedule);
     std::int64_t bytes = 0;
     for (const Instruction& instruction : tape.program().step)
       if (instruction.kind == InstructionKind::alloc && instruction.bytes == kBytes) bytes += instruction.bytes;
@@ -506,7 +554,7 @@ class Reuse : public Graphs {
 // A kernel's result takes the place of what it reads last; what the caller gave is never written.
 TEST_F(Reuse, AKernelOverwritesWhatItReadsLast) {
   Graph run(tape);
-  const Value x = run.primal(tensor()), a = product(run, x, x), y = run.pointwise(square, DType::fp32, {a, x}, {a, x});
+  const Value x = run.primal(tensor(), "primals_1"), a = product(run, x, x), y = run.pointwise(square, DType::fp32, {a, x}, {a, x});
   run.result(y);
   EXPECT_EQ(allocated(run), kBytes);
 }
@@ -517,7 +565,7 @@ TEST_F(Reuse, AKernelOverwritesWhatItDrewFirst) {
   const Tensor given = tensor();
   for (const bool drawn : {true, false}) {
     Graph run(tape);
-    const Value x = run.primal(given), a = product(run, x, x), random = run.pointwise(square, DType::fp32, {});
+    const Value x = run.primal(given, "primals_1"), a = product(run, x, x), random = run.pointwise(square, DType::fp32, {});
     const std::vector<Value> places = drawn ? std::vector<Value>{random, a} : std::vector<Value>{a};
     const Value y = run.pointwise(square, DType::fp32, {random, a}, places);
     run.fuse({random, y});
@@ -527,10 +575,29 @@ TEST_F(Reuse, AKernelOverwritesWhatItDrewFirst) {
   }
 }
 
+// reorder_for_peak_memory: of two products that nobody holds back, the first is the one whose 16 KiB input goes with it, if its name says
+// that inputs of that kind go: the estimate is 2 · 16 KiB with it in front, 3 · 16 KiB behind. primals_ and tangents_ are taken to stay.
+TEST_F(Reuse, InputsGoByTheirNames) {
+  for (const char* name : {"addmm", "primals_2"}) {
+    Graph run(tape);
+    const Value kept = run.primal(tensor(), "primals_1"), given = run.primal(tensor(), name);
+    const Value first = run.pointwise(square, DType::fp32, {kept}), second = run.reduction({64}, DType::fp32, {given});
+    run.result(first), run.result(second);
+    std::shared_ptr<const Graph::Schedule> schedule;
+    tape.record_into(Tape::Part::step);
+    const std::size_t before = tape.program().step.size();
+    run.run(schedule);
+    std::vector<std::int64_t> made;
+    for (std::size_t i = before; i < tape.program().step.size(); ++i)
+      if (tape.program().step[i].kind == InstructionKind::alloc) made.push_back(tape.program().step[i].bytes);
+    EXPECT_EQ(made, name[0] == 'a' ? (std::vector<std::int64_t>{256, kBytes}) : (std::vector<std::int64_t>{kBytes, 256})) << name;
+  }
+}
+
 // The third product finds the buffer of the first, which nobody reads any more; the second is read beside it.
 TEST_F(Reuse, AProductTakesABufferThatWasLetGo) {
   Graph run(tape);
-  const Value x = run.primal(tensor()), a = product(run, x, x), b = product(run, a, x), y = product(run, b, x);
+  const Value x = run.primal(tensor(), "primals_1"), a = product(run, x, x), b = product(run, a, x), y = product(run, b, x);
   run.result(y);
   EXPECT_EQ(allocated(run), 2 * kBytes);
 }
@@ -538,7 +605,7 @@ TEST_F(Reuse, AProductTakesABufferThatWasLetGo) {
 // Both parts lie in the one buffer of the whole, of twice their size.
 TEST_F(Reuse, PartsOfAConcatenationHaveNoBufferOfTheirOwn) {
   Graph run(tape);
-  const Value x = run.primal(tensor()), a = run.pointwise(square, DType::fp32, {x}), b = run.pointwise(square, DType::fp32, {x});
+  const Value x = run.primal(tensor(), "primals_1"), a = run.pointwise(square, DType::fp32, {x}), b = run.pointwise(square, DType::fp32, {x});
   run.result(run.concatenation({64, 128}, DType::fp32, {a, b}));
   EXPECT_EQ(allocated(run), 0);
 }

@@ -7,7 +7,7 @@
 
 #include "program/inductor/expressions.hpp"
 #include "program/inductor/graph.hpp"
-#include "program/modules/transformers/compiled/attention.hpp"
+#include "program/inductor/attention.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"
@@ -176,7 +176,7 @@ class Run {
     std::vector<Value> reads, replaced;
     for (const Load& load : operation.loads) {
       reads.push_back(value(load.buffer));
-      if (buffer(made).whole < 0 && is_read_where_written(operation, load) && is_read_alike(operation, load))
+      if (buffer(made).whole < 0 && !is_changed(load.buffer) && is_read_where_written(operation, load) && is_read_alike(operation, load))
         replaced.push_back(value(load.buffer));
     }
     if (operation.changes >= 0) replaced = {value(operation.changes)};
@@ -191,6 +191,12 @@ class Run {
     std::int64_t span = 1;
     for (int i = 0; i < buffer.sizes.rank(); ++i) span += (buffer.sizes[i] - 1) * buffer.strides[static_cast<std::size_t>(i)];
     return span > buffer.sizes.product() ? Dims{span} : buffer.sizes;
+  }
+
+  /// Whether the buffer is another one's memory, written into: nobody's result takes its place (MutationLayout).
+  bool is_changed(int buffer) const {
+    const int maker = this->buffer(buffer).operation;
+    return maker >= 0 && lowered_.operations[static_cast<std::size_t>(maker)].changes >= 0;
   }
 
   /// Whether an element is read where the result's is written, and nowhere else.
@@ -225,23 +231,16 @@ class Run {
 
   void tell_call(const LoweredOperation& operation) {
     std::vector<Graph::Output> outputs;
-    for (const int made : operation.outputs) outputs.push_back({buffer(made).sizes, buffer(made).type});
+    for (std::size_t i = 0; i < operation.outputs.size(); ++i) {
+      const LoweredBuffer& made = buffer(operation.outputs[i]);
+      outputs.push_back({made.sizes, made.type, operation.results.empty() ? i : static_cast<std::size_t>(operation.results[i])});
+    }
     const FxNode& node = compiled_.graph.at(operation.node);
     const bool single = rule_of(node.op).lowering == Lowering::call;
     const std::vector<Value> made = graph_.call(
         values_of(operation.arguments), outputs,
-        [&node, &operation](const std::vector<Tensor>& in) {
-          return chosen(called(node, operation.arguments, in_order(operation, in)), operation.results);
-        },
-        single);
+        [&node, &operation](const std::vector<Tensor>& in) { return called(node, operation.arguments, in_order(operation, in)); }, single);
     for (std::size_t i = 0; i < made.size(); ++i) values_[static_cast<std::size_t>(operation.outputs[i])] = made[i];
-  }
-
-  static std::vector<Tensor> chosen(std::vector<Tensor> given, const std::vector<int>& results) {
-    if (results.empty()) return given;
-    std::vector<Tensor> all;
-    for (const int result : results) all.push_back(given[static_cast<std::size_t>(result)]);
-    return all;
   }
 
   /// The graph gives every buffer once, in the order in which it is first read.

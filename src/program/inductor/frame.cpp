@@ -38,6 +38,7 @@ void TracedFrame::ran(const char* name, const List<const Tensor*>& inputs, const
 
 void TracedFrame::breaks(const std::vector<Tensor>& live) {
   live_.back() = live;
+  broken_ = true;
   begin_graph();
 }
 

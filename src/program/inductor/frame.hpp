@@ -42,6 +42,7 @@ class TracedFrame final : public OperatorTrace {
   void ran(const char* name, const List<const Tensor*>& inputs, const ToldNumbers& told, const std::vector<Tensor>& outputs) override;
   /// The code's variables hold `live` where it breaks.
   void breaks(const std::vector<Tensor>& live) override;
+  bool broken() const { return broken_; }
   /// Ends the frame, which returns `results`.
   std::vector<FrameGraph> graphs(const std::vector<Tensor>& results);
 
@@ -53,6 +54,7 @@ class TracedFrame final : public OperatorTrace {
   Checkpointing checkpointing_;
   std::set<std::size_t> cuts_;
   OperatorCount count_;
+  bool broken_ = false;
   std::vector<std::unique_ptr<Trace>> traces_;
   std::vector<std::vector<Tensor>> live_;  ///< of each graph that a break ended: what the variables hold
 };

@@ -41,6 +41,7 @@ const AtenRule& rule_of(Aten op) {
       {"where", L::pointwise, true, 1, 1},
       {"where", L::pointwise, true, 1, 2},
       {"clone", L::pointwise, true, 0},
+      {"index", L::pointwise, true, 0},
       {"iota", L::pointwise, true, 1},
       {"full", L::pointwise, true, 0, 1},
       {"constant_pad_nd", L::pointwise, false, 3, 2},

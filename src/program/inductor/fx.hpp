@@ -45,6 +45,7 @@ enum class Aten : std::uint8_t {
   choose,
   choose_number,
   clone,
+  index,
   iota,
   full,
   pad,
@@ -121,7 +122,8 @@ struct FxNode {
   Dims sizes = {}, strides = {};
   DType type = DType::fp32;
   Dims dims = {};     ///< of permute its order, of split its parts, of a sum the dimensions that it sums
-  int dimension = 0;  ///< of slice and select, what puts either among zeros, cat and split
+  /// Of slice and select, what puts either among zeros, cat and split; of a pad that which is padded; of an index that which the rows are in.
+  int dimension = 0;
   /// Where a slice begins or is put among zeros; which element is selected, or put there; which result a getitem is; whether attention is
   /// causal; of a collective the ranks; an exponent.
   std::int64_t number = 0;

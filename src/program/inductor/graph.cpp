@@ -15,7 +15,7 @@ namespace plimsoll::program::inductor {
 Value Graph::add_input(Owner owner, Tensor tensor, std::string name) {
   if (!tensor) return {};
   const int index = static_cast<int>(buffers_.size());
-  buffers_.push_back({.name = name.empty() ? "in" + std::to_string(index) : std::move(name),
+  buffers_.push_back({.name = std::move(name),
                       .owner = owner,
                       .sizes = tensor.sizes(),
                       .type = tensor.dtype(),
@@ -26,33 +26,19 @@ Value Graph::add_input(Owner owner, Tensor tensor, std::string name) {
   return {index};
 }
 
-Value Graph::awaited(const Dims& sizes, DType type) {
-  const int index = static_cast<int>(buffers_.size());
-  buffers_.push_back({.name = "in" + std::to_string(index),
-                      .owner = Owner::caller,
-                      .sizes = sizes,
-                      .type = type,
-                      .bytes = sizes.product() * size_of(type),
-                      .readers = {},
-                      .tensor = {},
-                      .returned = {}});
-  return {index};
-}
-
 Value Graph::primal(Tensor tensor, std::string name) { return add_input(Owner::caller, std::move(tensor), std::move(name)); }
-Value Graph::saved(Tensor tensor, std::optional<std::int64_t> elements, std::string name) {
+Value Graph::saved(Tensor tensor, std::int64_t elements, std::string name) {
   const Value value = add_input(Owner::forward, std::move(tensor), std::move(name));
-  if (value.defined() && elements) at(value.index).bytes = *elements * size_of(at(value.index).type);
+  if (value.defined()) at(value.index).bytes = elements * size_of(at(value.index).type);
   return value;
 }
 
 Value Graph::add(Operation operation, const Dims& sizes, DType type, Owner owner) {
   const int index = static_cast<int>(buffers_.size()), id = static_cast<int>(operations_.size());
   operation.output = index;
-  operation.part = part_;
   for (const int read : operation.reads) at(read).readers.push_back(id);
   operations_.push_back(std::move(operation));
-  buffers_.push_back({.name = "buf" + std::to_string(names_[part_]++),
+  buffers_.push_back({.name = "buf" + std::to_string(names_++),
                       .owner = owner,
                       .sizes = sizes,
                       .type = type,
@@ -111,10 +97,10 @@ std::vector<Value> Graph::call(std::vector<Value> reads, const std::vector<Outpu
                                std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run, bool single) {
   const Value all = add({.kind = Operation::Kind::call, .reads = defined_indices(reads), .may_replace = {}, .run = std::move(run)}, {},
                         DType::fp32, Owner::call);
-  if (single) --names_[part_];
+  if (single) --names_;
   std::vector<Value> values;
   for (std::size_t i = 0; i < outputs.size(); ++i) {
-    values.push_back(add({.kind = Operation::Kind::element, .reads = {all.index}, .may_replace = {}, .element = i, .run = {}},
+    values.push_back(add({.kind = Operation::Kind::element, .reads = {all.index}, .may_replace = {}, .element = outputs[i].result, .run = {}},
                          outputs[i].sizes, outputs[i].type));
   }
   return values;
@@ -213,6 +199,13 @@ bool Graph::within_its_node(int buffer) const {
          std::all_of(b.readers.begin(), b.readers.end(), inside);
 }
 
+/// Whether the scheduler takes a buffer to be let go behind its last reader: an input's name alone tells it so, whoever else holds the
+/// tensor (torch/_inductor/utils.py, is_nonfreeable_buffers).
+bool Graph::is_let_go(int buffer) const {
+  const Buffer& b = at(buffer);
+  return b.maker >= 0 || (!b.name.starts_with("primals_") && !b.name.starts_with("tangents_"));
+}
+
 std::vector<ScheduledBuffer> Graph::scheduled_buffers() const {
   std::vector<ScheduledBuffer> all;
   for (std::size_t i = 0; i < buffers_.size(); ++i) {
@@ -222,7 +215,7 @@ std::vector<ScheduledBuffer> Graph::scheduled_buffers() const {
       scheduled.maker = node_of(b.maker);
     } else if (b.maker < 0) {
       scheduled.input = true;
-      if (b.owner == Owner::forward && !b.readers.empty()) scheduled.freed = b.bytes;
+      if (is_let_go(static_cast<int>(i)) && !b.readers.empty()) scheduled.freed = b.bytes;
     } else {
       scheduled.maker = node_of(b.maker);
       const bool element = operations_[static_cast<std::size_t>(b.maker)].kind == Operation::Kind::element;
@@ -246,7 +239,7 @@ std::vector<ScheduledNode> Graph::scheduled_nodes() const {
       for (const int read : operation.reads) {
         const Buffer& buffer = at(read);
         const bool own = buffer.maker >= 0 && node_of(buffer.maker) == static_cast<int>(i);
-        if (own || buffer.owner == Owner::caller) continue;
+        if (own || !is_let_go(read)) continue;
         if (std::find(all[i].reads.begin(), all[i].reads.end(), read) == all[i].reads.end()) all[i].reads.push_back(read);
       }
     }
@@ -411,11 +404,6 @@ struct Graph::Schedule {
   Plan plan;
 };
 
-void Graph::run() {
-  std::shared_ptr<const Schedule> own;
-  run(own);
-}
-
 void Graph::run(std::shared_ptr<const Schedule>& known) {
   make_nodes();
   for (Buffer& buffer : buffers_) {
@@ -430,7 +418,7 @@ void Graph::run(std::shared_ptr<const Schedule>& known) {
     execute(known->order[step], known->plan);
     for (const int buffer : known->plan.let_go[step]) {
       at(buffer).tensor.reset();
-      at(buffer).returned.clear();
+      for (std::vector<Tensor>& all = at(buffer).returned; !all.empty();) all.pop_back();  // a tuple lets go of its last one first
     }
   }
 }

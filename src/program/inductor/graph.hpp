@@ -5,9 +5,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,13 +27,11 @@ class Graph {
   explicit Graph(Tape& tape) : tape_(tape) {}
 
   /// A parameter, an argument or the incoming gradient: never written; let go behind its last reader. What is let go together goes in the
-  /// order of its names; without a `name` it has one by its place.
-  Value primal(Tensor tensor, std::string name = {});
-  /// An input whose tensor is given when the graph runs (GraphParts).
-  Value awaited(const Dims& sizes, DType type);
+  /// order of its names.
+  Value primal(Tensor tensor, std::string name);
   /// What the forward graph made for the backward one: let go behind its last reader, and a kernel may write into it (a donated buffer).
   /// Where it is a view, the scheduler counts its own `elements` alone.
-  Value saved(Tensor tensor, std::optional<std::int64_t> elements = std::nullopt, std::string name = {});
+  Value saved(Tensor tensor, std::int64_t elements, std::string name);
 
   /// One element-wise kernel; the output takes the place of the first of `may_replace` that nobody reads any more, of the same size and
   /// type.
@@ -52,20 +48,14 @@ class Graph {
   struct Output {
     Dims sizes;
     DType type;
+    std::size_t result;  ///< which of what the operator returns
   };
-  /// An operator that allocates by itself, as PyTorch's attention does: `run` gives what it returns, first of all `outputs`. One of a
-  /// `single` tensor has one name, that of several has a name of its own.
+  /// An operator that allocates by itself, as PyTorch's attention does: `run` gives all that it returns, which lives until `outputs` are
+  /// taken from it. One of a `single` tensor has one name, that of several has a name of its own.
   std::vector<Value> call(std::vector<Value> reads, const std::vector<Output>& outputs,
                           std::function<std::vector<Tensor>(const std::vector<Tensor>& reads)> run, bool single = false);
   /// A name that Inductor gave to a buffer that it removed.
-  void skip_name() { ++names_[part_]; }
-  /// Operations told from now on belong to that part of a graph that is cut (GraphParts): there they are named as if they were alone.
-  void enter(int part) { part_ = part; }
-  int part() const { return part_; }
-  /// The part that makes the value; of an input -1.
-  int part_of(Value value) const { return at(value.index).maker < 0 ? -1 : maker(value.index).part; }
-  const Dims& sizes(Value value) const { return at(value.index).sizes; }
-  bool is_result(Value value) const { return at(value.index).result; }
+  void skip_name() { ++names_; }
 
   /// These operations are one kernel; inputs among them are none's.
   void fuse(const std::vector<Value>& values);
@@ -77,22 +67,16 @@ class Graph {
            std::int64_t columns);
   /// The graph returns it.
   void result(Value value);
-  /// The type of a buffer's elements.
-  DType type(Value value) const { return at(value.index).type; }
 
   /// The order of its kernels and what takes whose place.
   struct Schedule;
-  /// Runs the graph: results are then had from `take`.
-  void run();
-  /// The same by the schedule of a graph that was told the same; noted in `known` where there is none yet.
+  /// Runs the graph by the schedule of one that was told the same, noted in `known` where there is none yet: results are then had from
+  /// `take`.
   void run(std::shared_ptr<const Schedule>& known);
   /// A result, or an input that is one; gives up the graph's reference.
   Tensor take(Value value);
-  /// The tensor of an input.
-  const Tensor& tensor(Value value) const { return at(value.index).tensor; }
 
  private:
-  friend class GraphParts;
   enum class Owner : std::uint8_t { caller, forward, graph, call };
   struct Buffer {
     std::string name;
@@ -121,7 +105,6 @@ class Graph {
     int node = -1;
     int total = -1;           ///< of a part in the workspace: the buffer that its sum goes to
     bool made_early = false;  ///< a total from a workspace
-    int part = 0;
   };
   /// A kernel with a workspace.
   struct Mixed {
@@ -150,6 +133,7 @@ class Graph {
   bool is_own(int buffer, int node) const;
   bool within_its_node(int buffer) const;
   std::vector<int> outside_readers(int buffer) const;
+  bool is_let_go(int buffer) const;
   std::vector<ScheduledBuffer> scheduled_buffers() const;
   std::vector<ScheduledNode> scheduled_nodes() const;
   void execute(int node, const Plan& plan);
@@ -162,8 +146,7 @@ class Graph {
   void sum_workspace(const Mixed& mixed, const Node& node);
 
   Tape& tape_;
-  int part_ = 0;
-  std::map<int, int> names_;  ///< by part
+  int names_ = 0;  ///< that are given
   std::vector<Buffer> buffers_;
   std::vector<Operation> operations_;
   std::vector<std::vector<int>> fused_, ordered_;

@@ -89,11 +89,16 @@ class Lowerer : private Realizer {
     if (at(node).op == Aten::slice_scatter) {
       load_slice(expression, node);
     } else if (at(node).op == Aten::pad) {
-      load_part(expression, at(node).args.front(), at(node).sizes.rank() - 1, 0);
+      load_part(expression, at(node).args.front(), at(node).dimension, 0);
     } else if (at(node).op == Aten::select_scatter) {
       View everywhere = box(at(node).args.front()).view;
       everywhere.sizes = expression.sizes;
       everywhere.strides.insert(everywhere.strides.begin() + at(node).dimension, 0);
+      load_into(expression, at(node).args.front(), everywhere);
+    } else if (at(node).op == Aten::index) {
+      const View& rows = box(at(node).args.front()).view;
+      View everywhere{expression.sizes, {rows.strides[0], 0, 0, 0}, rows.offset};
+      everywhere.strides[static_cast<std::size_t>(at(node).dimension)] = rows.strides[1];
       load_into(expression, at(node).args.front(), everywhere);
     } else if (at(node).op == Aten::seed) {
       add_load(expression.loads, {realize(at(node).args.front()), {}, at(node).number});
@@ -103,7 +108,11 @@ class Lowerer : private Realizer {
     compute_here(expression, node);
     hold(node, std::move(expression));
     if (at(node).op == Aten::seeds || at(node).op == Aten::random) realize(node);
-    if (at(node).op == Aten::pad) put(node, padded_strides(at(node).sizes, at(node).type));  // of a loss's labels, which its gradient reads
+    if (at(node).op == Aten::pad) put(node, strides_of_padded(at(node)));  // a loss's labels, which its gradient reads, and what products read
+  }
+
+  static std::vector<std::int64_t> strides_of_padded(const FxNode& n) {
+    return n.type == DType::int64 ? padded_strides(n.sizes, n.type) : listed(n.strides);
   }
 
   void lower_sum(int node) {
@@ -379,7 +388,7 @@ class Lowerer : private Realizer {
     for (const int argument : n.args) {
       Expression part{.sizes = listed(at(argument).sizes)};
       load_into(part, argument, box(argument).view);
-      parts.push_back(compute(part, n.type, padded_strides(n.sizes, n.type)));
+      parts.push_back(compute(part, n.type, padded_strides(n.sizes, n.type), true));
     }
     out_.operations.push_back({.kind = LoweredOperation::Kind::concatenation, .node = node});
     for (const int part : parts) {

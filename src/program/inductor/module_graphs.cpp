@@ -184,7 +184,7 @@ ModuleGraphs::Entry ModuleGraphs::compile_module(const CompiledForward& compiled
   const std::vector<Tensor> results = eager(given);
   std::vector<FrameGraph> graphs = frame.graphs(results);
   const Sources sources(given, twin, graphs);
-  Entry entry{.kind = compiled.kind};
+  Entry entry{.kind = compiled.kind, .breaks = frame.broken()};
   for (FrameGraph& graph : graphs) {
     const std::size_t number = entry.parts.size();
     Part part{.graphs = compiled_of(std::move(graph.joint), tape), .inputs = sources.of(graph.inputs)};
@@ -219,6 +219,7 @@ const ModuleGraphs::Entry& ModuleGraphs::entry_for(const CompiledForward& compil
 }
 
 std::vector<Tensor> ModuleGraphs::run(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments) {
+  const std::size_t known = known_.size();
   const Entry& entry = entry_for(compiled, module, arguments);
   std::vector<std::vector<Tensor>> made;  // of each part
   const auto tensors_of_sources = [&](const std::vector<Input>& sources) {
@@ -248,7 +249,12 @@ std::vector<Tensor> ModuleGraphs::run(const CompiledForward& compiled, Module& m
       for (std::size_t i = 0; i < made[maker].size(); ++i)
         if (entry.parts[maker].last_read[i] <= number) made[maker][i].reset();
   }
-  return tensors_of_sources(entry.results);
+  std::vector<Tensor> results = tensors_of_sources(entry.results);
+  if (entry.breaks && known_.size() > known) {  // the exception by which Dynamo finds the break holds the frame
+    std::vector<Tensor>& held = arguments.front().tape().in_cycles;
+    held.insert(held.end(), results.begin(), results.end());
+  }
+  return results;
 }
 
 }  // namespace plimsoll::program::inductor

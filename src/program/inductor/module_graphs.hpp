@@ -53,6 +53,7 @@ class ModuleGraphs {
   struct Entry {
     std::vector<std::int64_t> guards = {};
     const void* kind = nullptr;
+    bool breaks = false;  ///< the code itself does, whatever cuts its graphs
     std::vector<Part> parts = {};
     std::vector<Input> results = {};
   };

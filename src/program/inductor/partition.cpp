@@ -168,6 +168,9 @@ class Partitioner {
     backward_ = behind_tangents_;
     for (const int gradient : joint_.gradients())
       if (gradient >= 0) backward_[static_cast<std::size_t>(gradient)] = true;
+    is_output_.resize(count_);
+    for (const int output : graph_.outputs)
+      if (output >= 0) is_output_[static_cast<std::size_t>(output)] = true;
     for (const int result : joint_.results()) forward_[static_cast<std::size_t>(result)] = true;
     for (const int node : joint_.inputs) forward_[static_cast<std::size_t>(node)] = true;
     for (int node = graph_.size() - 1; node >= 0; --node) {
@@ -175,8 +178,10 @@ class Partitioner {
       for (const int arg : at(node).args) forward_[static_cast<std::size_t>(arg)] = true;
     }
     int order = 0;
-    order_.resize(count_);
-    for (int node = 0; node < graph_.size(); ++node) order_[static_cast<std::size_t>(node)] = in(forward_, node) ? order++ : -1;
+    order_.assign(count_, -1);
+    for (const bool inputs : {true, false})  // which stand in front
+      for (int node = 0; node < graph_.size(); ++node)
+        if (in(forward_, node) && (at(node).op == Aten::placeholder) == inputs) order_[static_cast<std::size_t>(node)] = order++;
   }
 
   void measure_distances() {
@@ -201,8 +206,9 @@ class Partitioner {
     if (is_tuple(at(node).op)) return kInfinite;
     const int near = std::clamp(distance_[static_cast<std::size_t>(node)], 1, 100);
     const auto weighed = static_cast<std::int64_t>(static_cast<double>(bytes(node)) * std::pow(1.1, near));
-    const bool materialized =
-        is_primal(node) || !std::all_of(readers(node).begin(), readers(node).end(), [&](int user) { return is_fusible(node, user); });
+    const std::vector<int>& all = readers(node);
+    const bool materialized = is_primal(node) || in(is_output_, node) ||
+                              !std::all_of(all.begin(), all.end(), [&](int user) { return is_fusible(node, user); });
     return materialized ? weighed : 2 * weighed;
   }
 
@@ -213,6 +219,7 @@ class Partitioner {
     while (!open.empty()) {
       const int current = open.back();
       open.pop_back();
+      if (in(is_output_, current)) return true;
       for (const int user : readers(current)) {
         if (!in(forward_, user) && !is_fusible(current, user)) return true;
         if (is_view(at(user).op)) open.push_back(user);
@@ -300,6 +307,7 @@ class Partitioner {
   std::vector<std::vector<int>> users_;
   std::size_t count_;
   std::vector<bool> behind_tangents_, backward_, forward_;
+  std::vector<bool> is_output_;  ///< of either direction: what returns them fuses with nothing
   std::vector<int> order_, distance_;
   std::set<int> banned_;
 };

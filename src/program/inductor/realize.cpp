@@ -1,10 +1,10 @@
 #include "program/inductor/realize.hpp"
 
 #include <algorithm>
-#include <string>
+#include <numeric>
 #include <utility>
 
-#include "plimsoll/error.hpp"
+#include "plimsoll/units.hpp"
 
 namespace plimsoll::program::inductor {
 
@@ -25,13 +25,20 @@ int Realizer::output_of_last(const Dims& sizes, DType type) {
   return buffer;
 }
 
-void Realizer::check_rows(const Dims& sizes, DType type) {
-  constexpr std::int64_t kPaddedRow = 1024, kWholeBytes = 128;
-  if (type == DType::boolean || type == DType::int64 || sizes.rank() < 2 || sizes[-1] <= kPaddedRow ||
-      sizes[-1] * size_of(type) % kWholeBytes == 0)
-    return;
-  refuse("rows of " + std::to_string(sizes[-1]) + " elements, which Inductor pads, are not modelled under torch.compile", "compile",
-         "sizes that are multiples of 64");
+std::vector<std::int64_t> Realizer::with_whole_rows(const std::vector<std::int64_t>& sizes, std::vector<std::int64_t> strides, DType type) {
+  constexpr std::int64_t kPaddedStride = 1024, kWholeBytes = 128;
+  if (type == DType::boolean || type == DType::int64) return strides;
+  std::vector<std::size_t> inside_out(sizes.size());
+  std::iota(inside_out.begin(), inside_out.end(), std::size_t{0});
+  std::stable_sort(inside_out.begin(), inside_out.end(), [&](std::size_t a, std::size_t b) { return strides[a] < strides[b]; });
+  std::int64_t next = 1;
+  for (const std::size_t dimension : inside_out) {
+    if (sizes[dimension] == 1) continue;
+    if (next > kPaddedStride) next = round_up(next, kWholeBytes / size_of(type));
+    strides[dimension] = next;
+    next *= sizes[dimension];
+  }
+  return strides;
 }
 
 std::vector<std::int64_t> Realizer::padded_strides(const Dims& sizes, DType type) {
@@ -209,10 +216,10 @@ int Realizer::put(int node, std::vector<std::int64_t> strides, bool fixed) {
 }
 
 int Realizer::compute(const Expression& expression, DType type, std::vector<std::int64_t> strides, bool fixed) {
+  if (!fixed) strides = with_whole_rows(expression.sizes, std::move(strides), type);
   out_.operations.push_back(loops(LoweredOperation::Kind::pointwise, expression.sizes, strides, {}, expression.loads));
   Dims sizes;
   for (const std::int64_t size : expression.sizes) sizes.push_back(size);
-  if (!fixed) check_rows(sizes, type);
   const int buffer = output_of_last(sizes, type);
   out_.buffers[static_cast<std::size_t>(buffer)].strides = std::move(strides);
   return buffer;
@@ -224,7 +231,7 @@ Region Realizer::region(int node) {
   if (source.buffer >= 0 || whole) return {realize(node, true), at(node).sizes, at(node).strides};
   Expression copy{.sizes = box(node).view.sizes};
   load_into(copy, node, box(node).view);
-  return {compute(copy, source.type, listed(at(node).strides)), at(node).sizes, at(node).strides};
+  return {compute(copy, source.type, listed(at(node).strides), true), at(node).sizes, at(node).strides};
 }
 
 Region Realizer::as_it_lies(int node) {
@@ -252,7 +259,7 @@ Region Realizer::attended(int node, bool bias) {
   if (expanded) strides = contiguous_strides(sizes);
   Expression copy{.sizes = view.sizes};
   load_into(copy, node, view);
-  const int buffer = compute(copy, n.type, listed(strides));
+  const int buffer = compute(copy, n.type, listed(strides), true);
   for (int i = 0; i < n.sizes.rank(); ++i)
     if (sizes[i] != n.sizes[i]) strides[i] = 0;
   return {buffer, n.sizes, strides};

@@ -38,9 +38,9 @@ class Realizer {
   int add_buffer(LoweredBuffer buffer);
   /// A buffer of the operation that was added last, as its node's.
   int output_of_last(const Dims& sizes, DType type);
-  /// Longer rows are padded to whole 128 bytes (ir.py, Layout._pad_strides), but of what a product or another call makes or reads, whose
-  /// strides are fixed: those of masks where they are made (Graph::place).
-  static void check_rows(const Dims& sizes, DType type);
+  /// The strides of a buffer that nobody has fixed: longer ones than 1024 elements are padded to whole 128 bytes (ir.py,
+  /// Layout._pad_strides). Those of masks are where they are made (Graph::place).
+  static std::vector<std::int64_t> with_whole_rows(const std::vector<std::int64_t>& sizes, std::vector<std::int64_t> strides, DType type);
   /// Whole numbers' rows lie so.
   static std::vector<std::int64_t> padded_strides(const Dims& sizes, DType type);
   /// The node's elements are the buffer's, which lies as the node does: views of it count its places in memory.

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
+#include "program/inductor/pad_products.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/pointwise.hpp"
@@ -421,13 +422,15 @@ JointGraph Trace::joint(const std::vector<Tensor>& results) {
   for (const int node : inputs_) graph_.outputs.push_back(gradient[static_cast<std::size_t>(node)]);
   name_nodes(graph_, inputs_, joint.tangents);
   skip_wider_types(graph_);
+  std::vector<int> kept, padded;
+  graph_ = with_padded_products(graph_, tape_.tf32, padded);
   merge_equal(graph_, results.size());
-  keep_between_checkpoints(graph_);
-  std::vector<int> kept;
   joint.graph = without_dead_code(graph_, kept);
-  for (const int node : inputs_) joint.inputs.push_back(kept[static_cast<std::size_t>(node)]);
+  keep_between_checkpoints(joint.graph);  // what was merged reads nothing any more
+  const auto place_of = [&](int node) { return kept[static_cast<std::size_t>(padded[static_cast<std::size_t>(node)])]; };
+  for (const int node : inputs_) joint.inputs.push_back(place_of(node));
   for (int& tangent : joint.tangents)
-    if (tangent >= 0) tangent = kept[static_cast<std::size_t>(tangent)];
+    if (tangent >= 0) tangent = place_of(tangent);
   return joint;
 }
 

@@ -151,6 +151,8 @@ class Trace final : public OperatorTrace {
   Ints equal(const Ran& ran);
   Ints less_equal(const Ran& ran);
   Ints both(const Ran& ran);
+  Ints indexed(const Ran& ran);
+  Ints filled_with_true(const Ran& ran);
   Ints running_sum(const Ran& ran);
   Ints cosine(const Ran& ran);
   Ints sine(const Ran& ran);

@@ -634,6 +634,15 @@ Trace::Ints Trace::unequal(const Ran& ran) { return {with_number(Aten::not_equal
 Trace::Ints Trace::equal(const Ran& ran) { return {pointwise(Aten::equal, ran.in, DType::boolean)}; }
 Trace::Ints Trace::less_equal(const Ran& ran) { return {pointwise(Aten::less_equal, ran.in, DType::boolean)}; }
 Trace::Ints Trace::both(const Ran& ran) { return {pointwise(Aten::both, ran.in, DType::boolean)}; }
+/// x[samples, rows] of [batch, length], whose indices are ranges that broadcast: rows go along the one dimension that has them.
+Trace::Ints Trace::indexed(const Ran& ran) {
+  const int y = call(Aten::index, ran.in, ran.sizes(), ran.type());
+  const Dims& rows = meta(ran.in[2]).sizes();
+  graph_.at(y).dimension = rows[2] != 1 ? 2 : 3;
+  return {y};
+}
+
+Trace::Ints Trace::filled_with_true(const Ran& ran) { return {add({.op = Aten::full, .constant = 1}, tape_.empty(ran.sizes(), ran.type()))}; }
 Trace::Ints Trace::running_sum(const Ran& ran) { return {call(Aten::cumsum, ran.in, ran.sizes(), ran.type())}; }
 Trace::Ints Trace::cosine(const Ran& ran) { return {pointwise(Aten::cos, ran.in)}; }
 Trace::Ints Trace::sine(const Ran& ran) { return {pointwise(Aten::sin, ran.in)}; }
@@ -641,7 +650,9 @@ Trace::Ints Trace::sine(const Ran& ran) { return {pointwise(Aten::sin, ran.in)};
 /// constant_pad_nd behind the last dimension, of what takes no gradient.
 Trace::Ints Trace::padded(const Ran& ran) {
   if (needs(ran.in[0])) refuse("the gradient of a padded tensor is not modelled under torch.compile", "compile", "false");
-  return {call(Aten::pad, ran.in, ran.sizes(), ran.type())};
+  const int y = call(Aten::pad, ran.in, ran.sizes(), ran.type());
+  graph_.at(y).dimension = ran.sizes().rank() - 1;
+  return {y};
 }
 
 // ---- embeddings and their loss ----------------------------------------------------------------------------------------
@@ -765,6 +776,8 @@ Trace::Operator Trace::operator_of(std::string_view name) {
       {"eq", &Trace::equal},
       {"le", &Trace::less_equal},
       {"bitwise_and", &Trace::both},
+      {"index_pairs", &Trace::indexed},
+      {"full_true", &Trace::filled_with_true},
       {"cumsum", &Trace::running_sum},
       {"cos", &Trace::cosine},
       {"sin", &Trace::sine},

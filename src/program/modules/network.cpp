@@ -19,16 +19,15 @@ using Factory = std::unique_ptr<Network> (*)(const Model&, const RunOptions&, Mo
 struct Family {
   const char* model_type;
   Factory make;
-  bool compiles = false;  ///< the graph of a compiled block is known
 };
 
 /// The catalogue of lowered model types.
 constexpr Family kFamilies[] = {
-    {"llama", make_rotary_decoder, true},
-    {"internlm3", make_rotary_decoder, true},
-    {"iquestcoder", make_rotary_decoder, true},
+    {"llama", make_rotary_decoder},
+    {"internlm3", make_rotary_decoder},
+    {"iquestcoder", make_rotary_decoder},
     {"jais2", make_rotary_decoder},
-    {"mistral", make_rotary_decoder, true},
+    {"mistral", make_rotary_decoder},
     {"ministral", make_rotary_decoder},
     {"ministral3", make_rotary_decoder},
     {"cwm", make_rotary_decoder},
@@ -36,13 +35,13 @@ constexpr Family kFamilies[] = {
     {"apertus", make_rotary_decoder},
     {"nanochat", make_rotary_decoder},
     {"hunyuan_v1_dense", make_rotary_decoder},
-    {"qwen2", make_rotary_decoder, true},
-    {"qwen3", make_rotary_decoder, true},
-    {"phi3", make_rotary_decoder, true},
-    {"gemma", make_rotary_decoder, true},
+    {"qwen2", make_rotary_decoder},
+    {"qwen3", make_rotary_decoder},
+    {"phi3", make_rotary_decoder},
+    {"gemma", make_rotary_decoder},
     {"gemma2", make_rotary_decoder},
     {"vaultgemma", make_rotary_decoder},
-    {"olmo2", make_rotary_decoder, true},
+    {"olmo2", make_rotary_decoder},
     {"olmo3", make_rotary_decoder},
     {"mixtral", make_rotary_decoder},
     {"minimax_m2", make_rotary_decoder},
@@ -50,27 +49,27 @@ constexpr Family kFamilies[] = {
     {"flex_olmo", make_rotary_decoder},
     {"qwen2_moe", make_rotary_decoder},
     {"qwen3_moe", make_rotary_decoder},
-    {"granite", make_rotary_decoder, true},
+    {"granite", make_rotary_decoder},
     {"hyperclovax", make_rotary_decoder},
     {"granitemoe", make_rotary_decoder},
-    {"smollm3", make_rotary_decoder, true},
+    {"smollm3", make_rotary_decoder},
     {"llama4_text", make_rotary_decoder},
-    {"starcoder2", make_rotary_decoder, true},
-    {"stablelm", make_rotary_decoder, true},
+    {"starcoder2", make_rotary_decoder},
+    {"stablelm", make_rotary_decoder},
     {"gemma3_text", make_rotary_decoder},
     {"llava", make_rotary_decoder},
     {"gemma3", make_rotary_decoder},
     {"qwen2_vl", make_rotary_decoder},
     {"qwen2_5_vl", make_rotary_decoder},
-    {"phi", make_rotary_decoder, true},
-    {"seed_oss", make_rotary_decoder, true},
-    {"arcee", make_rotary_decoder, true},
-    {"ernie4_5", make_rotary_decoder, true},
+    {"phi", make_rotary_decoder},
+    {"seed_oss", make_rotary_decoder},
+    {"arcee", make_rotary_decoder},
+    {"ernie4_5", make_rotary_decoder},
     {"ernie4_5_moe", make_rotary_decoder},
-    {"olmo", make_rotary_decoder, true},
+    {"olmo", make_rotary_decoder},
     {"cohere", make_rotary_decoder},
     {"cohere2", make_rotary_decoder},
-    {"glm", make_rotary_decoder, true},
+    {"glm", make_rotary_decoder},
     {"glm4", make_rotary_decoder},
     {"glm4_moe", make_rotary_decoder},
     {"glm4_moe_lite", make_rotary_decoder},
@@ -82,30 +81,30 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", make_rotary_decoder},
     {"youtu", make_rotary_decoder},
     {"dots1", make_rotary_decoder},
-    {"gpt2", make_gpt2, true},
+    {"gpt2", make_gpt2},
     {"gpt_bigcode", make_text_network},
     {"gptj", make_text_network},
     {"codegen", make_text_network},
     {"bloom", make_text_network},
     {"mpt", make_text_network},
     {"gpt_neo", make_text_network},
-    {"opt", make_opt, true},
-    {"gpt_neox", make_gpt_neox, true},
+    {"opt", make_opt},
+    {"gpt_neox", make_gpt_neox},
     {"falcon", make_text_network},
-    {"bert", make_bert, true},
-    {"ernie", make_bert, true},
+    {"bert", make_bert},
+    {"ernie", make_bert},
     {"mpnet", make_bert},
-    {"roberta", make_bert, true},
-    {"data2vec-text", make_bert, true},
-    {"xlm-roberta", make_bert, true},
-    {"camembert", make_bert, true},
-    {"electra", make_bert, true},
+    {"roberta", make_bert},
+    {"data2vec-text", make_bert},
+    {"xlm-roberta", make_bert},
+    {"camembert", make_bert},
+    {"electra", make_bert},
     {"albert", make_bert},
     {"deberta-v2", make_text_network},
     {"distilbert", make_text_network},
     {"modernbert", make_text_network},
-    {"vit", make_vit, true},
-    {"deit", make_vit, true},
+    {"vit", make_vit},
+    {"deit", make_vit},
     {"dinov2", make_vit},
     {"bart", make_bart},
     {"mbart", make_bart},
@@ -149,8 +148,6 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (model.model_type != family.model_type) continue;
     if (options.compiled_frames && family.make != make_rotary_decoder && family.make != make_gpt2)
       refuse("torch.compile of a whole model of type '" + model.model_type + "' that hooks of FSDP2's units cut is not modelled", "compile", "blocks");
-    if (options.compiled_blocks && !options.compiled_frames && !family.compiles)
-      refuse("compiled blocks of model type '" + model.model_type + "' are not modelled", "compile");
     if (RunOptions::is_flash(options.attention) && has_flash_of_its_own(family))
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");
     if (options.unchecked && model.task == Model::Task::diffusion)
@@ -171,12 +168,8 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
     if (options.compiled_model && model.task == Model::Task::diffusion)
       refuse("torch.compile of a whole model of type '" + model.model_type + "' is not modelled", "compile", "false");
     const auto make = [&model, &family](const RunOptions& eager, Module& twin, Tape& own) { return family.make(model, eager, twin, own); };
-    const bool told = family.make == make_gpt2 || (family.make == make_rotary_decoder && family.compiles);
-    const bool whole = options.compiled_model || options.compiled_frames;
-    if (whole && !told && options.checkpointing != RunOptions::Checkpointing::none)  // Gemma 3's was 15 % too large
-      refuse("torch.compile of a whole model of type '" + model.model_type + "' with checkpoints is not modelled", "compile", "blocks");
     if (!options.compiled_model) return family.make(model, options, root, tape);
-    return make_compiled_model(make, told ? NetworkFactory(make) : NetworkFactory(), options, root, tape);
+    return make_compiled_model(make, options, root, tape);
   }
   refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {},
          "transformers' own code plays its types, --code WHEEL (docs/code.md)");

@@ -75,16 +75,21 @@ Tensor traced_mask(Tape& tape, const Tensor& position_ids, std::int64_t batch, b
     const Tensor starts = traced(tape, "ne_number", {&step}, rows, DType::boolean);
     documents = traced(tape, "cumsum", {&starts}, rows, DType::int64);
   }
-  const auto compare = [&](const char* how, const Tensor& of) {
-    const Tensor query = unsqueeze(unsqueeze(of, 1), 3), key = unsqueeze(unsqueeze(of, 1), 2);
-    return traced(tape, how, {&key, &query}, square, DType::boolean);
-  };
-  Tensor allowed = compare("eq", documents);
-  const Tensor causal = compare("le", positions);
-  allowed = traced(tape, "bitwise_and", {&allowed, &causal}, square, DType::boolean);
-  if (!windowed) return allowed;
-  const Tensor inside = compare("le", traced(tape, "sub_number", {&positions}, rows, DType::int64));
-  return traced(tape, "bitwise_and", {&allowed, &inside}, square, DType::boolean);
+  const Tensor samples = unsqueeze(unsqueeze(unsqueeze(arange(tape, batch), 1), 2), 3), all = unsqueeze(unsqueeze(arange(tape, length), 0), 1);
+  const Tensor queries = unsqueeze(all, 3), keys = unsqueeze(all, 2);
+  const auto of_queries = [&](const Tensor& x) { return traced(tape, "index_pairs", {&x, &samples, &queries}, {batch, 1, length, 1}, x.dtype()); };
+  const auto of_keys = [&](const Tensor& x) { return traced(tape, "index_pairs", {&x, &samples, &keys}, {batch, 1, 1, length}, x.dtype()); };
+  const auto both = [&](const Tensor& a, const Tensor& b) { return traced(tape, "bitwise_and", {&a, &b}, square, DType::boolean); };
+  const Tensor everything = traced(tape, "full_true", {}, {}, DType::boolean);
+  const Tensor document = of_queries(documents), other = of_keys(documents);
+  Tensor allowed = both(everything, traced(tape, "eq", {&document, &other}, square, DType::boolean));
+  const Tensor query = of_queries(positions), key = of_keys(positions);
+  allowed = both(allowed, traced(tape, "le", {&key, &query}, square, DType::boolean));
+  if (windowed) {
+    const Tensor first_seen = traced(tape, "sub_number", {&query}, query.sizes(), DType::int64);
+    allowed = both(allowed, traced(tape, "le", {&first_seen, &key}, square, DType::boolean));
+  }
+  return expand(allowed, {batch, -1, length, length});
 }
 
 Tensor traced_causal_mask(Tape& tape, const RunOptions& options, const Tensor& embeddings, const Tensor& positions, bool windowed) {
@@ -109,6 +114,8 @@ Tensor model_mask(Tape& tape, const RunOptions& options, const Tensor& embedding
                   std::optional<std::int64_t> window) {
   if (!options.compiled_frames || RunOptions::is_flash(options.attention)) {
     find_packed_sequences(tape);
+    if (tape.trace && positions && !RunOptions::is_flash(options.attention))
+      return traced_causal_mask(tape, options, embeddings, positions, window.has_value());
     return causal_mask(tape, options, embeddings, window);
   }
   Module none;

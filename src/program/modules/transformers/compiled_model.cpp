@@ -13,17 +13,10 @@ namespace {
 
 class CompiledModel final : public Network {
  public:
-  CompiledModel(NetworkFactory make, NetworkFactory make_told, const RunOptions& options, Module& root, Tape& tape)
-      : make_(std::move(make)), make_told_(std::move(make_told)), options_(options), root_(root), tape_(tape) {}
+  CompiledModel(NetworkFactory make, const RunOptions& options, Module& root, Tape& tape)
+      : make_(std::move(make)), options_(options), root_(root), tape_(tape) {}
 
   Tensor loss(const Batch& batch) override {
-    const bool told = tape_.autocast.enabled || tape_.ddp_buckets || options_.checkpointing != RunOptions::Checkpointing::none;
-    if (told && make_told_) {
-      if (!told_) told_ = make_told_(options_, root_, tape_);
-      return told_->loss(batch);
-    }
-    if (tape_.ddp_buckets)  // cut as the compiler cuts, GPT-NeoX was 4 % small
-      refuse("torch.compile of a whole model of this type within DDP, whose buckets cut its graph, is not modelled", "compile", "blocks");
     if (!batch.conditions.empty())
       refuse("torch.compile of a whole model that is given more than a text and its labels is not modelled", "compile", "blocks");
     Tensor ids = batch.input_ids, labels = batch.labels;
@@ -51,8 +44,7 @@ class CompiledModel final : public Network {
     };
   }
 
-  NetworkFactory make_, make_told_;
-  std::unique_ptr<Network> told_;
+  NetworkFactory make_;
   RunOptions options_;
   Module& root_;
   Tape& tape_;
@@ -61,9 +53,8 @@ class CompiledModel final : public Network {
 
 }  // namespace
 
-std::unique_ptr<Network> make_compiled_model(NetworkFactory make, NetworkFactory make_told, const RunOptions& options, Module& root,
-                                             Tape& tape) {
-  return std::make_unique<CompiledModel>(std::move(make), std::move(make_told), options, root, tape);
+std::unique_ptr<Network> make_compiled_model(NetworkFactory make, const RunOptions& options, Module& root, Tape& tape) {
+  return std::make_unique<CompiledModel>(std::move(make), options, root, tape);
 }
 
 }  // namespace plimsoll::program

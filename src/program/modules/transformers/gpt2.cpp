@@ -1,8 +1,5 @@
 // GPT2LMHeadModel.
-#include "plimsoll/error.hpp"
 #include "program/modules/bare.hpp"
-#include "program/modules/transformers/compiled/families.hpp"
-#include "program/modules/transformers/compiled/model.hpp"
 #include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
@@ -43,17 +40,11 @@ class Gpt2Block {
         attention_dropout_(attention_, "attn_dropout", tape, block.attention->dropout),
         output_dropout_(attention_, "resid_dropout", tape, block.hidden_dropout),
         act_(mlp_, "act", tape, block.mlp->activation),
-        mlp_dropout_(mlp_, "dropout", tape, block.hidden_dropout) {
-    if (options.compiled_model) check_compiled_gpt2(block);
-  }
+        mlp_dropout_(mlp_, "dropout", tape, block.hidden_dropout) {}
 
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, positions);
-      if (tape_.ddp_buckets) {  // which may cut its graph
-        check_compiled_gpt2(block_);
-        return compiled_gpt2_block(module_, block_, x, options_.checkpoints_in_graph());
-      }
       const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
         const auto layer = std::make_shared<Gpt2Block>(twin, tape, eager, block_);
         return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1], given[2]); };
@@ -61,9 +52,6 @@ class Gpt2Block {
       return run_compiled_layer(module_, options_, &block_, {x, mask, positions}, make);
     });
   }
-
-  /// The block within the graph of the whole model.
-  void add_to(CompiledDecoder& decoder, const Dims& hidden) const { add_compiled_gpt2_block(decoder, module_, block_, hidden); }
 
  private:
   Tensor forward(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
@@ -131,35 +119,7 @@ class Gpt2 final : public DecoderStack<Gpt2Block> {
         table_(base_.child("wpe"), tape),
         drop_(base_, "drop", tape, embedding_dropout_) {}
 
-  Tensor loss(const Batch& batch) override { return options_.compiled_model ? compiled_loss(batch) : DecoderStack::loss(batch); }
-
  private:
-  /// The whole model is one graph up to its logits, which DDP's buckets cut; a warning about the config's loss_type breaks it.
-  Tensor compiled_loss(const Batch& batch) {
-    if (options_.checkpointing != RunOptions::Checkpointing::none)
-      refuse("torch.compile of a whole checkpointed GPT-2 is not modelled", "compile", "blocks");
-    Tensor ids = batch.input_ids, labels = batch.labels;
-    ModuleCall call(root_, tape_, {&ids, &labels});
-    Module& norm = base_.child("ln_f");
-    CompiledDecoder decoder{.ids = ids,
-                            .labels = labels,
-                            .table = base_.child("wte").tensor("weight"),
-                            .position_table = base_.child("wpe").tensor("weight"),
-                            .embedding_dropout = embedding_dropout_ > 0,
-                            .frequencies = {},
-                            .norm_weight = norm.tensor("weight"),
-                            .norm_bias = norm.tensor("bias"),
-                            .head = root_.child("lm_head").tensor("weight"),
-                            .ends_at_logits = true,
-                            .layers = {},
-                            .shape = {}};
-    for (const Gpt2Block& block : layers_) block.add_to(decoder, {ids.size(0), ids.size(1), decoder.table.size(1)});
-    CompiledOutputs outputs = compiled_decoder(decoder);
-    call.done({&outputs.loss, &outputs.logits});
-    hold(options_, {outputs.logits});
-    return outputs.loss;
-  }
-
   Tensor decode(const Tensor& input) override {
     Tensor ids = input;
     ModuleCall call(base_, tape_, {&ids});

@@ -1,6 +1,5 @@
 // OPTForCausalLM.
 #include "program/modules/bare.hpp"
-#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/decoder_stack.hpp"
 #include "program/modules/transformers/families.hpp"
@@ -31,10 +30,6 @@ class OptLayer {
   Tensor operator()(const Tensor& input, const Tensor& mask, const Tensor& positions) const {
     return run_layer(module_, tape_, options_, input, [this, mask, positions](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x, mask, positions);
-      if (tape_.ddp_buckets && !options_.checkpoints_in_graph()) {  // which may cut its graph
-        check_compiled_opt(block_);
-        return compiled_opt_layer(module_, block_, x);
-      }
       const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
         const auto layer = std::make_shared<OptLayer>(twin, tape, eager, block_);
         return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0], given[1], given[2]); };

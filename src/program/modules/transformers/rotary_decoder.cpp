@@ -5,8 +5,6 @@
 #include "plimsoll/error.hpp"
 #include "program/equal_layers.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
-#include "program/modules/transformers/compiled/families.hpp"
-#include "program/modules/transformers/compiled/model.hpp"
 #include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/dense_mixture.hpp"
 #include "program/modules/transformers/families.hpp"
@@ -70,29 +68,8 @@ class Layer {
                      {&inputs->full_mask, &inputs->sliding_mask, &inputs->tables.cosine, &inputs->tables.sine});
   }
 
-  /// The layer within the graph of the whole model.
-  void add_to(CompiledDecoder& decoder, const Dims& hidden) const {
-    add_compiled_rotary_layer(decoder, module_, block_, compiled_names(), hidden,
-                              options_.checkpointing != RunOptions::Checkpointing::none);
-  }
-
  private:
-  CompiledNames compiled_names() const {
-    return {style_.output, style_.q_norm, style_.k_norm, style_.up, style_.down, style_.rotation, style_.fp32_tables};
-  }
-
-  /// Whether the layer's graphs are the compiler's own (inductor/). Else they are told by hand: within DDP, whose buckets cut them, where
-  /// norms are before both branches and heads are turned whole; a checkpoint is never cut.
-  bool is_traced() const {
-    const bool partial = style_.rotation == Rotation::join_last || style_.rotation == Rotation::neighbours_join_last;
-    return !tape_.ddp_buckets || options_.checkpoints_in_graph() || partial || block_.placement != NormPlacement::pre;
-  }
-
   Tensor compiled(const Tensor& x, const LayerInputs& inputs) const {
-    if (!is_traced()) {
-      const Tensor& mask = inputs.sliding_mask ? inputs.sliding_mask : inputs.full_mask;
-      return compiled_rotary_layer(module_, block_, compiled_names(), x, inputs.tables, mask);
-    }
     RouterRecord none;
     const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
       const auto layer = std::make_shared<Layer>(twin, tape, eager, block_, style_, none);
@@ -242,7 +219,6 @@ class RotaryDecoder final : public Network {
         norm_.emplace(base_.child(style_.final_norm, !block.norm.weight), tape, block.norm, style_.norm_rounding,
                       final_patches ? &*final_patches : nullptr);
       if (block.role != Block::Role::decoder) continue;
-      if ((options.compiled_blocks && !options.compiled_frames) || options.compiled_model) check_compiled_rotary(block, style_.rotation);
       if (block.attention->sliding_window) window_ = block.attention->sliding_window;
       if (!block.attention->sliding_window) full_attention_ = true;
       chunked_ = chunked_ || block.attention->chunked;
@@ -259,7 +235,6 @@ class RotaryDecoder final : public Network {
   Tensor loss(const Batch& batch) override {
     Tensor ids = batch.input_ids, labels = batch.labels;
     ModuleCall call(root_, tape_, {&ids, &labels});
-    if (options_.compiled_model) return compiled_loss(call, ids, labels);
     const bool asks_routers = balanced_ && (options_.loss != RunOptions::Loss::token_scores || batch.router_mask);
     record_->open = asks_routers;
     const Tensor hidden = decode(ids);
@@ -346,29 +321,6 @@ class RotaryDecoder final : public Network {
   Tensor take_auxiliary_loss() override { return std::exchange(auxiliary_, {}); }
 
  private:
-  /// The whole model is one graph, which DDP's buckets cut.
-  Tensor compiled_loss(ModuleCall& call, const Tensor& ids, const Tensor& labels) {
-    if (outer_ || softcap_ || style_.scaled_everywhere || style_.scaled_logits || style_.scaled_embedding || window_ ||
-        embedding_dropout_ > 0)
-      refuse("torch.compile of this whole model is not modelled", "compile", "blocks");
-    Module &norm = base_.child(style_.final_norm), &head = root_.child("lm_head");
-    CompiledDecoder decoder{.ids = ids,
-                            .labels = labels,
-                            .table = base_.child("embed_tokens").tensor("weight"),
-                            .position_table = {},
-                            .frequencies = base_.child("rotary_emb").buffer("inv_freq"),
-                            .norm_weight = norm.tensor("weight"),
-                            .norm_bias = norm.tensor("bias"),
-                            .head = head.tensor("weight"),
-                            .layers = {},
-                            .shape = {}};
-    for (const Layer& layer : layers_) layer.add_to(decoder, {ids.size(0), ids.size(1), decoder.table.size(1)});
-    CompiledOutputs outputs = compiled_decoder(decoder);
-    call.done({&outputs.loss, &outputs.logits});
-    hold(options_, {outputs.logits});
-    return outputs.loss;
-  }
-
   /// Beside images the outer model embeds, and holds the embeddings.
   Tensor decode(const Tensor& input) {
     if (!outer_) return decode_text(input);

@@ -1,7 +1,6 @@
 // Image classification of vit, deit and dinov2.
 #include "plimsoll/error.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
-#include "program/modules/transformers/compiled/families.hpp"
 #include "program/modules/transformers/compiled_layer.hpp"
 #include "program/modules/transformers/families.hpp"
 #include "program/ops/ops.hpp"
@@ -32,10 +31,6 @@ class VitLayer {
   Tensor operator()(const Tensor& input) const {
     return run_layer(module_, tape_, options_, input, [this](const Tensor& x) {
       if (!options_.compiled_blocks) return forward(x);
-      if (tape_.ddp_buckets && !options_.checkpoints_in_graph()) {  // which may cut its graph
-        check_compiled_vit(module_, block_);
-        return compiled_vit_layer(module_, block_, x);
-      }
       const auto make = [&](Module& twin, Tape& tape, const RunOptions& eager) -> LayerForward {
         const auto layer = std::make_shared<VitLayer>(twin, tape, eager, block_);
         return [layer](const std::vector<Tensor>& given) { return layer->forward(given[0]); };

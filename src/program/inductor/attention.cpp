@@ -1,4 +1,4 @@
-#include "program/modules/transformers/compiled/attention.hpp"
+#include "program/inductor/attention.hpp"
 
 #include <utility>
 
