@@ -165,6 +165,25 @@ TEST_F(Traces, AGraphThatBreaksGivesWhatIsReadAndHeld) {
   EXPECT_EQ(graphs[1].inputs[0].impl(), read.impl());
 }
 
+// A checkpoint's policy is asked in the graph behind a break as in the one before.
+TEST_F(Traces, AGraphBehindABreakKeepsWhatItsPolicySays) {
+  struct Products final : SelectivePolicy {
+    bool keeps(const char*) override { return true; }
+  };
+  const Tensor x = input({8, 8}), first = input({8, 8}), second = input({8, 8});
+  TracedFrame frame(tape, {first, second}, {.on = true, .policy = std::make_shared<Products>()});
+  const Tensor between = linear(x, first, {});
+  tape.trace->breaks({});
+  const std::vector<FrameGraph> graphs = frame.graphs({linear(between, second, {})});
+  ASSERT_EQ(graphs.size(), 2U);
+  for (const FrameGraph& each : graphs) {
+    const std::vector<FxNode>& nodes = each.joint.graph.nodes;
+    const auto product = std::find_if(nodes.begin(), nodes.end(), [](const FxNode& node) { return node.op == Aten::product; });
+    ASSERT_NE(product, nodes.end());
+    EXPECT_EQ(product->recompute, Recompute::must_save);
+  }
+}
+
 // DDPOptimizer cuts between operators, autocast's casts of an operator's arguments being part of it: the second of two products begins a
 // graph, and is given what the first made as it was before the cast.
 TEST_F(Traces, AFrameIsCutInFrontOfAnOperatorAndItsCasts) {

@@ -24,7 +24,7 @@ TracedFrame::TracedFrame(Tape& tape, std::vector<Tensor> resident, Checkpointing
 TracedFrame::~TracedFrame() { tape_.trace = nullptr; }
 
 void TracedFrame::begin_graph() {
-  traces_.push_back(std::make_unique<Trace>(tape_, resident_, std::move(checkpointing_)));
+  traces_.push_back(std::make_unique<Trace>(tape_, resident_, checkpointing_));
   live_.emplace_back();
   tape_.trace = this;
 }

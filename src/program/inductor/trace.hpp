@@ -24,7 +24,7 @@ namespace plimsoll::program::inductor {
 /// What of the traced operators is computed again.
 struct Checkpointing {
   bool on = false;                                    ///< the whole graph is a checkpointed region
-  std::unique_ptr<SelectivePolicy> policy = nullptr;  ///< whose outputs are kept; null: nobody's
+  std::shared_ptr<SelectivePolicy> policy = nullptr;  ///< whose outputs are kept, in all graphs of the region; null: nobody's
 };
 
 class Trace final : public OperatorTrace {
