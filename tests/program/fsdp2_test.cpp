@@ -1,6 +1,8 @@
 // torch.distributed.fsdp.fully_shard: which units a framework makes.
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "devices.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
@@ -73,6 +75,32 @@ TEST(SecondFsdp, FunctionsBetweenHooksAreGraphs) {
   EXPECT_EQ(graphs("llama-3.2-1b", "true"), (16 + 4) + (16 + 2));
   EXPECT_EQ(graphs("llama-3.2-1b", "blocks"), 16 + 16);
   EXPECT_EQ(graphs("gpt2", "true"), (12 + 2) + (12 + 1));
+}
+
+// GPT-2's loss warns of its configuration, at which Dynamo breaks: the exception holds the frame that it compiles, so that the first step's
+// logits, 128 rows of 50,257 16-bit numbers, live until the collector comes behind the optimizer. Of a later step they end with the backward.
+TEST(SecondFsdp, TheFirstLogitsOfABrokenFrameStay) {
+  Strategy said;
+  set_options(said, {{"framework", "accelerate"},
+                     {"data_parallel", "fsdp2"},
+                     {"micro_batch", "1"},
+                     {"seq_len", "128"},
+                     {"precision", "bf16"},
+                     {"compile", "true"}});
+  const Model model = load_model("gpt2");
+  const StepProgram program = lower_hf_fsdp2(on_h100(model, resolve(said, model, parse_cluster("4xh100-sxm"))));
+  const auto kernels_behind = [](const std::vector<Instruction>& part) {
+    std::set<std::uint32_t> logits;
+    std::int64_t behind = 0;  // the last one that ends
+    for (const Instruction& each : part) {
+      if (each.kind == InstructionKind::alloc && each.bytes == 128 * 50257 * 2) logits.insert(each.id);
+      if (each.kind == InstructionKind::kernel) ++behind;
+      if (each.kind == InstructionKind::free && logits.contains(each.id)) behind = 0;
+    }
+    return behind;
+  };
+  EXPECT_EQ(kernels_behind(program.first_step), 0);
+  EXPECT_GT(kernels_behind(program.step), 0);
 }
 
 }  // namespace

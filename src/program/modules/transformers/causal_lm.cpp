@@ -575,6 +575,8 @@ Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, 
   if (code.upcasts_before) logits = to(logits, DType::fp32);
   if (tape.trace && code.warns) tape.trace->breaks({hidden});
   Tensor loss = model_loss(options, logits, labels, code);
+  const bool compiles = options.compiled_frames && tape.part() == Tape::Part::first_step && tape.in_cycles.empty();
+  if (compiles && code.warns) tape.in_cycles = {logits, loss};  // the exception by which Dynamo finds the warning holds the frame
   call.done({&loss, &logits});
   hold(options, {logits});
   return loss;
