@@ -28,6 +28,12 @@ EqualLayers::Numbered EqualLayers::numbered(std::string_view text) const {
   return {number - number_, front_.size(), static_cast<std::size_t>(end - text.data())};
 }
 
+std::optional<std::size_t> EqualLayers::place_of(const Module& module) const {
+  const Numbered found = numbered(module.path);
+  if (found.layer == kNone || found.end != module.path.size()) return std::nullopt;
+  return first_ + found.layer;
+}
+
 bool EqualLayers::leaves_out(const Module& module) const {
   const std::size_t layer = numbered(module.path).layer;
   return !forward_.empty() && layer != kNone && !runs(layer);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,11 @@ class EqualLayers {
   bool enter(std::size_t layer, const Tensor& hidden);
   /// Behind the stack's last layer.
   void leave(const Tensor& hidden);
+  /// The place in its stack of a layer of the run; none of another module.
+  std::optional<std::size_t> place_of(const Module& module) const;
+  /// Whether a layer of the run is followed by one that does not run.
+  bool precedes_left_out(std::size_t layer) const { return layer + 1 < first_ + layers_.size() && !runs(layer + 1 - first_); }
+  bool is_last(std::size_t layer) const { return layer + 1 == first_ + layers_.size(); }
   /// Whether the module is one of a layer that does not run.
   bool leaves_out(const Module& module) const;
 

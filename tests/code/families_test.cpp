@@ -53,8 +53,13 @@ constexpr const char* kNeo =
 constexpr const char* kMpt = R"("d_model": 64, "n_heads": 4, "n_layers": 2, "max_seq_len": 128)";
 constexpr const char* kEncoder =
     R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 128)";
+constexpr const char* kBloom = R"("hidden_size": 64, "n_head": 4, "n_layer": 2)";
 constexpr const char* kFalcon = R"("hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2)";
 constexpr const char* kDistil = R"("dim": 64, "hidden_dim": 128, "n_layers": 2, "n_heads": 4, "max_position_embeddings": 128)";
+
+constexpr const char* kStacks =
+    R"("d_model": 64, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 128, "decoder_ffn_dim": 96, "encoder_attention_heads": 4,
+       "decoder_attention_heads": 2, "max_position_embeddings": 128)";
 
 struct Case {
   const char *type, *architecture;
@@ -93,7 +98,21 @@ const std::vector<Case> kCases = {
     {"falcon", "FalconForCausalLM", std::string(kFalcon) + R"(, "new_decoder_architecture": true, "num_kv_heads": 2, "bias": true)"},
     {"falcon", "FalconForSequenceClassification",
      std::string(kFalcon) + R"(, "alibi": true, "multi_query": false, "parallel_attn": false)"},
-    {"bloom", "BloomForCausalLM", R"("hidden_size": 64, "n_head": 4, "n_layer": 2)"},
+    {"bloom", "BloomForCausalLM", kBloom},
+    {"bloom", "BloomForTokenClassification", kBloom},
+    {"bloom", "BloomForQuestionAnswering", kBloom},
+    {"mpt", "MptForTokenClassification", kMpt},
+    {"mpt", "MptForQuestionAnswering", kMpt},
+    {"falcon", "FalconForTokenClassification", kFalcon},
+    {"falcon", "FalconForQuestionAnswering", kFalcon},
+    {"gpt_neo", "GPTNeoForTokenClassification", kNeo},
+    {"gpt_neo", "GPTNeoForQuestionAnswering", kNeo},
+    {"gpt_bigcode", "GPTBigCodeForTokenClassification", kGpt},
+    {"gptj", "GPTJForQuestionAnswering", std::string(kGpt) + R"(, "rotary_dim": 8)"},
+    {"bart", "BartForConditionalGeneration", kStacks},
+    {"bart", "BartForConditionalGeneration", std::string(kStacks) + R"(, "tie_word_embeddings": false)"},
+    {"mbart", "MBartForConditionalGeneration", kStacks},
+    {"pegasus", "PegasusForConditionalGeneration", kStacks},
 };
 
 // A text's __init__ and a family's builder are written apart, and the program runs the text's modules on the builder's tree: both must

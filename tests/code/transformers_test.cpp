@@ -1,7 +1,7 @@
 // Models of transformers by the package's own code: their programs are those of the C++ classes, instruction by instruction.
 //
-// The wheel is not shipped: PLIMSOLL_TRANSFORMERS names it, or a folder with the package (pip download --no-deps transformers==5.24.0);
-// without it these tests are skipped. Those of Liger's patches want liger-kernel's, named by PLIMSOLL_LIGER.
+// The wheel is not shipped: PLIMSOLL_TRANSFORMERS names it, or a folder with the package (pip download --no-deps transformers==5.23.0, which
+// the families' texts are of); without it these tests are skipped. Those of Liger's patches want liger-kernel's, named by PLIMSOLL_LIGER.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -457,11 +457,54 @@ TEST(Transformers, Falcon) {
   expect_equal(sizes + R"(, "num_kv_heads": 2, "new_decoder_architecture": true, "bias": false})", kSome);
   expect_equal(sizes + R"(, "alibi": true, "multi_query": false, "parallel_attn": false, "bias": true, "hidden_dropout": 0.1})", kSome);
 }
+/// Heads that find what tokens are, and where answers stand, over decoders' bodies.
+void expect_equal_heads(const std::string& type, const std::string& prefix, const std::string& sizes, const std::vector<const char*>& heads) {
+  for (const char* head : heads)
+    expect_equal(R"({"architectures": [")" + prefix + "For" + head + R"("], "model_type": ")" + type + R"(", "vocab_size": 1000, )" + sizes + "}",
+                 {kEager[0], kEager[1], kEager[4]});
+}
+TEST(Transformers, HeadsOfDecoders) {
+  const char *tokens = "TokenClassification", *answers = "QuestionAnswering";
+  const std::string gpt = R"("n_embd": 256, "n_layer": 2, "n_head": 8, "n_positions": 512)";
+  expect_equal_heads("bloom", "Bloom", R"("hidden_size": 192, "n_layer": 2, "n_head": 6)", {tokens, answers});
+  expect_equal_heads("mpt", "Mpt", R"("d_model": 240, "n_layers": 2, "n_heads": 6, "max_seq_len": 512)", {tokens, answers});
+  expect_equal_heads("falcon", "Falcon", R"("hidden_size": 256, "num_hidden_layers": 2, "num_attention_heads": 8, "hidden_dropout": 0.1)", {tokens, answers});
+  expect_equal_heads("gpt_neo", "GPTNeo",
+                     R"("hidden_size": 256, "num_layers": 2, "num_heads": 8, "max_position_embeddings": 512,
+    "attention_types": [[["global", "local"], 1]])",
+                     {tokens, answers});
+  expect_equal_heads("gpt_bigcode", "GPTBigCode", gpt, {tokens});
+  expect_equal_heads("gptj", "GPTJ", gpt + R"(, "rotary_dim": 32)", {answers});
+}
+
+/// Encoders and decoders of different sizes. Of the decoder's mask of ones SDPA asks the device whether it is all ones: the package's code is
+/// told that it is, texts and rows that it is not, so that eager attention is what both have.
+void expect_equal_stacks(const std::string& type, const std::string& architecture) {
+  const std::string config = R"({"architectures": [")" + architecture + R"("], "model_type": ")" + type +
+                             R"(", "d_model": 192, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 384, "decoder_ffn_dim": 256,
+    "encoder_attention_heads": 6, "decoder_attention_heads": 3, "vocab_size": 1000, "max_position_embeddings": 512, "activation_dropout": 0.1,
+    "attention_dropout": 0.1)";
+  std::vector<std::pair<Options, const char*>> runs = kEager;
+  runs.emplace_back(Options{{"attention", "eager"}, {"precision", "amp-fp16"}}, "1xh100-sxm");
+  for (auto& [options, cluster] : runs) options.emplace_back("tgt_len", "96");
+  expect_equal(config + "}", runs);
+  std::erase_if(runs, [](const auto& run) { return run.second != std::string("1xh100-sxm"); });  // the shared table gets no gradient
+  expect_equal(config + R"(, "tie_word_embeddings": false, "scale_embedding": true})", runs);
+}
+TEST(Transformers, Bart) { expect_equal_stacks("bart", "BartForConditionalGeneration"); }
+TEST(Transformers, MBart) { expect_equal_stacks("mbart", "MBartForConditionalGeneration"); }
+TEST(Transformers, Pegasus) { expect_equal_stacks("pegasus", "PegasusForConditionalGeneration"); }
 TEST(Transformers, WrappedDistilBert) {
   expect_equal_wrapped(
       R"({"architectures": ["DistilBertForSequenceClassification"], "model_type": "distilbert", "dim": 192, "hidden_dim": 384,
     "n_layers": 3, "n_heads": 3, "vocab_size": 1000})",
       "q_lin,v_lin", 7, 12, {"zero3", "nf4", "int8", "accelerate"});
+}
+TEST(Transformers, WrappedBart) {
+  expect_equal_wrapped(R"({"architectures": ["BartForConditionalGeneration"], "model_type": "bart", "d_model": 192, "encoder_layers": 2,
+    "decoder_layers": 2, "encoder_ffn_dim": 384, "decoder_ffn_dim": 384, "encoder_attention_heads": 3, "decoder_attention_heads": 3,
+    "vocab_size": 1000, "max_position_embeddings": 512})",
+                       "q_proj,v_proj", 9, 14, {"sdpa", "zero3"});
 }
 TEST(Transformers, WrappedGptBigCode) {
   expect_equal_wrapped(

@@ -107,6 +107,15 @@ TEST(EqualLayers, OnOneDeviceStandForOneAnother) {
   expect_same("phi-2", {{"precision", "amp-fp16"}, {"torch", "2.6"}}, "1xh100-sxm");
 }
 
+// Layers of families that texts tell, which give one tensor (mpt) or several, of which the stack takes the first.
+TEST(EqualLayers, OfTextsStandForOneAnother) {
+  expect_same("falcon-7b", {{"precision", "amp-bf16"}, {"clip_grad_norm", "true"}}, "1xh100-sxm");
+  expect_same("falcon-7b", {{"data_parallel", "fsdp2"}, {"attention", "eager"}, {"recompute", "full"}}, "8xh100-sxm");
+  expect_same("mpt-7b", {{"data_parallel", "fsdp2"}, {"attention", "eager"}}, "8xh100-sxm");
+  expect_same("bloom-560m", {{"precision", "pure-bf16"}, {"attention", "eager"}, {"recompute", "full"}}, "1xh100-sxm");
+  expect_same("starcoderbase", {{"data_parallel", "fsdp2"}}, "8xh100-sxm");
+}
+
 // gemma-2 alternates between two kinds of layers: the model describes each as a block of its own.
 TEST(EqualLayers, OfTwoKindsRunAll) {
   const ResolvedRun run("gemma-2-9b", {{"data_parallel", "fsdp2"}}, "8xh100-sxm");

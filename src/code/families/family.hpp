@@ -12,7 +12,7 @@ namespace plimsoll::code {
 /// A family's module, and what trainers ask it for.
 struct Family {
   std::unique_ptr<BuiltModule> built;
-  std::vector<std::string> embeddings;  ///< paths: get_input_embeddings()
+  std::vector<std::string> embeddings;  ///< paths: what get_input_embeddings() answers, of the whole and of stacks within it
 };
 
 /// The class of the text (python/families) that the model is of, made with what the Model says. Throws Error: a class that the text does

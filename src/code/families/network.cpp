@@ -13,6 +13,7 @@
 #include "plimsoll/error.hpp"
 #include "program/modules/text_network.hpp"
 #include "program/modules/transformers/causal_lm.hpp"
+#include "program/modules/transformers/text_heads.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/routing.hpp"
 #include "units/python_json.hpp"
@@ -47,9 +48,10 @@ const char* name_of(RunOptions::Attention attention) {
   }
 }
 
-/// The first layer of the model's stack: what all of them have in common.
-const Block& layer_of(const Model& model) {
-  const auto found = std::find_if(model.blocks.begin(), model.blocks.end(), [](const Block& block) { return is_layer(block); });
+/// The first layer of one of the model's stacks: what all of them have in common.
+const Block& layer_of(const Model& model, Block::Stream stream) {
+  const auto found = std::find_if(model.blocks.begin(), model.blocks.end(),
+                                  [&](const Block& block) { return is_layer(block) && block.stream == stream; });
   if (found == model.blocks.end()) throw Error(ErrorCode::internal, "a family without layers is told by a text");
   return *found;
 }
@@ -71,7 +73,7 @@ CallArguments facts_of(Interpreter& i, const Model& model, const RunOptions& opt
   const auto say = [&](const char* name, Value value) { facts.keywords.emplace_back(i.symbol(name), std::move(value)); };
   const auto whole = [&](const char* name, std::int64_t value) { say(name, Value::integer(value)); };
   const auto real = [&](const char* name, double value) { say(name, Value::real(value)); };
-  const Block& layer = layer_of(model);
+  const Block& layer = layer_of(model, Block::Stream::main);
   if (!model.config) refuse("a model of type '" + model.model_type + "' without its config.json is not modelled");
   facts.positional.push_back(value_of_json(i, nlohmann::json::parse(json_of_python(model.config->text)), model.config->where));
   say("model_type", i.text(model.model_type));
@@ -86,6 +88,7 @@ CallArguments facts_of(Interpreter& i, const Model& model, const RunOptions& opt
   whole("num_labels", model.labels);
   say("tie_word_embeddings", Value::boolean(model.tied_embeddings));
   real("embedding_dropout", model.embedding_dropout);
+  real("head_dropout", program::head_dropout(model));
   real("hidden_dropout", layer.hidden_dropout);
   say("norm_bias", Value::boolean(layer.norm.bias));
   if (layer.attention) {
@@ -99,6 +102,12 @@ CallArguments facts_of(Interpreter& i, const Model& model, const RunOptions& opt
     say("hidden_act", i.text(layer.mlp->activation));
     say("mlp_bias", Value::boolean(layer.mlp->bias));
     real("inner_dropout", layer.mlp->dropout);
+  }
+  if (model.decoder_layers > 0) {
+    const Block& decoder = layer_of(model, Block::Stream::second);
+    whole("num_decoder_layers", model.decoder_layers);
+    whole("decoder_attention_heads", decoder.attention->heads);
+    whole("decoder_intermediate_size", decoder.mlp->intermediate);
   }
   return facts;
 }
@@ -147,6 +156,21 @@ void define_operators(Interpreter& i, const RunOptions& options, const HfRelease
   });
 }
 
+/// The paths of what the modules answer that are asked for their embeddings (PreTrainedModel.enable_input_require_grads): the whole, its
+/// body, each of two stacks.
+std::vector<std::string> embeddings_of(Interpreter& i, const Value& module) {
+  const auto modules = i.torch().all_modules(module);
+  std::vector<std::string> paths;
+  for (const auto& [path, each] : modules) {
+    const Value asked = i.attribute_or(each, i.symbol("get_input_embeddings"));
+    if (!asked.is_bound()) continue;
+    const Value embeddings = i.call_from_outside(asked, {});
+    const auto found = std::find_if(modules.begin(), modules.end(), [&](const auto& known) { return known.second.same(embeddings); });
+    if (std::find(paths.begin(), paths.end(), found->first) == paths.end()) paths.push_back(found->first);
+  }
+  return paths;
+}
+
 }  // namespace
 
 Family built_family(const Model& model, const RunOptions& options) {
@@ -162,9 +186,7 @@ Family built_family(const Model& model, const RunOptions& options) {
     fail(std::string(name_of(options.attention)) + " attention does not exist for " + model.model_type, {}, "use eager attention");
   const Value module = i.call_from_outside(type, {{config}, {}});
   Family family;
-  const Value embeddings = i.call_from_outside(i.attribute(module, i.symbol("get_input_embeddings")), {});
-  for (const auto& [path, each] : i.torch().all_modules(module))
-    if (each.same(embeddings)) family.embeddings.push_back(path);
+  family.embeddings = embeddings_of(i, module);
   family.built = std::make_unique<BuiltModule>(std::move(interpreter), module);
   return family;
 }

@@ -1,4 +1,7 @@
 // Elementwise functions and arithmetic of torch, of torch.nn.functional, and in place.
+#include <cmath>
+#include <utility>
+
 #include "code/torch/arguments.hpp"
 #include "program/ops/choosing.hpp"
 #include "program/ops/functions.hpp"
@@ -72,6 +75,14 @@ Value logical(Interpreter& i, Bound& a) {
 
 Value logical_not(Interpreter& i, Bound& a) { return torch_of(i).wrap(program::compare(input_of(i, a), {}, DType::boolean)); }
 
+/// What the device computes is taken to be finite; of what is followed, its numbers tell.
+Value told_of_numbers(Interpreter& i, const Value& of, Tensor made, bool (*truth)(double)) {
+  Value result = torch_of(i).wrap(std::move(made));
+  const std::optional<double> number = torch_of(i).uniform(of);
+  if (!number && torch_of(i).follows(of)) return result;
+  return torch_of(i).follow_filled(std::move(result), truth(number.value_or(0)) ? 1 : 0);
+}
+
 /// isfinite: (self == self) * (self.abs() != inf) (TensorCompare.cpp).
 Value is_finite(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a).detach();
@@ -79,7 +90,7 @@ Value is_finite(Interpreter& i, Bound& a) {
   const Tensor equal = program::compare(x, x, DType::boolean);
   const Tensor size = program::absolute(x);
   const Tensor finite = program::compare(size, {}, DType::boolean);
-  return torch_of(i).wrap(program::compare(equal, finite, DType::boolean));
+  return told_of_numbers(i, a[0], program::compare(equal, finite, DType::boolean), [](double number) { return std::isfinite(number); });
 }
 
 /// isinf: self.abs() == inf.
@@ -87,7 +98,11 @@ Value is_infinite(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a).detach();
   if (!is_floating(x.dtype())) return torch_of(i).wrap(program::zeros(x.tape(), x.sizes(), DType::boolean));
   const Tensor size = program::absolute(x);
-  return torch_of(i).wrap(program::compare(size, {}, DType::boolean));
+  return told_of_numbers(i, a[0], program::compare(size, {}, DType::boolean), [](double number) { return std::isinf(number); });
+}
+
+Value is_no_number(Interpreter& i, Bound& a) {
+  return told_of_numbers(i, a[0], program::compare(input_of(i, a), {}, DType::boolean), [](double number) { return std::isnan(number); });
 }
 
 Value larger(Interpreter& i, Bound& a) {
@@ -202,7 +217,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "logical_xor", "input, other", logical},
     {In::both, "logical_not", "input", logical_not},
     {In::both, "bitwise_not", "input", [](Interpreter& i, Bound& a) { return torch_of(i).unary(Operator::invert, a[0]); }},
-    {In::both, "isnan", "input", logical_not},
+    {In::both, "isnan", "input", is_no_number},
     {In::both, "isfinite", "input", is_finite},
     {In::both, "isinf", "input", is_infinite},
     {In::both, "maximum", "input, other", larger},

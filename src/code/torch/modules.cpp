@@ -7,6 +7,7 @@
 #include "code/torch/arguments.hpp"
 #include "code/torch/torch.hpp"
 #include "plimsoll/error.hpp"
+#include "program/equal_layers.hpp"
 #include "program/modules/adapters/peft.hpp"
 
 namespace plimsoll::code {
@@ -439,13 +440,34 @@ Value Torch::finish(program::ModuleCall& call, const program::Module& module, Va
   return result;
 }
 
-/// The module itself, or what a library put in its place.
 Value Torch::call_module(Bound& a) {
-  ModuleState& own = state(a[0]);
-  const Value forward = i_.attribute(a[0], i_.symbol("forward"));
-  if (own.module == nullptr) return i_.call(forward, CallArguments{a.rest, a.keyword_rest});
+  const program::Module* const module = state(a[0]).module;
+  program::EqualLayers* const equal = device_ != nullptr ? device_->equal_layers : nullptr;
+  if (module != nullptr && equal != nullptr)
+    if (const std::optional<std::size_t> layer = equal->place_of(*module))
+      return call_equal_layer(*equal, *layer, a[0], {a.rest, a.keyword_rest});
+  return run_module(a[0], {a.rest, a.keyword_rest});
+}
+
+/// One of equal layers, whose first argument is the hidden states, and so the first tensor of what it gives. One that does not run gives
+/// what the last one before it gave.
+Value Torch::call_equal_layer(program::EqualLayers& equal, std::size_t layer, const Value& module, CallArguments arguments) {
+  const bool next_runs = !equal.precedes_left_out(layer);
+  const Value& hidden = arguments.positional.empty() ? arguments.keywords.front().second : arguments.positional.front();
+  if (!equal.enter(layer, tensor_of(hidden, "hidden states"))) return next_runs ? std::exchange(before_left_out_, {}) : before_left_out_;
+  Value result = run_module(module, std::move(arguments));
+  if (!next_runs) before_left_out_ = result;
+  if (equal.is_last(layer)) equal.leave(tensor(tensors_in(result).front()));
+  return result;
+}
+
+/// The module itself, or what a library put in its place.
+Value Torch::run_module(const Value& module, CallArguments came) {
+  ModuleState& own = state(module);
+  const Value forward = i_.attribute(module, i_.symbol("forward"));
+  if (own.module == nullptr) return i_.call(forward, std::move(came));
   const auto written = [&](CallArguments arguments) {
-    return own.compiled ? run_compiled(a[0], forward, std::move(arguments)) : i_.call(forward, std::move(arguments));
+    return own.compiled ? run_compiled(module, forward, std::move(arguments)) : i_.call(forward, std::move(arguments));
   };
   if (!own.module->adapted_parameter.empty()) {  // lora.ParamWrapper.forward: its base layer, parametrized meanwhile
     program::WrappedParameters weights(*own.module, device_ != nullptr ? *device_ : host_);
@@ -454,18 +476,18 @@ Value Torch::call_module(Bound& a) {
       program::WrappedParameters* const before;
       ~Meanwhile() { place = before; }
     } const meanwhile{own.wrapped, std::exchange(own.wrapped, &weights)};
-    return call_hooked(program::within_wrappers(*own.module), {a.rest, a.keyword_rest}, written);
+    return call_hooked(program::within_wrappers(*own.module), std::move(came), written);
   }
   program::Module* const base = own.module->linear ? own.module->find_child("base_layer") : nullptr;
-  if (base == nullptr && !own.module->replacement) return call_hooked(*own.module, {a.rest, a.keyword_rest}, written);
-  const std::function<Value(program::Module&, CallArguments)> run = [&](program::Module& module, CallArguments arguments) {
-    return call_hooked(module, std::move(arguments), [&](CallArguments given) {
-      if (!module.replacement) return written(std::move(given));
-      return wrap(module.replacement(only_tensor(given)));
+  if (base == nullptr && !own.module->replacement) return call_hooked(*own.module, std::move(came), written);
+  const std::function<Value(program::Module&, CallArguments)> run = [&](program::Module& called, CallArguments arguments) {
+    return call_hooked(called, std::move(arguments), [&](CallArguments given) {
+      if (!called.replacement) return written(std::move(given));
+      return wrap(called.replacement(only_tensor(given)));
     });
   };
-  if (base == nullptr) return run(*own.module, {a.rest, a.keyword_rest});
-  return call_hooked(*own.module, {a.rest, a.keyword_rest}, [&](CallArguments given) {
+  if (base == nullptr) return run(*own.module, std::move(came));
+  return call_hooked(*own.module, std::move(came), [&](CallArguments given) {
     const Tensor x = only_tensor(given);
     return wrap(program::adapted(*own.module, x.tape(), x, [&](const Tensor& input) { return tensor(run(*base, {{wrap(input)}, {}})); }));
   });

@@ -151,6 +151,8 @@ class Torch {
   Value binary_result(Operator op, const Value& a, const Value& b);
   Value tensor_of_number(const Value& number);
   Value chosen_by_mask(const program::Tensor& x, int first, const Value& mask);
+  Value run_module(const Value& module, CallArguments arguments);
+  Value call_equal_layer(program::EqualLayers& equal, std::size_t layer, const Value& module, CallArguments arguments);
   Value call_hooked(program::Module& module, CallArguments arguments, const std::function<Value(CallArguments)>& forward);
   Value finish(program::ModuleCall& call, const program::Module& module, Value result);
   Value run_compiled(const Value& module, const Value& forward, CallArguments arguments);
@@ -159,6 +161,7 @@ class Torch {
   Interpreter& i_;
   program::Tape& host_;
   program::Tape* device_ = nullptr;
+  Value before_left_out_;  ///< what the last layer gave that ran before those of equal ones that do not
   std::unordered_map<Symbol, Value> methods_;  ///< of tensors
   Held<ClassObject> tensor_class_, parameter_class_;
 };

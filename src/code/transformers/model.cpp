@@ -50,6 +50,8 @@ constexpr Task kTasks[] = {
     {"MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES", "ForConditionalGeneration", Model::Task::causal_lm},
     {"MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES", "ForImageClassification", Model::Task::image_classification},
     {"MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES", "ForSequenceClassification", Model::Task::classification},
+    {"MODEL_FOR_TOKEN_CLASSIFICATION_MAPPING_NAMES", "ForTokenClassification", Model::Task::classification},
+    {"MODEL_FOR_QUESTION_ANSWERING_MAPPING_NAMES", "ForQuestionAnswering", Model::Task::classification},
     {"MODEL_FOR_CAUSAL_LM_MAPPING_NAMES", "LMHeadModel", Model::Task::causal_lm},
     {"MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES", "ForSpeechSeq2Seq", Model::Task::seq2seq},
     {"MODEL_FOR_CTC_MAPPING_NAMES", "ForCTC", Model::Task::seq2seq},
@@ -379,6 +381,10 @@ std::vector<Input> inputs_of(Builder& builder) {
     case Model::Task::seq2seq:
       return {tokens("input_ids", {kBatch, kSequence}), tokens("labels", {kBatch, kTarget})};
     case Model::Task::classification:
+      if (builder.class_name().ends_with("ForQuestionAnswering"))
+        return {tokens("input_ids", {kBatch, kSequence}), tokens("start_positions", {kBatch}), tokens("end_positions", {kBatch})};
+      if (builder.class_name().ends_with("ForTokenClassification"))
+        return {tokens("input_ids", {kBatch, kSequence}), tokens("labels", {kBatch, kSequence})};
       return {tokens("input_ids", {kBatch, kSequence}), tokens("labels", {kBatch})};
     case Model::Task::image_classification:
       if (main == "input_ids")
@@ -472,6 +478,7 @@ Model model_of_package(const PackageModel& package) {
     }
   if (model.vocab_size > 0)
     model.assumed.push_back("ids: below the vocabulary, none a special token (padding, an end, an image), where the code asks");
+  model.assumed.push_back("numbers: finite, where the code asks");
   if (builder.real("mask_time_prob") > 0 && builder.main_input().starts_with("input_") && builder.main_input() != "input_ids")
     model.assumed.push_back("SpecAugment: as many spans as are expected, none over another");
   const bool sees = builder.has("vision_config");

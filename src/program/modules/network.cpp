@@ -106,9 +106,9 @@ constexpr Family kFamilies[] = {
     {"vit", make_vit},
     {"deit", make_vit},
     {"dinov2", make_vit},
-    {"bart", make_bart},
-    {"mbart", make_bart},
-    {"pegasus", make_bart},
+    {"bart", make_text_network},
+    {"mbart", make_text_network},
+    {"pegasus", make_text_network},
     {"graph", make_graph_network},
     {"resnet", make_graph_network},
     {"DiTTransformer2DModel", make_dit},
@@ -121,8 +121,8 @@ constexpr Family kFamilies[] = {
 
 /// Not through the attention interface that the others share: classes of their own, or masks of ones that the model makes.
 bool has_flash_of_its_own(const Family& family) {
-  const std::string_view type = family.model_type;
-  return family.make == make_bart || type == "falcon" || type == "gptj" || type == "codegen" || type == "gpt_neo";
+  constexpr std::string_view kTypes[] = {"bart", "mbart", "pegasus", "falcon", "gptj", "codegen", "gpt_neo"};
+  return std::find(std::begin(kTypes), std::end(kTypes), family.model_type) != std::end(kTypes);
 }
 
 /// Whose forward knows an end without a loss of its own: those that share their ends (causal_lm.hpp, families/common.py).

@@ -308,11 +308,27 @@ Tensor index_added(const Tensor& x, const Tensor& indices, const Tensor& rows, b
   });
 }
 
+namespace {
+
+/// AdvancedIndex (TensorAdvancedIndexing.cpp): the kernel reads all indices by the same strides, so those that are broadcast differently are
+/// written out.
+std::vector<Tensor> alike(const std::vector<Tensor>& indices, const Dims& places) {
+  std::vector<Tensor> wide;
+  for (const Tensor& each : indices) wide.push_back(each.sizes() == places ? each : expand(each, places));
+  const auto lies_as_first = [&](const Tensor& each) { return each.strides() == wide.front().strides(); };
+  if (std::all_of(wide.begin(), wide.end(), lies_as_first)) return indices;
+  for (Tensor& each : wide) each = contiguous(each);
+  return wide;
+}
+
+}  // namespace
+
 Tensor indexed_by(const Tensor& x, int first, const std::vector<Tensor>& indices) {
   Op op("index", {&x});
   for (const Tensor& each : indices) op.save(each);
   Dims places;
   for (const Tensor& each : indices) places = broadcast(places, each.sizes());
+  const std::vector<Tensor> read = alike(indices, places);
   const int count = static_cast<int>(indices.size());
   Dims sizes;
   std::int64_t rows = 1;  // that the indices together tell apart
@@ -321,7 +337,7 @@ Tensor indexed_by(const Tensor& x, int first, const std::vector<Tensor>& indices
   for (int i = first + count; i < x.rank(); ++i) sizes.push_back(x.size(i));
   for (int i = first; i < first + count; ++i) rows *= x.size(i);
   Tensor y = op.output(sizes, x.dtype());
-  gather(Gather::Function::index, y.elements(), {&y, &indices.front()}, {&y});
+  gather(Gather::Function::index, y.elements(), {&y, &read.front()}, {&y});
   return op.done(y, [before = x.sizes(), n = places.product(), rows, count](BackwardCall& b) {  // index_put_ into zeros, accumulating
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
     const Tensor values = contiguous(b.grad());

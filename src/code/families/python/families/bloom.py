@@ -2,7 +2,7 @@
 import math
 
 import torch
-from families.common import CausalLM, SequenceClassifier, causal_mask
+from families.common import AnswerFinder, CausalLM, SequenceClassifier, TokenClassifier, causal_mask
 from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -164,11 +164,22 @@ class BloomModel(nn.Module):
         return hidden
 
 
-class BloomForCausalLM(CausalLM):
+class OfBloom:
     attentions = ("eager",)
     body_class, base = BloomModel, "transformer"
 
 
-class BloomForSequenceClassification(SequenceClassifier):
-    attentions = ("eager",)
-    body_class, base = BloomModel, "transformer"
+class BloomForCausalLM(OfBloom, CausalLM):
+    pass
+
+
+class BloomForSequenceClassification(OfBloom, SequenceClassifier):
+    pass
+
+
+class BloomForTokenClassification(OfBloom, TokenClassifier):
+    pass
+
+
+class BloomForQuestionAnswering(OfBloom, AnswerFinder):
+    pass

@@ -113,6 +113,32 @@ class SequenceClassifier(Network):
         return ModelOutput(loss, logits)
 
 
+class TokenClassifier(Network):
+    def __init__(self, config):
+        super().__init__(config)
+        self.dropout = nn.Dropout(config.head_dropout)
+        self.classifier = nn.Linear(config.hidden_size, config.num_labels)
+
+    def forward(self, input_ids, labels):
+        hidden = self.body(input_ids)
+        kept = self.dropout(hidden)
+        logits = self.classifier(kept)
+        loss_begins()
+        loss = F.cross_entropy(logits.view(-1, self.config.num_labels), labels.view(-1))
+        return ModelOutput(loss, logits)
+
+
+class AnswerFinder(Network):
+    def __init__(self, config):
+        super().__init__(config)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, input_ids, start_positions, end_positions):
+        hidden = self.body(input_ids)
+        logits = self.qa_outputs(hidden)
+        return answers(logits, start_positions, end_positions)
+
+
 def labelled(logits, labels):
     """The loss of logits against their labels; of a single number each, the squared error."""
     loss_begins()
@@ -128,7 +154,6 @@ def answers(logits, start_positions, end_positions):
     start_logits, end_logits = logits.split(1, dim=-1)
     start_logits = start_logits.squeeze(-1).contiguous()
     end_logits = end_logits.squeeze(-1).contiguous()
-    loss_begins()
     length = start_logits.size(1)
     start_positions = start_positions.clamp(0, length)
     end_positions = end_positions.clamp(0, length)

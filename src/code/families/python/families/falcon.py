@@ -4,7 +4,7 @@ import math
 
 import torch
 from families.bloom import added_behind_dropout, slopes_of
-from families.common import Activation, CausalLM, SequenceClassifier, positions_of, rotate_half
+from families.common import Activation, AnswerFinder, CausalLM, SequenceClassifier, TokenClassifier, positions_of, rotate_half
 from plimsoll import mask
 from torch import nn
 from torch.nn import functional as F
@@ -237,11 +237,22 @@ class FalconModel(nn.Module):
         return hidden
 
 
-class FalconForCausalLM(CausalLM):
+class OfFalcon:
     attentions = ("eager", "sdpa")
     body_class, base = FalconModel, "transformer"
 
 
-class FalconForSequenceClassification(SequenceClassifier):
-    attentions = ("eager", "sdpa")
-    body_class, base = FalconModel, "transformer"
+class FalconForCausalLM(OfFalcon, CausalLM):
+    pass
+
+
+class FalconForSequenceClassification(OfFalcon, SequenceClassifier):
+    pass
+
+
+class FalconForTokenClassification(OfFalcon, TokenClassifier):
+    pass
+
+
+class FalconForQuestionAnswering(OfFalcon, AnswerFinder):
+    pass

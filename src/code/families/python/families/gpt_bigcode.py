@@ -1,6 +1,6 @@
 # GPT-BigCode (SantaCoder, StarCoder): GPT-2's blocks of linears, one head of keys and values for all queries.
 import torch
-from families.common import CausalLM, SequenceClassifier, causal_mask, positions_of
+from families.common import CausalLM, SequenceClassifier, TokenClassifier, causal_mask, positions_of
 from families.gpt2_parts import Block, Body
 from plimsoll import attend
 from torch import nn
@@ -71,9 +71,17 @@ class GPTBigCodeModel(Body):
         return hidden
 
 
-class GPTBigCodeForCausalLM(CausalLM):
+class OfGPTBigCode:
     body_class, base = GPTBigCodeModel, "transformer"
 
 
-class GPTBigCodeForSequenceClassification(SequenceClassifier):
-    body_class, base = GPTBigCodeModel, "transformer"
+class GPTBigCodeForCausalLM(OfGPTBigCode, CausalLM):
+    pass
+
+
+class GPTBigCodeForSequenceClassification(OfGPTBigCode, SequenceClassifier):
+    pass
+
+
+class GPTBigCodeForTokenClassification(OfGPTBigCode, TokenClassifier):
+    pass

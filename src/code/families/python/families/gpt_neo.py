@@ -1,6 +1,6 @@
 # GPT-Neo: learned positions, an eager attention of its own whose scores are fp32 and unscaled, and a mask that every layer keeps.
 import torch
-from families.common import CausalLM, SequenceClassifier, causal_mask, positions_of
+from families.common import AnswerFinder, CausalLM, SequenceClassifier, TokenClassifier, causal_mask, positions_of
 from families.gpt2_parts import Block, Body
 from torch import nn
 from torch.nn import functional as F
@@ -95,11 +95,22 @@ class GPTNeoModel(Body):
         return hidden
 
 
-class GPTNeoForCausalLM(CausalLM):
+class OfGPTNeo:
     attentions = ("eager",)
     body_class, base = GPTNeoModel, "transformer"
 
 
-class GPTNeoForSequenceClassification(SequenceClassifier):
-    attentions = ("eager",)
-    body_class, base = GPTNeoModel, "transformer"
+class GPTNeoForCausalLM(OfGPTNeo, CausalLM):
+    pass
+
+
+class GPTNeoForSequenceClassification(OfGPTNeo, SequenceClassifier):
+    pass
+
+
+class GPTNeoForTokenClassification(OfGPTNeo, TokenClassifier):
+    pass
+
+
+class GPTNeoForQuestionAnswering(OfGPTNeo, AnswerFinder):
+    pass

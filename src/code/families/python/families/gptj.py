@@ -3,7 +3,7 @@
 import math
 
 import torch
-from families.common import Activation, CausalLM, SequenceClassifier, causal_mask, positions_of
+from families.common import Activation, AnswerFinder, CausalLM, SequenceClassifier, causal_mask, positions_of
 from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -151,11 +151,18 @@ class GPTJModel(nn.Module):
         return hidden
 
 
-class GPTJForCausalLM(CausalLM):
-    attentions, head_bias = ("eager",), True
-    body_class, base = GPTJModel, "transformer"
-
-
-class GPTJForSequenceClassification(SequenceClassifier):
+class OfGPTJ:
     attentions = ("eager",)
     body_class, base = GPTJModel, "transformer"
+
+
+class GPTJForCausalLM(OfGPTJ, CausalLM):
+    head_bias = True
+
+
+class GPTJForSequenceClassification(OfGPTJ, SequenceClassifier):
+    pass
+
+
+class GPTJForQuestionAnswering(OfGPTJ, AnswerFinder):
+    pass

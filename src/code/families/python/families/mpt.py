@@ -2,7 +2,7 @@
 import math
 
 import torch
-from families.common import CausalLM, SequenceClassifier, causal_mask
+from families.common import AnswerFinder, CausalLM, SequenceClassifier, TokenClassifier, causal_mask
 from torch import nn
 from torch.nn import functional as F
 from transformers.modeling_layers import GradientCheckpointingLayer
@@ -111,11 +111,22 @@ class MptModel(nn.Module):
         return hidden
 
 
-class MptForCausalLM(CausalLM):
+class OfMpt:
     attentions = ("eager",)
     body_class, base = MptModel, "transformer"
 
 
-class MptForSequenceClassification(SequenceClassifier):
-    attentions = ("eager",)
-    body_class, base = MptModel, "transformer"
+class MptForCausalLM(OfMpt, CausalLM):
+    pass
+
+
+class MptForSequenceClassification(OfMpt, SequenceClassifier):
+    pass
+
+
+class MptForTokenClassification(OfMpt, TokenClassifier):
+    pass
+
+
+class MptForQuestionAnswering(OfMpt, AnswerFinder):
+    pass

@@ -1,6 +1,6 @@
 # Masks without padding, positions or functions of a model's own are the tape's; others are read as upstream's code has them. What they
 # ask the device for (is there padding, does a new sequence begin) is read and waited for; where it is not known, padding is taken to be there,
-# packing not.
+# packing not. A cache is handed on by its place, whose name is not that of all releases.
 from plimsoll import ask_all, ask_whether_all, find_packed, mask
 from upstream.transformers.masking_utils import create_bidirectional_mask as bidirectional_as_read
 from upstream.transformers.masking_utils import create_bidirectional_sliding_window_mask as bidirectional_window_as_read
@@ -73,18 +73,17 @@ def create_causal_mask(config, inputs_embeds=None, attention_mask=None, cache=No
     if getattr(config, "is_causal", True) and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function,
                                                         block_sequence_ids):
         return mask("causal", config._attn_implementation, inputs_embeds, position_ids, None, allow_is_causal_skip)
-    return causal_as_read(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache, position_ids=position_ids,
-                          or_mask_function=or_mask_function, and_mask_function=and_mask_function, block_sequence_ids=block_sequence_ids,
-                          layer_idx=layer_idx, allow_is_causal_skip=allow_is_causal_skip)
+    return causal_as_read(config, inputs_embeds, attention_mask, cache, position_ids, or_mask_function=or_mask_function,
+                          and_mask_function=and_mask_function, block_sequence_ids=block_sequence_ids, layer_idx=layer_idx,
+                          allow_is_causal_skip=allow_is_causal_skip)
 
 
 def create_bidirectional_mask(config, inputs_embeds=None, attention_mask=None, encoder_hidden_states=None, or_mask_function=None,
                               and_mask_function=None, cache=None, allow_is_bidirectional_skip=True, **kwargs):
     if allow_is_bidirectional_skip and _is_plain(inputs_embeds, attention_mask, or_mask_function, and_mask_function):
         return mask("bidirectional", config._attn_implementation, inputs_embeds, None, None, True)
-    return bidirectional_as_read(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask,
-                                 encoder_hidden_states=encoder_hidden_states, or_mask_function=or_mask_function,
-                                 and_mask_function=and_mask_function, cache=cache, allow_is_bidirectional_skip=allow_is_bidirectional_skip)
+    return bidirectional_as_read(config, inputs_embeds, attention_mask, encoder_hidden_states, cache, or_mask_function=or_mask_function,
+                                 and_mask_function=and_mask_function, allow_is_bidirectional_skip=allow_is_bidirectional_skip)
 
 
 def create_sliding_window_causal_mask(config, inputs_embeds=None, attention_mask=None, cache=None, position_ids=None,
@@ -96,9 +95,8 @@ def create_sliding_window_causal_mask(config, inputs_embeds=None, attention_mask
     if window is not None and plain and allow_is_causal_skip:
         return mask("causal", config._attn_implementation, inputs_embeds, position_ids, window, True)
     kept = {} if allow_is_causal_skip else {"allow_is_causal_skip": False}
-    return window_as_read(config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache, position_ids=position_ids,
-                          or_mask_function=or_mask_function, and_mask_function=and_mask_function, block_sequence_ids=block_sequence_ids,
-                          layer_idx=layer_idx, **kept)
+    return window_as_read(config, inputs_embeds, attention_mask, cache, position_ids, or_mask_function=or_mask_function,
+                          and_mask_function=and_mask_function, block_sequence_ids=block_sequence_ids, layer_idx=layer_idx, **kept)
 
 
 def create_bidirectional_sliding_window_mask(config, inputs_embeds=None, attention_mask=None, or_mask_function=None,
