@@ -56,6 +56,8 @@ class TorchRelease {
   bool efficient_takes_grouped_heads() const { return after_2_11(); }
   /// All fused kernels take one key head for all query heads without being told (multi-query attention).
   bool takes_multi_query() const { return after_2_11(); }
+  /// Tensors [heads, length, dim] are a batch of one (pytorch#187266 tells of releases in which they were written out).
+  bool fuses_three_dimensions() const { return release_.since(2, 15); }
   /// cuDNN takes only dropout in sixteenths.
   bool cudnn_dropout_in_sixteenths() const { return after_2_11(); }
   /// cuDNN's backward takes a gradient whatever its strides, but for the innermost; before cuDNN 9.5.1, of the output's strides alone (MHA.cpp).

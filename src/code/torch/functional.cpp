@@ -92,16 +92,28 @@ Value dropout_of_channels(Interpreter& i, Bound& a) {
   return of(i).wrap(program::multiply(x, kept));
 }
 
+/// Of [..., heads, length, dim] with all dimensions in front of the heads alike, and one key for all heads where it has one.
+bool attention_fits(const Tensor& query, const Tensor& key, const Tensor& value, bool grouped) {
+  for (int at = 0; at < query.rank() - 3; ++at)
+    if (query.size(at) != key.size(at)) return false;
+  for (int at = 0; at < query.rank() - 1; ++at)
+    if (key.size(at) != value.size(at)) return false;
+  if (query.size(-1) != key.size(-1)) return false;
+  if (query.size(-3) == key.size(-3)) return true;
+  return grouped ? key.size(-3) > 0 && query.size(-3) % key.size(-3) == 0 : key.size(-3) == 1;
+}
+
 Value attention(Interpreter& i, Bound& a) {
   const Tensor query = input(i, a), key = of(i).tensor_of(a[1], "key"), value = of(i).tensor_of(a[2], "value");
   const Tensor mask = of(i).tensor_or_none(a[3], "attn_mask");
   of(i).check_devices({&query, &key, &value, &mask});
-  if (query.rank() != 4 || key.rank() != 4 || value.rank() != 4) i.unknown("scaled_dot_product_attention of other than 4 dimensions");
+  const int rank = query.rank();
   const bool grouped = is(i, a[7]);
-  const bool fits = query.size(0) == key.size(0) && key.size(0) == value.size(0) && query.size(3) == key.size(3) &&
-                    key.size(2) == value.size(2) && key.size(1) == value.size(1) &&
-                    (grouped ? key.size(1) > 0 && query.size(1) % key.size(1) == 0 : query.size(1) == key.size(1) || key.size(1) == 1);
-  if (!fits) of(i).wrong_shape("scaled_dot_product_attention: the shapes of query, key and value do not fit");
+  if (rank < 3 || key.rank() != rank || value.rank() != rank || (grouped && rank != 4))
+    i.unknown("scaled_dot_product_attention of " + std::to_string(rank) + ", " + std::to_string(key.rank()) + " and " +
+              std::to_string(value.rank()) + " dimensions" + (grouped ? " and groups of heads" : ""));
+  if (!attention_fits(query, key, value, grouped))
+    of(i).wrong_shape("scaled_dot_product_attention: the shapes of query, key and value do not fit");
   program::AttentionArguments arguments;
   arguments.dropout = a.has(4) ? i.number(a[4], "dropout_p") : 0;
   arguments.causal = is(i, a[5]);

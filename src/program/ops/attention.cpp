@@ -425,6 +425,10 @@ Tensor scaled_dot_product_attention(const Tensor& query, const Tensor& key, cons
                                     const AttentionArguments& arguments) {
   const Tensor bias = mask ? autocast_low(mask) : mask;  // the compiler's order, the last argument first
   const Tensor v = autocast_low(value), k = autocast_low(key), q = autocast_low(query);
+  if (q.rank() == 3 && q.tape().torch.fuses_three_dimensions()) {
+    const auto batch_of_one = [](const Tensor& x) { return x && x.rank() == 3 ? unsqueeze(x, 0) : x; };
+    return squeeze(scaled_dot_product_attention(batch_of_one(q), batch_of_one(k), batch_of_one(v), batch_of_one(bias), arguments), 0);
+  }
   switch (sdpa_backend(q, k, v, bias, arguments)) {
     case SdpaBackend::cudnn:
       return cudnn_attention(q, k, v, bias, arguments);

@@ -113,6 +113,7 @@ bool efficient_takes(const Call& c) {
 
 SdpaBackend sdpa_backend(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask,
                          const AttentionArguments& arguments) {
+  if (query.rank() != 4) return SdpaBackend::math;  // check_tensor_shapes
   const Call call{query, key, value, mask, arguments};
   if (cudnn_takes(call)) return SdpaBackend::cudnn;
   if (flash_takes(call)) return SdpaBackend::flash;

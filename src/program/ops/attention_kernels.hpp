@@ -54,7 +54,7 @@ FlashGradients cudnn_attention_backward(const Tensor& query, const Tensor& key, 
 /// The operator itself.
 Tensor cudnn_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments);
 
-/// aten::_scaled_dot_product_attention_math: products and a softmax, 16-bit inputs in fp32.
+/// aten::_scaled_dot_product_attention_math of tensors [..., length, dim]: products and a softmax, 16-bit inputs in fp32.
 Tensor math_attention(const Tensor& query, const Tensor& key, const Tensor& value, const Tensor& mask, const AttentionArguments& arguments);
 
 struct VarlenOutputs {

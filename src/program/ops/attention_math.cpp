@@ -28,22 +28,24 @@ Tensor math_attention(const Tensor& query, const Tensor& key, const Tensor& valu
   const DType type = query.dtype();
   const AutocastScope autocast(tape, false, tape.autocast.type);
   const DType wide = type == DType::bf16 || type == DType::fp16 ? DType::fp32 : type;  // its accuracy is kept
-  Tensor q = to(query, wide), k = to(key, wide), v = to(value, wide);
-  q = multiply_scalar(q);  // by the root of the scale, as the keys are
+  const Tensor wide_query = to(query, wide);
+  Tensor k = to(key, wide), v = to(value, wide);
+  const Tensor q = multiply_scalar(wide_query);  // by the root of the scale, as the keys are
   Tensor bias = mask;
-  if (arguments.causal) bias = causal_bias(tape, query.size(2), key.size(2), wide);
+  if (arguments.causal) bias = causal_bias(tape, query.size(-2), key.size(-2), wide);
   if (mask && mask.dtype() == DType::boolean) bias = additive_attention_mask(tape, mask, wide);
   if (arguments.enable_gqa && query.size(1) != key.size(1)) {
     k = repeated(k, query.size(1) / key.size(1));
     v = repeated(v, query.size(1) / key.size(1));
   }
-  Tensor weights = matmul(q, multiply_scalar(transpose(k, 2, 3)));
+  Tensor weights = matmul(q, multiply_scalar(transpose(k, k.rank() - 2, k.rank() - 1)));
   if (bias) weights = add_into(weights, bias);
   weights = safe_softmax(weights);
   weights = dropout(weights, arguments.dropout);
-  if (wide != type) {  // the second result, which nobody takes
+  Tensor second;  // of the results, which nobody takes
+  if (wide != type) {
     const GradMode no_grad(tape, false);
-    to(weights, type);
+    second = to(weights, type);
   }
   return to(matmul(weights, v), type);
 }

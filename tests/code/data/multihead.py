@@ -42,7 +42,25 @@ def pooled(net, x):
     return y.transpose(1, 2)
 
 
-GROUPS = {function.__name__: function for function in (plain, masked, causal, padded, weighed, crossed, apart, pooled)}
+def windowed(net, x):
+    """Attention of five dimensions, which is written out."""
+    batch, length, width = x.shape
+    parted = [y.view(batch, 4, length // 4, 4, width // 4).transpose(2, 3) for y in (x, net.second(x), x)]
+    return nn.functional.scaled_dot_product_attention(*parted).transpose(2, 3).reshape(batch, length, width)
+
+
+def of_three(net, x):
+    """Attention of three dimensions, the first of them heads."""
+    y = nn.functional.scaled_dot_product_attention(x, net.second(x), x)
+    return y + nn.functional.scaled_dot_product_attention(y, x, y, is_causal=True)
+
+
+def of_three_masked(net, x):
+    mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool, device=x.device).tril()
+    return nn.functional.scaled_dot_product_attention(x, net.second(x), x, attn_mask=mask)
+
+
+GROUPS = {function.__name__: function for function in (plain, masked, causal, padded, weighed, crossed, apart, pooled, windowed, of_three, of_three_masked)}
 
 
 class Multihead(nn.Module):
