@@ -175,6 +175,27 @@ Value copy_into(Interpreter& i, Bound& a) {
   return torch_of(i).replace(a[0], program::copy_in_place(x, from));
 }
 
+/// A view of a tensor that reaches no further than it does, whose own elements do not lie over one another.
+Value as_strided(Interpreter& i, Bound& a) {
+  const Tensor x = input_of(i, a);
+  const Dims sizes = torch_of(i).sizes_of(a[1], "size");
+  const std::vector<Value> steps = i.all_of(a[2]);
+  if (static_cast<std::size_t>(sizes.rank()) != steps.size()) torch_of(i).wrong_shape("mismatch in length of strides and shape");
+  Dims strides;
+  for (const Value& each : steps) strides.push_back(i.whole(each, "stride"));
+  if (a.has(3)) i.unknown("as_strided() with a storage_offset", "a slice of the tensor in front of it");
+  std::int64_t last = 0, most = 0;
+  for (int at = 0; at < sizes.rank(); ++at) {
+    if (strides[at] < 1 || sizes[at] < 1) i.unknown("as_strided() of steps or sizes that are not positive");
+    std::int64_t way = 0;
+    if (__builtin_mul_overflow(sizes[at] - 1, strides[at], &way) || __builtin_add_overflow(last, way, &last))
+      i.unknown("as_strided() beyond the tensor's own elements");
+  }
+  for (int at = 0; at < x.rank(); ++at) most += (x.size(at) - 1) * x.strides()[at];
+  if (last > most) i.unknown("as_strided() beyond the tensor's own elements");
+  return torch_of(i).wrap(program::strided(x, sizes, strides));
+}
+
 Value unfold(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
   const int dimension = torch_of(i).dimension_of(a[1], x.rank());
@@ -269,6 +290,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "masked_scatter", "input, mask, source", masked_scatter},
     {In::tensor, "copy_", "input, src, non_blocking=", copy_into},
     {In::tensor, "unfold", "input, dimension, size, step", unfold},
+    {In::both, "as_strided", "input, size, stride, storage_offset=", as_strided},
     {In::both, "narrow", "input, dim, start, length", narrow},
     {In::both, "select", "input, dim, index", select},
     {In::both, "movedim", "input, source, destination", moved},

@@ -216,6 +216,14 @@ Value size(Interpreter& i, Bound& a) {
   return a.has(1) ? Value::integer(x.size(of(i).dimension_of(a[1], x.rank()))) : of(i).size_value(x.sizes());
 }
 
+Value stride(Interpreter& i, Bound& a) {
+  const Tensor x = self(i, a);
+  if (a.has(1)) return Value::integer(x.strides()[of(i).dimension_of(a[1], x.rank())]);
+  std::vector<Value> steps;
+  for (int at = 0; at < x.rank(); ++at) steps.push_back(Value::integer(x.strides()[at]));
+  return i.tuple(std::move(steps));
+}
+
 // ---- types and devices ---------------------------------------------------------------------------------------------------
 
 Value cast(Interpreter& i, const Value& value, DType type) {
@@ -387,6 +395,7 @@ constexpr OperatorRow kRows[] = {
     {In::both, "chunk", "input, chunks, dim=", chunk},
     {In::both, "unbind", "input, dim=", unbind},
     {In::tensor, "size", "input, dim=", size},
+    {In::tensor, "stride", "input, dim=", stride},
     {In::tensor, "dim", "input", rank_of},
     {In::tensor, "numel", "input", number_of},
     {In::torch, "numel", "input", number_of},

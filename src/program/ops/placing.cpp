@@ -443,4 +443,62 @@ Tensor windows(const Tensor& x, int dimension, std::int64_t size, std::int64_t s
   });
 }
 
+namespace {
+
+/// Elements from the first of a tensor that lies so to its last (_min_storage_size).
+std::int64_t reach(const Dims& sizes, const Dims& strides) {
+  std::int64_t last = 0;
+  for (int at = 0; at < sizes.rank(); ++at) {
+    if (sizes[at] == 0) return 0;
+    last += (sizes[at] - 1) * strides[at];
+  }
+  return last + 1;
+}
+
+/// _maybe_overlapping_memory.
+bool may_overlap(const Dims& sizes, const Dims& strides) {
+  std::vector<std::pair<std::int64_t, std::int64_t>> steps;
+  for (int at = 0; at < sizes.rank(); ++at) steps.emplace_back(strides[at], sizes[at]);
+  std::sort(steps.begin(), steps.end());
+  std::int64_t last = 0;
+  for (const auto& [stride, size] : steps) {
+    if (stride <= last) return true;
+    last += stride * (size - 1);
+  }
+  return false;
+}
+
+/// as_strided_backward: the gradient scattered into zeros as large as what both reach, or added where its elements lie over one another.
+Tensor strided_gradient(BackwardCall& b, const Dims& before, const Dims& before_strides, const Dims& strides) {
+  Tensor grad = b.grad();
+  Dims sizes, steps;
+  for (int at = grad.rank() - 1; at >= 0; --at)
+    if (grad.size(at) == 1) grad = squeeze(grad, at);
+  for (int at = 0; at < b.grad().rank(); ++at) {
+    if (b.grad().size(at) == 1) continue;
+    sizes.push_back(b.grad().size(at));
+    steps.push_back(strides[at]);
+  }
+  const std::int64_t all = std::max(reach(before, before_strides), reach(sizes, steps));
+  Tensor storage = zeros(b.tape, {all}, grad.dtype());
+  if (may_overlap(sizes, steps)) {
+    const Tensor places = arange(b.tape, all);
+    const Tensor named = reshape(b.tape.view(places, sizes, steps), {-1}), rows = reshape(grad, {-1});
+    storage = index_added(storage, named, rows, true);
+  } else {
+    copy_into(b.tape.view(storage, sizes, steps), grad);
+  }
+  return b.tape.view(storage, before, before_strides);
+}
+
+}  // namespace
+
+Tensor strided(const Tensor& x, const Dims& sizes, const Dims& strides) {
+  Op op("as_strided", {&x});
+  Tensor y = op.tape().view(x, sizes, strides);
+  return op.done(y, [before = x.sizes(), before_strides = x.strides(), strides](BackwardCall& b) {
+    b.give(0, strided_gradient(b, before, before_strides, strides));
+  });
+}
+
 }  // namespace plimsoll::program

@@ -49,5 +49,7 @@ Tensor masked_selected(const Tensor& x, const Tensor& mask, std::int64_t count);
 Tensor masked_scattered(const Tensor& x, const Tensor& mask, const Tensor& source);
 /// x.unfold(dim, size, step): a view.
 Tensor windows(const Tensor& x, int dimension, std::int64_t size, std::int64_t step);
+/// x.as_strided(sizes, strides) from x's first element on: a view, whose elements may lie over one another.
+Tensor strided(const Tensor& x, const Dims& sizes, const Dims& strides);
 
 }  // namespace plimsoll::program

@@ -64,6 +64,20 @@ def windows(net, x):
     return x.unfold(1, 4, 4).mean(-1).repeat_interleave(4, dim=1) + x
 
 
+def overlapped(net, x):
+    """Chunks of 16 rows that begin every 8: elements lie in several of them."""
+    batch, length, width = x.shape
+    steps = x.stride()
+    chunks = x.as_strided(size=(batch, length // 8 - 1, 16, width), stride=(steps[0], 8 * steps[1], steps[1], steps[2]))
+    return (chunks * chunks).sum(2)
+
+
+def strided(net, x):
+    """Every other row, as a view of its own."""
+    batch, length, width = x.shape
+    return x.as_strided((batch, length // 2, width), (x.stride(0), 2 * width, 1)) * 2
+
+
 def contracted(net, x):
     heads = x.view(x.shape[0], x.shape[1], 4, -1)
     scores = torch.einsum("bqhd,bkhd->bhqk", heads, heads)
@@ -84,7 +98,7 @@ def grids(net, x):
 
 GROUPS = {function.__name__: function for function in (
     turned, repeated, stepped, assigned, assigned_mask, padded, padded_by_itself, gathered, scattered, indexed, windows,
-    contracted, multiplied, grids)}
+    overlapped, strided, contracted, multiplied, grids)}
 
 
 class Placing(nn.Module):
