@@ -61,6 +61,8 @@ constexpr const char* kStacks =
     R"("d_model": 64, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 128, "decoder_ffn_dim": 96, "encoder_attention_heads": 4,
        "decoder_attention_heads": 2, "max_position_embeddings": 128)";
 
+constexpr const char* kT5 = R"("d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4)";
+
 struct Case {
   const char *type, *architecture;
   std::string more;
@@ -109,6 +111,10 @@ const std::vector<Case> kCases = {
     {"gpt_neo", "GPTNeoForQuestionAnswering", kNeo},
     {"gpt_bigcode", "GPTBigCodeForTokenClassification", kGpt},
     {"gptj", "GPTJForQuestionAnswering", std::string(kGpt) + R"(, "rotary_dim": 8)"},
+    {"t5", "T5ForConditionalGeneration", kT5},
+    {"t5", "T5ForConditionalGeneration", std::string(kT5) + R"(, "feed_forward_proj": "gated-gelu")"},
+    {"t5", "T5EncoderModel", kT5},
+    {"mt5", "MT5ForConditionalGeneration", kT5},
     {"bart", "BartForConditionalGeneration", kStacks},
     {"bart", "BartForConditionalGeneration", std::string(kStacks) + R"(, "tie_word_embeddings": false)"},
     {"mbart", "MBartForConditionalGeneration", kStacks},

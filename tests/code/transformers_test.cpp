@@ -494,6 +494,21 @@ void expect_equal_stacks(const std::string& type, const std::string& architectur
 TEST(Transformers, Bart) { expect_equal_stacks("bart", "BartForConditionalGeneration"); }
 TEST(Transformers, MBart) { expect_equal_stacks("mbart", "MBartForConditionalGeneration"); }
 TEST(Transformers, Pegasus) { expect_equal_stacks("pegasus", "PegasusForConditionalGeneration"); }
+/// With checkpoints, for without them T5's decoder joins keys and values to a cache, which code of the package is planned without.
+TEST(Transformers, T5) {
+  const std::string sizes = R"("d_model": 192, "d_kv": 32, "d_ff": 384, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 6,
+    "vocab_size": 1000, "decoder_start_token_id": 0, "pad_token_id": 0)";
+  std::vector<std::pair<Options, const char*>> runs = {
+      {{{"recompute", "full"}}, "1xh100-sxm"},
+      {{{"recompute", "full"}, {"attention", "eager"}}, "1xh100-sxm"},
+      {{{"recompute", "full"}, {"precision", "pure-bf16"}}, "1xh100-sxm"},
+      {{{"recompute", "full"}, {"recompute_reentrant", "true"}, {"precision", "fp32"}}, "1xh100-sxm"},
+      {{{"recompute", "full"}, {"data_parallel", "ddp"}, {"precision", "fp32"}}, "2xh100-sxm"},
+  };
+  for (auto& [options, cluster] : runs) options.emplace_back("tgt_len", "96");
+  expect_equal(R"({"architectures": ["T5ForConditionalGeneration"], "model_type": "t5", )" + sizes + "}", runs);
+  expect_equal(R"({"architectures": ["MT5ForConditionalGeneration"], "model_type": "mt5", "feed_forward_proj": "gated-gelu", )" + sizes + "}", runs);
+}
 TEST(Transformers, WrappedDistilBert) {
   expect_equal_wrapped(
       R"({"architectures": ["DistilBertForSequenceClassification"], "model_type": "distilbert", "dim": 192, "hidden_dim": 384,

@@ -67,6 +67,12 @@ Value windows_of(Interpreter& i, const Model& model) {
   return i.list(std::move(windows));
 }
 
+/// Whether the head's input is multiplied by a number of the configuration's.
+bool scales_head_input(const Model& model) {
+  const std::vector<plimsoll::Operator>& head = model.blocks.back().operators;
+  return !head.empty() && head.front().kind == OperatorKind::scale;
+}
+
 /// What a text asks of its configuration, by names that all families share; a Model has read and resolved it.
 CallArguments facts_of(Interpreter& i, const Model& model, const RunOptions& options) {
   CallArguments facts;
@@ -84,6 +90,7 @@ CallArguments facts_of(Interpreter& i, const Model& model, const RunOptions& opt
   whole("num_hidden_layers", model.layers);
   whole("num_attention_heads", model.heads);
   whole("num_key_value_heads", model.kv_heads);
+  whole("head_dim", model.head_dim);
   whole("max_position_embeddings", model.max_positions);
   whole("num_labels", model.labels);
   say("tie_word_embeddings", Value::boolean(model.tied_embeddings));
@@ -91,6 +98,8 @@ CallArguments facts_of(Interpreter& i, const Model& model, const RunOptions& opt
   real("head_dropout", program::head_dropout(model));
   real("hidden_dropout", layer.hidden_dropout);
   say("norm_bias", Value::boolean(layer.norm.bias));
+  say("scale_decoder_outputs", Value::boolean(scales_head_input(model)));
+  say("packs_position_bias", Value::boolean(options.release.packs_position_bias()));
   if (layer.attention) {
     real("attention_dropout", layer.attention->dropout);
     say("attention_bias", Value::boolean(layer.attention->qkv_bias));
@@ -101,6 +110,7 @@ CallArguments facts_of(Interpreter& i, const Model& model, const RunOptions& opt
   if (layer.mlp) {
     say("hidden_act", i.text(layer.mlp->activation));
     say("mlp_bias", Value::boolean(layer.mlp->bias));
+    say("mlp_gated", Value::boolean(layer.mlp->gated));
     real("inner_dropout", layer.mlp->dropout);
   }
   if (model.decoder_layers > 0) {
@@ -146,6 +156,12 @@ void define_operators(Interpreter& i, const RunOptions& options, const HfRelease
   define("nonzero_of_all", "mask", [](Interpreter& inner, Bound& a) {
     const Tensor mask = inner.torch().tensor_of(a[0], "mask");
     return inner.torch().wrap(program::transpose(program::nonzero(mask, mask.elements()), 0, 1));
+  });
+  // linear.weight.dtype. Measured steps of ZeRO-3 do not gather a weight that is asked for its type alone.
+  define("weight_type", "linear", [](Interpreter& inner, Bound& a) {
+    program::Module& linear = *inner.torch().state(a[0]).module;
+    program::Module* const base = linear.find_child("base_layer");  // of an adapter, whose weight is its base layer's
+    return inner.torch().type_value((base != nullptr ? *base : linear).tensor("weight").dtype());
   });
   define("activate", "function, x", [](Interpreter& inner, Bound& a) {
     return inner.torch().wrap(program::activate(inner.words(a[0], "activations"), inner.torch().tensor_of(a[1], "x")));
@@ -194,6 +210,33 @@ Family built_family(const Model& model, const RunOptions& options) {
 }  // namespace plimsoll::code
 
 namespace plimsoll::program {
+
+namespace {
+
+class TextEncoderOfText final : public TextEncoder {
+ public:
+  TextEncoderOfText(const Model& model, const RunOptions& options, Module& root, Tape& tape)
+      : built_(code::built_family(model, options).built) {
+    built_->bind(root, tape);
+  }
+
+  TextFeatures operator()(const Tensor& ids, bool) override {
+    code::Interpreter& i = built_->interpreter();
+    i.start_counting();
+    return {i.torch().tensor_of(i.call_from_outside(built_->module(), {{i.torch().wrap(ids)}, {}}), "hidden states"), {}};
+  }
+
+ private:
+  std::unique_ptr<code::BuiltModule> built_;
+};
+
+}  // namespace
+
+std::unique_ptr<TextEncoder> make_told_text_encoder(const Model& model, const HfRelease& release, Module& root, Tape& tape) {
+  RunOptions options;
+  options.release = release;
+  return std::make_unique<TextEncoderOfText>(in_evaluation(model), options, root, tape);
+}
 
 std::unique_ptr<Network> make_text_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
   code::Family family = code::built_family(model, options);

@@ -115,8 +115,8 @@ constexpr Family kFamilies[] = {
     {"FluxTransformer2DModel", make_flux},
     {"PixArtTransformer2DModel", make_pixart},
     {"SD3Transformer2DModel", make_sd3},
-    {"t5", make_t5},
-    {"mt5", make_t5},
+    {"t5", make_text_network},
+    {"mt5", make_text_network},
 };
 
 /// Not through the attention interface that the others share: classes of their own, or masks of ones that the model makes.

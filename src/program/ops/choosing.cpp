@@ -125,11 +125,26 @@ Tensor clamp_between(const Tensor& x, const Tensor& least, const Tensor& most) {
   op.save(most);
   Tensor y = op.elementwise({&x, &least, &most}, common_type(x, least));
   return op.done(y, [](BackwardCall& b) {
-    const Tensor self = b.saved(0), low = b.saved(1), high = b.saved(2);
-    const Tensor zero = zero_of(b.tape, b.grad().dtype());
-    const Tensor inside = elementwise(b.tape, {&self, &low}, DType::boolean), below = elementwise(b.tape, {&self, &high}, DType::boolean);
-    in_place(inside, {&inside, &below});
-    b.give(0, elementwise(b.tape, {&inside, &b.grad(), &zero}, b.grad().dtype()));
+    // Half of it at a bound, none of it outside.
+    const Tensor self = b.saved(0), low = b.saved(1), high = b.saved(2), apart = elementwise(b.tape, {&low, &high}, DType::boolean);
+    const auto compared = [&](const Tensor& bound) { return elementwise(b.tape, {&self, &bound}, DType::boolean); };
+    const auto joined = [&](const Tensor& one, const Tensor& other) { return elementwise(b.tape, {&one, &other}, DType::boolean); };
+    Tensor at_bound, outside;
+    {
+      const Tensor least = compared(low), most = compared(high), either = joined(least, most);
+      at_bound = joined(either, apart);
+    }
+    {
+      const Tensor below = compared(low), above = compared(high);
+      outside = joined(below, above);
+    }
+    Tensor gradient;
+    {
+      const Tensor half = multiply_scalar(b.grad());
+      gradient = elementwise(b.tape, {&at_bound, &half, &b.grad()}, b.grad().dtype());
+    }
+    in_place(gradient, {&gradient, &outside});
+    b.give(0, std::move(gradient));
   });
 }
 

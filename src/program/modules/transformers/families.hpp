@@ -15,7 +15,6 @@ std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& opt
 std::unique_ptr<Network> make_bert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_vit(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_opt(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_t5(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
 /// Graph files, each operator a module of torch.nn, and transformers' resnet.
 std::unique_ptr<Network> make_graph_network(const Model& model, const RunOptions& options, Module& root, Tape& tape);

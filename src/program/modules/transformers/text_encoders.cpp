@@ -6,6 +6,7 @@
 
 #include "plimsoll/error.hpp"
 #include "program/modules/layers.hpp"
+#include "program/modules/text_network.hpp"
 #include "program/ops/choosing.hpp"
 #include "program/ops/ops.hpp"
 #include "program/ops/placing.hpp"
@@ -119,7 +120,7 @@ Model in_evaluation(Model model) {
 
 std::unique_ptr<TextEncoder> make_text_encoder(const Model& model, const HfRelease& release, Module& root, Tape& tape) {
   if (model.model_type == "clip_text_model") return std::make_unique<ClipText>(model, root, tape);
-  if (model.model_type == "t5") return make_t5_encoder(model, release, root, tape);
+  if (model.model_type == "t5") return make_told_text_encoder(model, release, root, tape);
   refuse("a prompt that " + model.architecture + " encodes is not modelled", "text_encoders", "absent");
 }
 

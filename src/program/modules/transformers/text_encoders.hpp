@@ -24,9 +24,6 @@ class TextEncoder {
 /// CLIPTextModel or CLIPTextModelWithProjection; T5EncoderModel. In evaluation. Throws Error (refused): another class.
 std::unique_ptr<TextEncoder> make_text_encoder(const Model& model, const HfRelease& release, Module& root, Tape& tape);
 
-/// The second of these, by its file.
-std::unique_ptr<TextEncoder> make_t5_encoder(const Model& model, const HfRelease& release, Module& root, Tape& tape);
-
 /// The model without its dropouts: module.eval().
 Model in_evaluation(Model model);
 
