@@ -116,6 +116,17 @@ TEST(EqualLayers, OfTextsStandForOneAnother) {
   expect_same("starcoderbase", {{"data_parallel", "fsdp2"}}, "8xh100-sxm");
 }
 
+// T5's decoder: its first layer has a table that the others read, its layers read the encoder's output and give three tensors. Of 24, 23 are
+// alike.
+TEST(EqualLayers, OfADecoderStandForOneAnother) {
+  const ResolvedRun run("t5-3b", {{"data_parallel", "fsdp2"}, {"tgt_len", "64"}}, "8xh100-sxm");
+  const Recorded some = record(run, true, nothing), all = record(run, false, nothing);
+  ASSERT_TRUE(some.whole);
+  EXPECT_EQ(some.layers_run + 23 - kRun, all.layers_run);
+  EXPECT_EQ(difference(told(some.program), told(all.program)), "");
+  EXPECT_EQ(difference(worked(some.program), worked(all.program)), "");
+}
+
 // gemma-2 alternates between two kinds of layers: the model describes each as a block of its own.
 TEST(EqualLayers, OfTwoKindsRunAll) {
   const ResolvedRun run("gemma-2-9b", {{"data_parallel", "fsdp2"}}, "8xh100-sxm");
