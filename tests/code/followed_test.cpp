@@ -53,6 +53,13 @@ TEST(Followed, WhatFollowsFromThem) {
   EXPECT_EQ(error_of("assert not (torch.arange(3) == 1).all() and (torch.arange(3) == 1).any()\n"), "none");
 }
 
+// What is computed of draws is not known, but taken to be finite; of what is followed its numbers tell, whatever they are.
+TEST(Followed, WhatIsComputedIsFinite) {
+  EXPECT_EQ(error_of("x = torch.rand(3) / 2\nassert torch.isfinite(x).all() and not torch.isinf(x).any() and not torch.isnan(x).any()\n"), "none");
+  EXPECT_EQ(error_of("x = torch.full((300, 300), float('-inf'))\nassert torch.isinf(x).all() and not torch.isfinite(x).any()\n"), "none");
+  EXPECT_EQ(error_of("torch.isfinite(torch.tensor([1.0, float('inf')])).tolist()\n"), kNotFollowed);
+}
+
 TEST(Followed, NotWhatIsNotKnown) {
   EXPECT_EQ(error_of("torch.rand(2).tolist()\n"), kNotFollowed);
   EXPECT_EQ(error_of("torch.zeros(20000).tolist()\n"), kNotFollowed);  // more than are followed

@@ -131,7 +131,7 @@ Tensor clamp_between(const Tensor& x, const Tensor& least, const Tensor& most) {
     const auto joined = [&](const Tensor& one, const Tensor& other) { return elementwise(b.tape, {&one, &other}, DType::boolean); };
     Tensor at_bound, outside;
     {
-      const Tensor least = compared(low), most = compared(high), either = joined(least, most);
+      const Tensor at_low = compared(low), at_high = compared(high), either = joined(at_low, at_high);
       at_bound = joined(either, apart);
     }
     {
