@@ -14,6 +14,8 @@ class TrlRelease {
 
   /// add_fused_lm_head: forward answers log-probabilities of the labels that count, and no logits exist whole.
   bool fuses_head() const { return release_.since(1, 15); }
+  /// What is scored (GRPO's and RLOO's answers, by a reference DPO's and KTO's) is under accelerator.autocast(), whoever prepared the model.
+  bool scores_under_autocast() const { return fuses_head(); }
   /// One Triton kernel over whole logits makes log-probabilities and entropies.
   bool scores_logits_by_kernel() const { return release_.since(1, 14) && !fuses_head(); }
   /// selective_log_softmax; before, log_softmax of all logits.

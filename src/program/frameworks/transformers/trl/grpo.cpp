@@ -4,6 +4,7 @@
 // keeps what was scored piece by piece.
 #include <utility>
 
+#include "program/frameworks/transformers/trl/answer_logs.hpp"
 #include "program/frameworks/transformers/trl/networks.hpp"
 #include "program/ops/choosing.hpp"
 #include "program/ops/copying.hpp"
@@ -23,19 +24,34 @@ using Reference = PostTraining::Reference;
 class GrpoNetwork final : public Network {
  public:
   GrpoNetwork(const Strategy& strategy, TrlNetworks networks, Tape& tape)
-      : strategy_(strategy), release_(strategy.releases.of(Package::trl)), networks_(std::move(networks)), tape_(tape) {}
+      : strategy_(strategy), release_(strategy.releases.of(Package::trl)), networks_(std::move(networks)), tape_(tape), logs_(strategy, tape) {}
 
   /// _generate_and_score_completions, behind the generation: in pieces of a micro-batch.
   void before_step(const Batch& batch) override {
     const PostTraining& post = *strategy_.post_training;
     if (post.engine_sleeps) tape_.empty_cache();  // sync_weights, before it wakes the engine
     tape_.phase(Phase::rollout);
-    const PhaseScope scoring(tape_, Phase::scoring);
     const GradMode no_grad(tape_, false);
-    const Tensor ids = cat({batch.input_ids, batch.conditions[1]}, 1), mask = cat({batch.conditions[0], batch.conditions[2]}, 1);
-    if (learns_of_whole_answers()) return score_whole_answers(ids, mask, batch.conditions[2]);
-    if (post.old_log_probs.value_or(false)) score(kept(old_, ids), *networks_.policy, ids, mask, false);
-    if (networks_.reference) score(kept(before_, ids), *networks_.reference, ids, mask, post.reference == Reference::adapter_off);
+    const Tensor& answered = batch.conditions[2];
+    if (logs()) logs_.lengths(batch.input_ids.size(0));
+    if (logs() && !learns_of_whole_answers()) logs_.tokens(answered);
+    const PhaseScope scoring(tape_, Phase::scoring);
+    const Tensor ids = cat({batch.input_ids, batch.conditions[1]}, 1), mask = cat({batch.conditions[0], answered}, 1);
+    Tensor said, before;
+    if (learns_of_whole_answers() || post.old_log_probs.value_or(false)) said = scored(*networks_.policy, ids, mask, false);
+    const Tensor whole = learns_of_whole_answers() ? sum(multiply(said, answered), {1}, false) : Tensor();
+    const bool corrects = corrects_engine();
+    const Tensor by_engine = corrects ? tape_.empty(said.sizes(), DType::fp32, Category::input) : Tensor();
+    const Tensor ratio = corrects ? logs_.engine_ratio(said, by_engine, answered) : Tensor();
+    if (networks_.reference) before = scored(*networks_.reference, ids, mask, post.reference == Reference::adapter_off);
+    if (logs()) logs_.rewards(ids.size(0));
+    if (logs() && learns_of_whole_answers() && before) logs_.divergence(said, before, answered);
+    if (corrects) logs_.engine_differences(said, by_engine, answered, ratio);
+    const Tensor order = logs() ? tape_.empty({ids.size(0)}, DType::int64, Category::input) : Tensor();
+    if (logs()) shuffle(batch, by_engine, order);
+    keep(old_, learns_of_whole_answers() ? whole : said, order);
+    if (!learns_of_whole_answers()) keep(before_, before, order);
+    keep(ratio_, ratio, order);
   }
 
   Tensor loss(const Batch& batch) override {
@@ -44,13 +60,17 @@ class GrpoNetwork final : public Network {
     const Tensor mask = cat({own(batch.conditions[0]), own(batch.conditions[2])}, 1);
     answered_ = own(batch.conditions[2]);
     advantages_ = own(batch.conditions[3]);
-    return networks_.policy->loss({ids_, labels_of(ids_, mask)});
+    const Tensor labels = labels_of(ids_, mask);
+    const std::optional<DType> type = scoring_autocast(strategy_);
+    const AutocastScope autocast(tape_, type.has_value(), type.value_or(DType::bf16));
+    return networks_.policy->loss({ids_, labels});
   }
 
   Tensor criterion(Tensor output) override {
     output = networks_.policy->criterion(std::move(output));
     tape_.phase(Phase::loss);
-    const Tensor log_probs = log_probs_of(std::move(output), ids_, true);
+    Tensor log_probs = log_probs_of(std::move(output), ids_, true);
+    if (logs()) log_probs = cat({log_probs}, 0);  // of one piece
     const Tensor loss = learns_of_whole_answers() ? answers_loss(log_probs) : policy_loss(log_probs);
     for (Tensor* each : {&ids_, &answered_, &advantages_}) each->reset();
     return loss;
@@ -64,23 +84,38 @@ class GrpoNetwork final : public Network {
     return assign_part(labels, slice(labels, 1, 0, strategy_.post_training->prompt_len), {});
   }
 
-  /// Numbers of a step's answers, which stay until the next step's take their place.
-  const Tensor& kept(Tensor& numbers, const Tensor& ids) const {
-    if (!numbers) numbers = tape_.empty({ids.size(0), answer_length(strategy_)}, DType::fp32, Category::input);
-    return numbers;
+  /// What TRL's trainer alone computes and logs beside the loss.
+  bool logs() const { return !is_swift(); }
+  /// TRL scores answers of vLLM's once more to weigh them by how far the two are apart.
+  bool corrects_engine() const { return logs() && !learns_of_whole_answers() && strategy_.post_training->old_log_probs.value_or(false); }
+
+  /// shuffle_sequence_dict: every tensor of the step anew, by an index that comes from the host.
+  static void shuffle(const Batch& batch, const Tensor& by_engine, const Tensor& order) {
+    for (const Tensor* each : {&batch.input_ids, &batch.conditions[0], &batch.conditions[1], &batch.conditions[2], &batch.conditions[3], &by_engine})
+      if (*each) indexed_by(*each, 0, {order});
+  }
+
+  /// Numbers of a step's answers stay until the next step's take their place; `order`: shuffled.
+  void keep(Tensor& place, const Tensor& numbers, const Tensor& order) const {
+    if (!numbers) return;
+    if (!place) place = tape_.empty(numbers.sizes(), DType::fp32, Category::input);
+    copy_into(place, order ? indexed_by(numbers, 0, {order}) : numbers);
   }
 
   /// _get_per_token_logps_and_entropies of a whole step's answers, without a graph.
-  void score(const Tensor& numbers, Network& network, const Tensor& ids, const Tensor& mask, bool adapters_off) const {
+  Tensor scored(Network& network, const Tensor& ids, const Tensor& mask, bool adapters_off) const {
     Tensor output;  // a Python variable: it lives until the next piece's is there
+    std::vector<Tensor> pieces;
     for (std::int64_t first = 0; first < ids.size(0); first += strategy_.micro_batch) {
       const std::int64_t end = first + strategy_.micro_batch;
       const Tensor piece = slice(ids, 0, first, end);
       const Tensor labels = labels_of(piece, slice(mask, 0, first, end));
       output = answer_without_graph(network, strategy_, {piece, labels}, adapters_off, tape_);
       const GradMode no_grad(tape_, false);
-      copy_into(slice(numbers, 0, first, end), log_probs_of(output, piece, false));
+      pieces.push_back(log_probs_of(output, piece, false));
     }
+    const GradMode no_grad(tape_, false);
+    return cat(pieces, 0);
   }
 
   /// Of what forward answered, log-probabilities of the answers' tokens [sequences, tokens]; with `trained`, entropies are logged too.
@@ -106,25 +141,16 @@ class GrpoNetwork final : public Network {
   bool is_swift() const { return strategy_.post_training->program == PostTraining::Program::ms_swift; }
   bool learns_of_whole_answers() const { return strategy_.post_training->kind == PostTraining::Kind::rloo; }
 
-  /// RLOO: of what the policy said, the sums over whole answers are kept; what the reference said goes into the rewards.
-  void score_whole_answers(const Tensor& ids, const Tensor& mask, const Tensor& answered) {
-    if (!old_) old_ = tape_.empty({ids.size(0)}, DType::fp32, Category::input);
-    const Tensor said = tape_.empty({ids.size(0), answer_length(strategy_)}, DType::fp32);
-    score(said, *networks_.policy, ids, mask, false);
-    copy_into(old_, sum(multiply(said, answered), {1}, false));
-    if (!networks_.reference) return;
-    const Tensor before = tape_.empty({ids.size(0), answer_length(strategy_)}, DType::fp32);
-    score(before, *networks_.reference, ids, mask, strategy_.post_training->reference == Reference::adapter_off);
-  }
-
   /// RLOO: -min(r A, clip(r) A) of whole answers.
   Tensor answers_loss(const Tensor& log_probs) const {
     const auto own = [&](const Tensor& x) { return slice(x, 0, 0, strategy_.micro_batch); };
-    const Tensor whole = sum(multiply(log_probs, to(answered_, DType::fp32)), {1}, false);
+    const Tensor whole = sum(multiply(log_probs, answered_), {1}, false);
     const Tensor weight = exponential(subtract(whole, own(old_)));
     const Tensor clipped = clamp(weight);
     const Tensor plain = multiply(weight, advantages_), bounded = multiply(clipped, advantages_);
-    return mean(negate(larger_of(plain, bounded)), std::vector<int>{}, false);
+    const Tensor loss = mean(negate(larger_of(plain, bounded)), std::vector<int>{}, false);
+    log(log_probs, {}, weight, advantages_);
+    return loss;
   }
 
   /// min(r A, clip(r) A) of each token, and the KL term where a reference was asked.
@@ -145,10 +171,20 @@ class GrpoNetwork final : public Network {
       const Tensor plain = multiply(weight, advantages), bounded = multiply(clipped, advantages);
       losses = negate(larger_of(plain, bounded));
     }
+    if (ratio_) losses = multiply(losses, own(ratio_));
     if (divergence) losses = add(losses, multiply_scalar(divergence));
-    const Tensor counted = multiply(losses, to(answered_, DType::fp32));
-    const Tensor total = sum(counted, {0, 1}, false);
-    return divide_scalar(total);
+    const Tensor counted = multiply(losses, answered_);
+    const Tensor loss = divide_scalar(sum(counted, {0, 1}, false));
+    if (logs()) log(log_probs, divergence, weight, advantages);
+    return loss;
+  }
+
+  /// Entropies have the shape of log-probabilities.
+  void log(const Tensor& log_probs, const Tensor& divergence, const Tensor& weight, const Tensor& advantages) const {
+    const GradMode no_grad(tape_, false);
+    if (divergence) logs_.mean_of_tokens(divergence.detach(), answered_);
+    if (release_.computes_entropies()) logs_.mean_of_tokens(log_probs.detach(), answered_);
+    logs_.clipped(weight.detach(), advantages, answered_);
   }
 
   const Strategy& strategy_;
@@ -156,7 +192,9 @@ class GrpoNetwork final : public Network {
   TrlNetworks networks_;
   Tape& tape_;
   Tensor ids_, answered_, advantages_;  ///< of the micro-batch
+  AnswerLogs logs_;
   Tensor old_, before_;  ///< of the step: what the policy and the reference said of the answers' tokens; rloo: of whole answers
+  Tensor ratio_;         ///< of the step: what the engine's answers weigh
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 
 #include "plimsoll/strategy.hpp"
 #include "program/frameworks/transformers/trl/trainer.hpp"
@@ -38,7 +39,13 @@ std::unique_ptr<Network> make_verl(const Strategy& strategy, TrlNetworks network
 /// GRPOTrainer and RLOOTrainer.
 std::unique_ptr<Network> make_grpo(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 
-/// What `network` answers to a batch, without a graph and under autocast where Accelerate prepares it; `adapters_off`: as PEFT's
+/// accelerator.gather(x): of every rank, one behind the other.
+Tensor gathered_from_ranks(const Tensor& x, const Strategy& strategy, Tape& tape);
+
+/// What a trainer's passes that score compute in, where autocast chooses.
+std::optional<DType> scoring_autocast(const Strategy& strategy);
+
+/// What `network` answers to a batch, without a graph and under scoring_autocast; `adapters_off`: as PEFT's
 /// disable_adapter() leaves it.
 Tensor answer_without_graph(Network& network, const Strategy& strategy, const Batch& batch, bool adapters_off, Tape& tape);
 

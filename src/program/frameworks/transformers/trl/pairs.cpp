@@ -94,12 +94,7 @@ class PairsNetwork final : public Network {
 
   /// accelerator.gather_for_metrics(x).mean().item()
   void tell(const Tensor& x) const {
-    Tensor all = x;
-    if (strategy_.gpus > 1) {
-      const Tensor own = x.sizes().rank() == 0 ? clone(x) : x;
-      all = tape_.empty({strategy_.gpus * own.elements()}, own.dtype(), Category::communication_buffer);
-      tape_.collective({.kind = CollectiveKind::all_gather, .group = Group::world, .bytes = all.bytes(), .type = all.dtype()}, tape_.stream);
-    }
+    const Tensor all = gathered_from_ranks(x, strategy_, tape_);
     mean(all, std::vector<int>{}, false);
     tape_.read_back();
   }

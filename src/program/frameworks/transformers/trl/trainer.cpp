@@ -156,12 +156,27 @@ Tensor with_auxiliary_loss(Network& policy, Tensor loss) {
   return auxiliary ? add(loss, multiply_scalar(auxiliary)) : loss;
 }
 
+std::optional<DType> scoring_autocast(const Strategy& strategy) {
+  const bool by_trl = strategy.post_training->program == PostTraining::Program::trl && release_of(strategy).scores_under_autocast();
+  if (by_trl && strategy.precision == Precision::fsdp_mixed_bf16) return DType::bf16;
+  if (by_trl && strategy.precision == Precision::fsdp_mixed_fp16) return DType::fp16;
+  return hf_autocast(strategy);
+}
+
+Tensor gathered_from_ranks(const Tensor& x, const Strategy& strategy, Tape& tape) {
+  if (strategy.gpus <= 1) return x;
+  const Tensor own = x.sizes().rank() == 0 ? clone(x) : x;
+  Tensor all = tape.empty({strategy.gpus * own.elements()}, own.dtype(), Category::communication_buffer);
+  tape.collective({.kind = CollectiveKind::all_gather, .group = Group::world, .bytes = all.bytes(), .type = all.dtype()}, tape.stream);
+  return view(all, own.sizes().rank() < 2 ? Dims{-1} : Dims{-1, own.size(1)});
+}
+
 Tensor answer_without_graph(Network& network, const Strategy& strategy, const Batch& batch, bool adapters_off, Tape& tape) {
   const GradMode no_grad(tape, false);
   const bool before = std::exchange(tape.adapters_off, adapters_off);
   Tensor output;
   {
-    const std::optional<DType> type = hf_autocast(strategy);
+    const std::optional<DType> type = scoring_autocast(strategy);
     const AutocastScope autocast(tape, type.has_value(), type.value_or(DType::bf16));
     output = network.loss(batch);
   }
