@@ -94,6 +94,20 @@ TEST(Schemas, KeysOfAScriptsOwn) {
   EXPECT_FALSE(holds(problem_in("t.json", base + R"("gradient": 4})"), "short form"));
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("lora_r": 8})"), "lora_r without use_peft"));
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("num_generations": 8})"), "training by preferences or rewards"));
+  // Of no trainer of these alone: a run's name, and a length whose word is another's.
+  const ForeignRun named = read_text("t.json", base + R"("exp_name": "sft", "min_length": 3, "budget": "b"})");
+  EXPECT_EQ(named.unknown.size(), 2U);
+  // Scripts of pairs and of classes: what they train is no language model at block_size.
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("passage_max_len": 156})"), "may decide how long sequences are"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("train_group_size": 8})"), "how many a sample has"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("classifier_dropout": 0.1})"), "which head is trained"));
+}
+
+// A key that several programs have is no mark of one: llm2vec's model_class stands beside model_name_or_path.
+TEST(Schemas, MarksOfOtherPrograms) {
+  EXPECT_TRUE(holds(problem_in("l.yaml", "model: Qwen/Qwen3-4B\nmodel_class: llm\nsample_backend: hf\n"), "a file of LLaMA-Factory v1"));
+  const std::string other = R"({"model_name_or_path": "gpt2", "model_class": "custom", "per_device_train_batch_size": 1, "bf16": true, "block_size": 512})";
+  EXPECT_EQ(read_text("t.json", other).unknown.size(), 1U);
 }
 
 // TrainingArguments reads JSON in the place of a table (_VALID_DICT_FIELDS).

@@ -54,6 +54,7 @@ Wild verl(const std::string& what, const std::string& more, Keys keys, const std
 }
 
 const Wild kLines[] = {
+    nanotron("a world that follows from its degrees", "dp: 16, tp: 2, pp: 1", "", {}, "and 32 run (dp · tp · pp) (--on 32xh100-sxm"),
     // 64 prompts of 5 answers each over 8 ranks are 40 answers of a rank, 5 micro-batches of 8; 4 such updates a rollout.
     verl("by sequences", kBySequences,
          {{"trainer", "verl"}, {"task", "grpo"}, {"seq_len", "2048"}, {"prompt_len", "512"}, {"answers", "40"}, {"updates", "4"}, {"micro_batch", "8"},
@@ -253,6 +254,32 @@ const Wild kLines[] = {
            "{\"zero_optimization\": {\"stage\": 2}, \"train_micro_batch_size_per_gpu\": \"auto\"}\nEOF\n"
            "deepspeed --num_gpus 8 train.py --deepspeed $CONFIG --model_name_or_path gpt2 --per_device_train_batch_size 1 --block_size 512 --bf16",
            {{"zero_stage", "2"}, {"framework", "deepspeed"}}),
+    // 8 devices of --on on one node, 64 sequences a step: 64 / (8 · 1 · 2) micro-batches.
+    script("devices that tools of the machine count", "gpus=$(nvidia-smi -L | wc -l)\nnodes=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | wc -l)\n"
+           "torchrun --nnodes $nodes --nproc_per_node $gpus train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 "
+           "--gradient_accumulation_steps $((64 / (gpus * nodes * 2))) --block_size 512", {{"grad_accum", "4"}, {"cluster.gpus_per_node", "8"}}),
+    script("devices that PyTorch counts", "torchrun --nproc_per_node $(python -c 'import torch; print(torch.cuda.device_count())') train.py --model_name_or_path gpt2 "
+           "--per_device_train_batch_size 2 --block_size 512", {{"cluster.gpus_per_node", "8"}}),
+    script("what is left out", "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 ... other args ...", {},
+           "'...' stands for what is left out"),
+    // model_name of a script's own names the model, and so does what argparse takes for the beginning of model_name_or_path.
+    script("a model by the beginning of its key", "torchrun --nproc_per_node 8 train/sft.py --model_name gpt2 --per_device_train_batch_size 2 --block_size 512",
+           {{"model", "gpt2"}}),
+    // accelerate 1.15, commands/launch.py: launch_command goes by args.cpu, which --cpu alone sets; use_cpu reaches simple_launcher's environment.
+    {"accelerate, use_cpu under DeepSpeed", "a.yaml",
+     "distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 3, gradient_accumulation_steps: 1}\nnum_processes: 8\nnum_machines: 1\nuse_cpu: true\n", "gpt2",
+     {{"zero_stage", "3"}}, {}},
+    {"accelerate, use_cpu of one process", "a.yaml", "distributed_type: 'NO'\nnum_processes: 1\nmixed_precision: bf16\nuse_cpu: true\n", "gpt2", {},
+     "training on the processor"},
+    script("an older name of Liger's kernels", "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --use_liger True --per_device_train_batch_size 2 --block_size 512",
+           {{"liger_kernel", "true"}}),
+    // deepspeed 0.19, runtime/engine.py: stages 1 and 2 are not handed offload_param.
+    {"deepspeed, parameters on the host under stage 2", "ds.json",
+     R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})",
+     "gpt2", {{"zero_stage", "2"}, {"deepspeed.zero_optimization.offload_optimizer.device", "cpu"}, {"deepspeed.zero_optimization.offload_param.device", "(nothing)"}}, {}},
+    script("accelerate launch --cpu", "accelerate launch --cpu train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --block_size 512", {},
+           "training on the processor"),
+    script("another program's switch is no value of ours", "python answer.py --use_flash_attn True --batch_size 2", {}, "plimsoll estimate MODEL --on … --micro-batch 2, or"),
     script("a line that evaluates", "python run_eval.py --model_name_or_path gpt2 --per_device_eval_batch_size 8 --max_length 2048 --dtype float16", {},
            "say nothing of a training"),
     script("a line that evaluates, by its switch", "python run_clm.py --model_name_or_path gpt2 --do_eval --per_device_train_batch_size 8 --block_size 512", {},

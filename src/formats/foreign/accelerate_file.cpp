@@ -1,6 +1,7 @@
 // Accelerate's configuration file, and the flags of `accelerate launch`, which carry the same names (accelerate/commands/config,
 // launch.py).
 #include "formats/foreign/format.hpp"
+#include "formats/foreign/schema.hpp"
 #include "plimsoll/error.hpp"
 
 namespace plimsoll::formats {
@@ -27,7 +28,8 @@ const Rows& rows() {
       {"debug", kNothing},
       {"gpu_ids", kNothing},
       {"downcast_bf16", kNothing, "", nullptr, "TPU alone"},
-      {"use_cpu", kRefused, "false", nullptr, "training on the processor"},
+      {"use_cpu", kCode, "", nullptr, "true: training on the processor, which is refused, where one process is started; other launchers drop it"},
+      {"cpu", kRefused, "false", nullptr, "training on the processor"},
       {"dynamo_config", kCode, "", nullptr, "compile"},
       {"dynamo_config.*", kCode},
       {"dynamo_backend", "compile", "no=false,inductor=true,*=!"},
@@ -190,9 +192,18 @@ void require_word(const Node& tree) {
          "mixed_precision: 'no'");
 }
 
+/// accelerate/commands/launch.py: the launchers of several processes go by --cpu, and only simple_launcher hands a file's use_cpu on.
+void read_processor(Reading& reading, const Node& tree) {
+  const Node *cpu = tree.find("use_cpu"), *kind = tree.find("distributed_type");
+  if (!cpu) return;
+  if (cpu->is_null() || cpu->word() == "false" || (kind && kind->word() != "NO")) return reading.leave_unread("use_cpu", cpu->where);
+  refuse("not modelled: training on the processor, found use_cpu: " + cpu->word().substr(0, 60), cpu->where, way_without("false"));
+}
+
 void read(Reading& reading, const Node& tree) {
   require_word(tree);
   read_rows(reading, rows(), tree, {}, Unknown::refused);
+  read_processor(reading, tree);
   read_kind(reading, tree);
   if (const Node* config = tree.find("dynamo_config"); config && !config->is_null()) read_dynamo(reading, *config);
   read_regional(reading, tree);

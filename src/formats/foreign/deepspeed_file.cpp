@@ -161,11 +161,21 @@ void drop_trainer_optimizer(Reading& reading, const Model&) {
   if (made && made->kind == ForeignKey::Kind::by_default) reading.forget("optimizer_impl");
 }
 
+/// Stage 3's optimizer alone is handed offload_param (engine.py, _configure_zero_optimizer).
+void drop_parameter_offload(Reading& reading, Node& said) {
+  const Node *stage = said.find("zero_optimization.stage"), *offload = said.find("zero_optimization.offload_param");
+  if (!stage || !stage->is_scalar() || stage->text == "3" || !offload || offload->is_null()) return;
+  reading.leave_unread("zero_optimization.offload_param: DeepSpeed drops it below stage 3", offload->where);
+  for (auto& [name, table] : said.members)
+    if (name == "zero_optimization") std::erase_if(table.members, [](const auto& member) { return member.first == "offload_param"; });
+}
+
 void read(Reading& reading, const Node& tree) {
   Node said = tree;
   std::vector<std::pair<std::string, std::string>> autos;
   take_autos(said, {}, autos);
   refuse_misspelt_tables(said);
+  drop_parameter_offload(reading, said);
   read_rows(reading, rows(), said);
   read_autocast(reading, said);
   reading.derive("framework", "deepspeed", "DeepSpeed's JSON");

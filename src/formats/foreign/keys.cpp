@@ -168,8 +168,39 @@ class RowReader {
 
 }  // namespace
 
+namespace {
+
+std::vector<std::string> parts_of(std::string_view name) {
+  std::vector<std::string> parts(1);
+  for (const char c : name) {
+    if (c == '_') {
+      parts.emplace_back();
+    } else {
+      parts.back() += c;
+    }
+  }
+  return parts;
+}
+
+/// Whether one of two names has a word that the other has not: min_length is no slip of max_length, budget none of judge, lora_rank none of
+/// q_lora_rank.
+bool has_another_word(std::string_view key, const std::string& name) {
+  const std::vector<std::string> ours = parts_of(key), theirs = parts_of(name);
+  if (ours.size() != theirs.size()) {
+    const auto &fewer = ours.size() < theirs.size() ? ours : theirs, &more = ours.size() < theirs.size() ? theirs : ours;
+    return std::equal(fewer.begin(), fewer.end(), more.begin()) || std::equal(fewer.rbegin(), fewer.rend(), more.rbegin());
+  }
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    if (nearest_name(ours[i], {theirs[i]}, ours[i].substr(0, 1) == theirs[i].substr(0, 1) ? std::max<std::size_t>(1, ours[i].size() / 2) : 1).empty()) return true;
+  return false;
+}
+
+}  // namespace
+
 std::string slip_of(std::string_view key, const std::vector<std::string>& names) {
-  return nearest_name(key, names, std::min(kSlips, key.size() / 3));
+  std::vector<std::string> near = names;
+  std::erase_if(near, [&](const std::string& name) { return has_another_word(key, name); });
+  return nearest_name(key, near, std::min(kSlips, key.size() / 3));
 }
 
 void require_known(const std::string& key, const std::string& value, const std::string& where) {

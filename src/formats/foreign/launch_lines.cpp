@@ -162,7 +162,7 @@ std::pair<std::string, std::string> as_in_accelerate_file(const std::string& nam
       {"use_fsdp", "FSDP"}, {"use_deepspeed", "DEEPSPEED"}, {"use_megatron_lm", "MEGATRON_LM"}, {"multi_gpu", "MULTI_GPU"}};
   for (const auto& [flag, kind] : kinds)
     if (name == flag) return {"distributed_type", kind};
-  return {path_of_flag(name == "cpu" ? "use_cpu" : name), value == "True" ? "true" : value == "False" ? "false" : value};
+  return {path_of_flag(name), value == "True" ? "true" : value == "False" ? "false" : value};
 }
 
 namespace {
@@ -249,6 +249,8 @@ namespace {
 
 /// The line without what stands in front of its launcher, whose environment is said.
 Unwrapped started_by(Reading& reading, const std::vector<Node>& said) {
+  for (const Node& word : said)
+    if (word.text == "..." || word.text == "…") fail("'" + word.text + "' stands for what is left out", word.where, "write the rest of the line in its place");
   Unwrapped line = unwrapped(reading, said);
   if (line.words.empty())
     fail("the line names no program to run", said.empty() ? std::string() : said.front().where,

@@ -161,7 +161,7 @@ void read_latent_attention(Reading& reading, const Node& tree) {
   for (const Rank& rank : kRanks) {
     const Node* value = given(tree, rank.theirs);
     const std::string text = value ? value->word() : rank.usual;
-    if (text.empty()) refuse("latent attention without q_lora_rank is not modelled by arguments", tree.where, "give MODEL");
+    if (text.empty()) return reading.say("model.not_modelled", "latent attention without q_lora_rank", "multi_latent_attention", tree.where);
     json += (json.empty() ? "\"" : ",\"") + std::string(rank.ours) + "\":" + text;
   }
   const Node* flag = tree.find("multi_latent_attention");

@@ -19,7 +19,7 @@ const std::vector<OtherProgram>& other_programs() {
       {"NeMo AutoModel",
        {{"step_scheduler"}, {"model._target_", "distributed"}, {"recipe", "model._target_"}, {"recipe_args", "dist_env"}}},
       // llamafactory/v1/config
-      {"LLaMA-Factory v1", {{"dist_config"}, {"model_class"}, {"init_config", "model"}, {"kernel_config", "model"}}},
+      {"LLaMA-Factory v1", {{"dist_config"}, {"model_class", "model"}, {"init_config", "model"}, {"kernel_config", "model"}}},
       // megatron/neox_arguments
       {"GPT-NeoX",
        {{"pipe_parallel_size"}, {"pipe-parallel-size"}, {"attention-config"}, {"attention_config"}, {"train_micro_batch_size_per_gpu", "num_layers"},

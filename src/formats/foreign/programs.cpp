@@ -15,6 +15,7 @@
 #include "formats/row_reader.hpp"
 #include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
+#include "strategy/setting.hpp"
 #include "units/json_reader.hpp"
 
 namespace plimsoll::formats {
@@ -168,6 +169,18 @@ void require_training(const Node& flags, const std::string& program) {
          "give the line that trains, or MODEL and the run by flags");
 }
 
+/// Whether a strategy's key takes such a word: another program's switch may have a name of ours.
+bool is_value_of(const std::string& key, const std::string& text) {
+  Strategy strategy;
+  strategy::Source source;
+  try {
+    strategy::set_text(strategy, key, text, {}, source);
+  } catch (const Error&) {
+    return false;
+  }
+  return true;
+}
+
 /// Throws Error where a program has words of its own that nobody here can read. What other programs call so is offered, not used.
 void refuse_unknown_program(const Node& flags, const std::vector<Node>& positional, const std::string& program) {
   if (flags.members.empty() && positional.empty()) return;  // it says nothing: the model and the strategy are given beside it
@@ -177,7 +190,7 @@ void refuse_unknown_program(const Node& flags, const std::vector<Node>& position
     const auto& [name, value] = flags.members[i];
     said += (said.empty() ? ": --" : ", --") + name.substr(0, 40);
     const auto ours = value.is_scalar() && !is_unknown(value.text) ? strategy_key_of(name) : std::nullopt;
-    if (ours) offered += " --" + [&] {
+    if (ours && is_value_of(*ours, value.text)) offered += " --" + [&] {
       std::string flag = *ours;
       std::replace(flag.begin(), flag.end(), '_', '-');
       return flag;

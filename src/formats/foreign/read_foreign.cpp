@@ -221,6 +221,8 @@ Model model_of(const Reading& reading, const ForeignOptions& options, const Stra
                   "give MODEL: a shipped name or its config.json" + coded);
     }
   }
+  if (const ForeignKey* problem = reading.find("model.not_modelled"))
+    refuse("not modelled by arguments: " + problem->value, problem->where, "give MODEL");
   if (const ForeignKey* tokenizer = reading.find("checkpoint.tokenizer"); tokenizer && !reading.has("model.vocab_size"))
     fail("the vocabulary of the tokenizer " + tokenizer->value.substr(0, 80) + " is not known", tokenizer->where,
          "say vocab_size among the arguments, or give MODEL");
@@ -265,7 +267,9 @@ void require_same_world(const Reading& reading, const std::string& on, const Clu
   const std::int64_t counted = cluster.nodes * cluster.gpus_per_node;
   if (!world || here == 0 || here == counted) return;
   const std::string several = nodes > 1 && here % nodes == 0 ? std::to_string(nodes) + "x" + std::to_string(here / nodes) : std::to_string(here);
-  fail("--on " + on + " has " + std::to_string(counted) + " devices, and " + std::to_string(here) + " run (" + world->foreign + ")", world->where,
+  const bool follows = world->foreign.empty();  // of several keys, which `where` names
+  fail("--on " + on + " has " + std::to_string(counted) + " devices, and " + std::to_string(here) + " run (" + (follows ? world->where : world->foreign) + ")",
+       follows ? std::string() : world->where,
        "--on " + several + "x" + cluster.accelerator.name + ", or change the line");
 }
 
@@ -379,6 +383,11 @@ namespace {
 ScriptOptions script_options_of(const ForeignOptions& options) {
   ScriptOptions made;
   made.launch = options.launch;
+  if (has_count(options.on)) {
+    const Cluster machine = parse_cluster(options.on);
+    made.nodes = machine.nodes;
+    made.gpus_per_node = machine.gpus_per_node;
+  }
   for (const std::string& one : options.values) {
     const std::size_t equals = one.find('=', one.rfind("$(", 0) == 0 ? one.rfind(")=") : 0);
     if (equals == std::string::npos || equals == 0) fail("expected NAME=VALUE, found '" + one.substr(0, 60) + "'", "--set");

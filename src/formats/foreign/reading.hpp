@@ -19,6 +19,7 @@ namespace plimsoll::formats {
 struct ScriptOptions {
   std::vector<std::pair<std::string, std::string>> values;
   std::int64_t launch = 0;  ///< counted from 1; 0: the only one
+  std::int64_t nodes = 0, gpus_per_node = 0;  ///< of the machine that was said beside; 0: nothing was
 };
 
 /// A program's release whose keys and defaults were read: "transformers 4.57".

@@ -3,12 +3,17 @@
 #include <algorithm>
 
 #include "data/shipped_files.hpp"
+#include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/formats.hpp"
 #include "units/json_reader.hpp"
 
 namespace plimsoll::formats {
 namespace {
+
+/// What to do about a key that only trainers of preferences and rewards have.
+constexpr const char* kTrainersLine =
+    "give the line of the trainer that has it, for example -- trl dpo --config FILE; if it means something else in a script of your own, leave it out";
 
 /// "eval_*" stands for all names that begin so, another for itself and what lies below it.
 bool stands_for(const std::string& pattern, const std::string& key) {
@@ -62,6 +67,22 @@ bool tells_of_layout(const std::string& key) {
   return false;
 }
 
+/// Names that tell how long texts are, or how many of them a sample has; of evaluation they decide nothing.
+bool tells_of_texts(const std::string& key) {
+  for (const char* other : {"eval", "val_", "test_", "gen", "infer"})
+    if (key.starts_with(other)) return false;
+  for (const char* end : {"max_len", "max_length", "group_size", "num_negatives"})
+    if (key.ends_with(end)) return true;
+  return false;
+}
+
+/// Parts of names that tell that another head than a language model's is trained.
+bool tells_of_head(const std::string& key) {
+  for (const char* part : {"classif", "num_labels", "num_classes"})
+    if (key.find(part) != std::string::npos) return true;
+  return false;
+}
+
 /// "--data-parallel", as the command line calls a key of ours.
 std::string flag_of(std::string key) {
   std::replace(key.begin(), key.end(), '_', '-');
@@ -89,6 +110,11 @@ std::string abbreviated(const std::string& key, const std::vector<std::string>& 
   return decides ? whole : std::string();
 }
 
+bool names_the_model(const std::string& key, const Rows& rows) {
+  const Row* row = key.empty() ? nullptr : find_row(rows, key);
+  return row && row->remark == std::string_view("model");
+}
+
 /// A key that the program has not.
 void absent(Reading& reading, const Schema& schema, const Rows& rows, const std::string& key, const Node& value, Unknown unknown) {
   std::vector<std::string> names = schema.keys();
@@ -108,11 +134,19 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   if (const auto ours = strategy_key_of(key))
     refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide " + *ours, value.where,
            "leave it out and say " + flag_of(*ours) + ", or " + kRehearsal);
-  if (const std::string whole = abbreviated(key, names, rows); !whole.empty())
+  const std::string whole = abbreviated(key, names, rows);
+  if (names_the_model(whole, rows) && !reading.has("model")) return say_model(reading, value, key);  // so it does by either reading
+  if (!whole.empty())
     refuse("'" + key.substr(0, 60) + "' is a key of the script's own, or argparse's short form of " + whole, value.where, "write " + whole + ", or leave it out");
   if (tells_of_layout(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key that " + schema.release() + " has not and that may decide how the run is laid out",
            value.where, std::string("leave it out and say what it means by flags, or ") + kRehearsal);
+  if (tells_of_texts(key))
+    refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide how long sequences are, or how many a sample has", value.where,
+           std::string("leave it out and say --seq-len and --micro-batch, or ") + kRehearsal);
+  if (tells_of_head(key))
+    refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide which head is trained", value.where,
+           std::string("leave it out and say --task, or ") + kRehearsal);
   reading.leave_unknown(key, value.where);
 }
 
@@ -131,7 +165,8 @@ void judge(Reading& reading, const Schema& schema, const Rows& rows, const std::
   if (decides && !says_nothing(text, mark.by_default))
     refuse("not modelled: " + (mark.why.empty() ? "'" + key + "' of " + schema.release() : mark.why) + ", found " + key + ": " +
                text.substr(0, 60),
-           value.where, way_without(mark.by_default && *mark.by_default != "null" ? *mark.by_default : std::string()));
+           value.where,
+           !mark.instead.empty() ? mark.instead : way_without(mark.by_default && *mark.by_default != "null" ? *mark.by_default : std::string()));
   if (mark.kind == KeyMark::Kind::told && !says_nothing(text, mark.by_default))
     return reading.leave_unknown(key + ": " + text.substr(0, 40) + " (" + mark.why + ", not modelled)", value.where);
   reading.leave_unread(key, value.where);
@@ -145,14 +180,6 @@ Schema::Schema(const std::string& text, const std::string& where) {
   for (const std::string& key : root["former"].keys()) keys_[key] = default_in(root["former"], key);
   if (const auto beside = root.find("beside"))
     for (const std::string& key : beside->keys()) keys_[key] = std::nullopt;
-  if (const auto post = root.find("post_training")) {
-    Group read{KeyMark::Kind::not_modelled, "training by preferences or rewards", {}};
-    for (const JsonValue& key : post->elements()) {
-      keys_.emplace(key.text(), std::nullopt);
-      read.keys.push_back(key.text());
-    }
-    groups_.push_back(std::move(read));
-  }
   for (const auto& [part, kind] : {std::pair("neutral", KeyMark::Kind::neutral), std::pair("told", KeyMark::Kind::told),
                                    std::pair("not_modelled", KeyMark::Kind::not_modelled)})
     for (const JsonValue& group : root.find(part) ? root[part].elements() : std::vector<JsonValue>()) {
@@ -160,6 +187,15 @@ Schema::Schema(const std::string& text, const std::string& where) {
       for (const JsonValue& key : group["keys"].elements()) read.keys.push_back(key.text());
       groups_.push_back(std::move(read));
     }
+  if (const auto post = root.find("post_training")) {  // behind what is judged by name
+    Group read{KeyMark::Kind::not_modelled, "training by preferences or rewards", {}};
+    read.instead = kTrainersLine;
+    for (const JsonValue& key : post->elements()) {
+      keys_.emplace(key.text(), std::nullopt);
+      read.keys.push_back(key.text());
+    }
+    groups_.push_back(std::move(read));
+  }
 }
 
 const Schema* Schema::of(const std::string& format) {
@@ -186,6 +222,7 @@ KeyMark Schema::mark(const std::string& key) const {
       if (!whole && (!stands_for(name, key) || (known == keys_.end() && name.back() == '*'))) continue;
       mark.kind = group.kind;
       mark.why = group.why;
+      mark.instead = group.instead;
       if (whole) return mark;  // a name goes before a pattern
     }
   return mark;

@@ -26,6 +26,7 @@ struct KeyMark {
   Kind kind = Kind::absent;
   std::string why;
   std::optional<std::string> by_default;  ///< in the program's own words; none: nothing, or what is only known as it runs
+  std::string instead = {};  ///< what to do about it; empty: to set its default
 };
 
 class Schema {
@@ -52,6 +53,7 @@ class Schema {
     KeyMark::Kind kind;
     std::string why;
     std::vector<std::string> keys;  ///< "eval_*" for all that begin so
+    std::string instead = {};       ///< KeyMark::instead
   };
 
   std::string release_;

@@ -108,6 +108,22 @@ constexpr const char* kTrainByConfig =
 constexpr const char* kTrainByFile =
     R"(PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True torchrun --nproc_per_node=${NGPU:-8} -m torchtitan.train --job.config_file "$CONFIG_FILE" "$@")";
 
+/// What the tools that count devices and nodes print on the machine that --on says: a line each, or the number.
+std::optional<std::string> printed_of_machine(const std::vector<std::string>& words, const ScriptOptions& options) {
+  const auto lines = [](std::int64_t count, const std::string& each) {
+    std::string text;
+    for (std::int64_t i = 0; i < count; ++i) text += each + std::to_string(i) + "\n";
+    return count > 0 ? std::optional(text) : std::nullopt;
+  };
+  const std::string name = base_name_of(words.front());
+  if (name == "nvidia-smi" && words.size() == 2 && (words[1] == "-L" || words[1] == "--list-gpus")) return lines(options.gpus_per_node, "GPU ");
+  if (name == "scontrol" && words.size() >= 3 && words[1] == "show" && (words[2] == "hostnames" || words[2] == "hostname"))
+    return lines(options.nodes, "node");
+  const bool counts = words.size() == 3 && words[1] == "-c" && words[2].find("print(torch.cuda.device_count())") != std::string::npos;
+  if ((name == "python" || name == "python3") && counts && options.gpus_per_node > 0) return std::to_string(options.gpus_per_node) + "\n";
+  return std::nullopt;
+}
+
 /// What a script starts, gathered while it is followed.
 class Launches {
  public:
@@ -119,6 +135,7 @@ class Launches {
     around.read = [&](const std::string& path) { return beside(path); };
     around.batch = [&](const std::string& job, const std::string& place) { read_directives(reading_, job, place, *shell_); };
     around.note = [&](const std::string& what, const std::string& place) { reading_.leave_unread(what, place); };
+    around.printed = [&](const std::vector<std::string>& words) { return printed_of_machine(words, reading_.script_options()); };
     Shell shell(where_, around);
     shell_ = &shell;
     for (const auto& [name, value] : reading_.script_options().values) shell.give(name, value);
@@ -186,14 +203,17 @@ class Launches {
 std::string differing_words(const ScriptLaunch& one, const ScriptLaunch& first) {
   const bool alike = one.words.size() == first.words.size();
   std::string words;
+  std::size_t told = one.words.size();  // the last word that is told
   const auto add = [&](const Node& word) { words += (words.empty() ? "" : " ") + readable(word.text); };
   for (std::size_t i = 0; i < one.words.size(); ++i) {
     const Node& word = one.words[i];
     const bool same = alike ? first.words[i].text == word.text
                             : std::any_of(first.words.begin(), first.words.end(), [&](const Node& other) { return other.text == word.text; });
     if (same) continue;
-    if (i > 0 && one.words[i - 1].text.rfind("--", 0) == 0 && word.text.rfind("--", 0) != 0) add(one.words[i - 1]);
+    const bool names_it = i > 0 && told + 1 != i && one.words[i - 1].text.rfind("--", 0) == 0 && word.text.rfind("--", 0) != 0;
+    if (names_it) add(one.words[i - 1]);
     add(word);
+    told = i;
   }
   return words;
 }

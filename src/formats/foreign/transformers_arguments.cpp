@@ -56,6 +56,7 @@ const Rows& rows() {
       {"optim_target_modules", kRefused, "null", nullptr, "GaLore and its like"},
       {"max_grad_norm", "clip_grad_norm", "", "1.0"},
       {"use_liger_kernel", "liger_kernel", "", "false"},
+      {"use_liger", "liger_kernel", "", nullptr, "TRL before 0.16"},
       {"liger_kernel_config.*", kRefused, "", nullptr, "a choice among Liger's kernels"},
       {"torch_compile", "compile", "true=true,true=model,false=false"},
       {"ddp_find_unused_parameters", "ddp.find_unused_parameters"},

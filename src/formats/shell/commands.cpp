@@ -181,6 +181,10 @@ Shell::Outcome Shell::external(const Words& said) {
   if (const auto outcome = started_script(words)) return *outcome;
   if (front_.empty())
     if (const auto outcome = pure(words)) return *outcome;
+  if (const auto text = around_.printed && front_.empty() ? around_.printed(words) : std::nullopt) {
+    print_text(*text);
+    return {};
+  }
   Started started;
   for (const std::string& word : words) {
     spend(word.size() + 8);

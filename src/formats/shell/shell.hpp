@@ -31,6 +31,7 @@ struct Surroundings {
   std::function<bool(const Started&)> run;                                       ///< true: it is taken to end well
   std::function<std::optional<std::string>(const std::string& path)> read;       ///< a file beside the script
   std::function<std::vector<std::string>(const std::string& folder)> list;       ///< names within a folder
+  std::function<std::optional<std::string>(const std::vector<std::string>& words)> printed;  ///< what a command of the machine's prints
   std::function<void(const std::string& text, const std::string& where)> batch;  ///< a script that goes to Slurm
   std::function<void(const std::string& what, const std::string& where)> note;   ///< what was taken for granted
 };
