@@ -277,6 +277,16 @@ const Wild kLines[] = {
     {"deepspeed, parameters on the host under stage 2", "ds.json",
      R"({"zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}, "offload_param": {"device": "cpu"}}, "train_micro_batch_size_per_gpu": 1, "bf16": {"enabled": true}})",
      "gpt2", {{"zero_stage", "2"}, {"deepspeed.zero_optimization.offload_optimizer.device", "cpu"}, {"deepspeed.zero_optimization.offload_param.device", "(nothing)"}}, {}},
+    // alignment-handbook, src/alignment/configs.py, H4ArgumentParser.parse_yaml_and_args: what stands behind the file goes before what it says.
+    script("a file that flags override", "cat > c.yaml <<EOF\nmodel_name_or_path: gpt2\nper_device_train_batch_size: 4\ngradient_accumulation_steps: 2\nbf16: true\n"
+           "block_size: 512\nEOF\naccelerate launch --num_processes 8 scripts/run_it.py c.yaml --gradient_accumulation_steps=4 --per_device_train_batch_size=1",
+           {{"model", "gpt2"}, {"micro_batch", "1"}, {"grad_accum", "4"}, {"precision", "bf16"}}),
+    // trl 1.16, scripts/utils.py, TrlParser.parse_args_and_config: the same of --config in a script of one's own.
+    script("a configuration that flags override", "cat > c.yaml <<EOF\nmodel_name_or_path: gpt2\nper_device_train_batch_size: 4\nbf16: true\nblock_size: 512\nEOF\n"
+           "accelerate launch --num_processes 8 scripts/run_it.py --config c.yaml --gradient_accumulation_steps 4",
+           {{"model", "gpt2"}, {"micro_batch", "4"}, {"grad_accum", "4"}}),
+    script("a file of preferences that flags override", "cat > c.yaml <<EOF\nmodel_name_or_path: gpt2\nper_device_train_batch_size: 4\nbeta: 0.1\nbf16: true\n"
+           "block_size: 512\nEOF\naccelerate launch --num_processes 8 scripts/run_it.py c.yaml --per_device_train_batch_size=1", {}, "training by preferences or rewards"),
     script("accelerate launch --cpu", "accelerate launch --cpu train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --block_size 512", {},
            "training on the processor"),
     script("another program's switch is no value of ours", "python answer.py --use_flash_attn True --batch_size 2", {}, "plimsoll estimate MODEL --on … --micro-batch 2, or"),

@@ -226,6 +226,50 @@ void read_llama_factory(Reading& reading, std::vector<Node> words) {
   llama_factory_format().read(reading, flags);
 }
 
+/// A file of what TrainingArguments takes, which flags override. Of another: false.
+bool read_trainers_file(Reading& reading, const std::string& name, const Node& flags, const std::string& program) {
+  const std::string text = reading.text_of(name);
+  const Node tree = ends_with(name, ".toml") ? parse_toml_text(text, name) : parse_yaml_text(text, name);
+  const Format* owner = tree.is_table() ? trainer_of(tree, program) : nullptr;
+  if (!owner) return false;
+  refuse_other_programs(tree, name);
+  read_overridden(reading, tree, flags, owner->name);
+  return true;
+}
+
+/// --config FILE of TrlParser, in a script of one's own.
+bool read_config_flag(Reading& reading, const Node& flags, const std::string& program) {
+  const Node* file = flags.find("config");
+  if (!file || !file->is_scalar() || !is_file(file->word())) return false;
+  const std::string name = reading.located(file->word(), *file);
+  if (!reading.has_file(name)) return false;
+  Node rest = flags;
+  std::erase_if(rest.members, [](const auto& member) { return member.first == "config"; });
+  return read_trainers_file(reading, name, rest, program);
+}
+
+/// A file that stands alone in front of flags. Where it says what TrainingArguments takes (H4ArgumentParser of the alignment handbook, and
+/// scripts after it), the flags override it. Of another file they may be the program's still: false.
+bool read_leading_file(Reading& reading, const Node& file, const Node& flags, const std::string& program) {
+  if (program.find("axolotl") != std::string::npos) {
+    read_file_and_overrides(reading, file, flags, "axolotl");
+    return true;
+  }
+  const std::string name = reading.located(file.word(), file);
+  if (flags.members.empty() || !reading.has_file(name)) {
+    reading.include(file.word(), file);
+    return flags.members.empty() || !trainer_of(flags, program);
+  }
+  if (read_trainers_file(reading, name, flags, program)) return true;
+  if (trainer_of(flags, program)) {
+    reading.leave_unknown(file.word() + ": what it says", file.where);
+    return false;
+  }
+  reading.include(file.word(), file);
+  for (const auto& [flag, value] : flags.members) reading.leave_unknown("--" + flag, value.where);
+  return true;
+}
+
 void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& positional, const std::string& program) {
   if (const Node* file = flags.find("job.config_file"); file) {
     Node rest = flags;
@@ -245,10 +289,8 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     if (flags.find("deepspeed")) read_megatron_deepspeed(reading, flags);
     return by(megatron_format(), flags);
   }
-  if (const Node* file = first_file(positional); file && positional.size() == 1 && !has_flag(flags, {"per_device_train_batch_size"})) {
-    if (program.find("axolotl") != std::string::npos) return read_file_and_overrides(reading, *file, flags, "axolotl");
-    return reading.include(file->word(), *file);
-  }
+  if (const Node* file = first_file(positional); file && positional.size() == 1)
+    if (read_leading_file(reading, *file, flags, program)) return;
   if (const DiffusersScript script = diffusers_script_of(program); script != DiffusersScript::none) return read_diffusers_script(reading, flags, script);
   refuse_diffusers(flags);
   if (const Node* file = flags.find("config_file"); file && ends_with(program, "run_train.py") && is_file(file->word()))
@@ -258,6 +300,7 @@ void read_flags(Reading& reading, const Node& flags, const std::vector<Node>& po
     require_training(flags, program);
     return read_example_script(reading, flags, program);
   }
+  if (read_config_flag(reading, flags, program)) return;
   if (const Format* trainer = trainer_of(flags, program)) {
     require_training(flags, program);
     return by(*trainer, flags);
