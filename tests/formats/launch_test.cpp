@@ -148,6 +148,16 @@ TEST(LaunchLines, MoreNodesThanAScriptHasAreListed) {
 
 // python starts one process. transformers' Trainer (training_args.py, n_gpu) has it share all devices by DataParallel, so that a plan of a
 // process a device is told to be one; of a device's name alone it is one device.
+// --set @='…' are words as a command line's: what $#, $1 and shift see.
+TEST(LaunchLines, AScriptsArgumentsAreWords) {
+  const Folder folder;
+  const std::string script = "while [[ $# -gt 0 ]]; do\n  case $1 in\n    --bs) B=\"$2\"; shift 2;;\n    --name) N=\"$2\"; shift 2;;\n    *) exit 1;;\n  esac\ndone\n"
+                             "torchrun --nproc_per_node 8 train.py --model_name_or_path meta-llama/Llama-3.2-1B --bf16 True --run_name \"$N\" "
+                             "--per_device_train_batch_size $B --model_max_length 1024\n";
+  const ForeignRun run = run_of(folder, script, "8xh100-sxm", {"@=--name 'a run' --bs 4"});
+  EXPECT_EQ(value_in(run, "micro_batch"), "4");
+}
+
 TEST(LaunchLines, AScriptWithoutALauncherIsOneProcess) {
   const Folder folder;
   const std::string line = "CUDA_DEVICE_MAX_CONNECTIONS=1 python -u " + kProgram + "\n";

@@ -287,6 +287,14 @@ const Wild kLines[] = {
            {{"model", "gpt2"}, {"micro_batch", "4"}, {"grad_accum", "4"}}),
     script("a file of preferences that flags override", "cat > c.yaml <<EOF\nmodel_name_or_path: gpt2\nper_device_train_batch_size: 4\nbeta: 0.1\nbf16: true\n"
            "block_size: 512\nEOF\naccelerate launch --num_processes 8 scripts/run_it.py c.yaml --per_device_train_batch_size=1", {}, "training by preferences or rewards"),
+    script("a variable that a loop over the script's arguments sets", "while [[ $# -gt 0 ]]; do case $1 in --bs) B=\"$2\"; shift 2;; *) exit 1;; esac; done\n"
+           "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --block_size 512 --bf16 --per_device_train_batch_size $B", {}, "--set B=VALUE"),
+    script("a word of the line that only a table elsewhere has", "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --block_size 512 --version v1 "
+           "--device cuda --per_device_train_batch_size 2", {{"micro_batch", "2"}}),
+    script("axolotl's other verbs", "axolotl preprocess a.yml", {}, "starts no training program"),
+    {"trl, a loss of preferences", "c.yaml", "model_name_or_path: gpt2\nper_device_train_batch_size: 2\nloss_type: apo_zero\npacking: false\nmax_length: 512\n", "", {},
+     "give the line of its trainer"},
+    {"NeMo-RL", "g.yaml", "grpo: {num_prompts_per_step: 8}\npolicy: {model_name: a, train_global_batch_size: 64, precision: bfloat16}\n", "", {}, "a file of NeMo-RL"},
     script("accelerate launch --cpu", "accelerate launch --cpu train.py --model_name_or_path gpt2 --per_device_train_batch_size 2 --block_size 512", {},
            "training on the processor"),
     script("another program's switch is no value of ours", "python answer.py --use_flash_attn True --batch_size 2", {}, "plimsoll estimate MODEL --on … --micro-batch 2, or"),

@@ -114,6 +114,7 @@ namespace plimsoll {
 
 std::optional<std::string> strategy_key_of(const std::string& foreign) {
   constexpr std::size_t kTelling = 8;  // shorter beginnings are those of many keys
+  constexpr std::size_t kDegree = 3;   // tp, dp, cp, dtp
   std::string wanted = foreign;
   std::replace(wanted.begin(), wanted.end(), '-', '_');
   const auto known = [](std::string_view ours) {
@@ -125,7 +126,11 @@ std::optional<std::string> strategy_key_of(const std::string& foreign) {
       for (const formats::Row& row : format.rows()) {
         const std::string_view path(row.foreign), name = path.substr(path.rfind('.') + 1);
         const bool begins = wanted.size() >= kTelling && name.rfind(wanted + "_", 0) == 0;
-        if ((whole ? path == wanted || name == wanted : begins) && known(row.ours)) return std::string(row.ours);
+        // "version" and "device" within a table, FSDP's too where it is a file of its own, tell of that table alone.
+        const bool nested = path != name || std::string_view(format.name) == "fsdp_config";
+        const bool ordinary = nested && name.size() > kDegree && name.find('_') == std::string_view::npos;
+        const bool is_it = (path == wanted && path != name) || (name == wanted && !ordinary);
+        if ((whole ? is_it : begins) && known(row.ours)) return std::string(row.ours);
       }
   return std::nullopt;
 }

@@ -41,6 +41,9 @@ const std::vector<OtherProgram>& other_programs() {
       // levanter/trainer.py: TrainerConfig
       {"Levanter", {{"trainer.train_batch_size"}, {"trainer.mp"}}},
       {"MaxText", {{"base_emb_dim"}, {"ici_fsdp_parallelism"}, {"base_config", "per_device_batch_size"}}},
+      // nemo_rl/algorithms/grpo.py: MasterConfig; verl's trainer of EasyR1
+      {"NeMo-RL", {{"policy.train_global_batch_size"}, {"policy.train_micro_batch_size"}, {"grpo.num_prompts_per_step"}, {"dpo.reference_policy_kl_penalty"}}},
+      {"EasyR1", {{"worker.actor", "algorithm"}, {"worker.rollout", "algorithm"}}},
       {"trlX", {{"method.name", "train.seq_length"}}},
       {"kohya's scripts", {{"network_module"}, {"pretrained_model_name_or_path", "resolution"}}},
       {"Ludwig", {{"input_features", "output_features"}}},

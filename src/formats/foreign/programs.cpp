@@ -188,7 +188,7 @@ void refuse_unknown_program(const Node& flags, const std::vector<Node>& position
   constexpr std::size_t kMostTold = 6;
   for (std::size_t i = 0; i < flags.members.size() && i < kMostTold; ++i) {
     const auto& [name, value] = flags.members[i];
-    said += (said.empty() ? ": --" : ", --") + name.substr(0, 40);
+    said += (said.empty() ? ": --" : ", --") + readable(name).substr(0, 40);
     const auto ours = value.is_scalar() && !is_unknown(value.text) ? strategy_key_of(name) : std::nullopt;
     if (ours && is_value_of(*ours, value.text)) offered += " --" + [&] {
       std::string flag = *ours;

@@ -70,7 +70,8 @@ void read_loss(Reading& reading, const Node& tree) {
   constexpr const char* kWhat = "TRL's loss over chunks of tokens, which never holds all logits";
   const bool fused = !release || !(*release < *Release::parse(kFusedSince));
   if (loss && !loss->is_null() && loss->word() != "nll" && loss->word() != "dft" && loss->word() != "chunked_nll")
-    fail("expected nll, dft or chunked_nll, found '" + loss->word().substr(0, 40) + "'", loss->where);
+    fail("expected nll, dft or chunked_nll of SFT, found '" + loss->word().substr(0, 40) + "'", loss->where,
+         "a loss of preferences: give the line of its trainer, for example -- trl dpo --config FILE");
   if (loss && !fused && loss->word() == "dft")
     refuse("not modelled: TRL's loss of whole logits weighted by their own likelihood (DFT before 1.15)", loss->where, "loss_type: nll");
   if (loss && !fused && loss->word() == "chunked_nll")

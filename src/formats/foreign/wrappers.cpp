@@ -352,7 +352,7 @@ const std::vector<Trainer>& trainers() {
       {"mpiexec", {}},
       {"accelerate", {"launch"}},
       {"tune", {"run"}},
-      {"axolotl", {}},
+      {"axolotl", {"train"}},
       {"llamafactory-cli", {"train"}},
       {"composer", {}},
       {"swift", {"sft", "pt", "rlhf"}},

@@ -41,11 +41,7 @@ void Shell::give(const std::string& name, const std::string& value) {
   given_[name] = value;
   used_[name] = false;
   if (name == "@") {
-    Sink sink(*this, Mode::fields, separators());
-    expand(value, sink, false);
-    state_.arguments = std::move(sink).take();
-    for (std::string& argument : state_.arguments) argument = shell::unescaped(argument);
-    state_.arguments_known = true;
+    follow("set -- " + value);  // words as bash cuts them
     used_[name] = true;
   }
 }
@@ -445,7 +441,9 @@ Shell::Variable Shell::merged(const std::string& name, const Variable& a, const 
     known.entries.clear();
     return known;
   }
-  const std::string named = name_of_unknown(cause).empty() ? unknown_word(name, told(cause)) : cause;
+  const std::string of_cause = name_of_unknown(cause);
+  // A variable that the script's arguments decide is not those arguments: "$@" in a launch line is taken as nothing.
+  const std::string named = of_cause.empty() || of_cause == kArguments ? unknown_word(name, told(cause)) : cause;
   const Variable &shorter = a.size() < b.size() ? a : b, &longer = a.size() < b.size() ? b : a;
   Variable made = longer;
   if (longer.keyed || shorter.keyed) {

@@ -9,8 +9,6 @@
 namespace plimsoll::formats {
 namespace {
 
-constexpr const char* kArguments = "@";
-
 /// Length of the parameter that begins a text: a name, a number, or a sign.
 std::size_t parameter_length(const std::string& text) {
   if (text.empty()) return 0;

@@ -16,6 +16,9 @@
 
 namespace plimsoll::formats {
 
+/// The name by which a script's own arguments are given, and marked where they are not.
+inline constexpr const char* kArguments = "@";
+
 /// A command that is not the shell's own, as it would be started.
 struct Started {
   std::vector<Node> words;                                    ///< with where its line stands
