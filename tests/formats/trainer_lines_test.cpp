@@ -285,12 +285,16 @@ const Wild kLines[] = {
     script("a configuration that flags override", "cat > c.yaml <<EOF\nmodel_name_or_path: gpt2\nper_device_train_batch_size: 4\nbf16: true\nblock_size: 512\nEOF\n"
            "accelerate launch --num_processes 8 scripts/run_it.py --config c.yaml --gradient_accumulation_steps 4",
            {{"model", "gpt2"}, {"micro_batch", "4"}, {"grad_accum", "4"}}),
+    script("flags behind a configuration that hang on what is not known", "cat > c.yaml <<EOF\nmodel_name_or_path: gpt2\nper_device_train_batch_size: 4\nbf16: true\n"
+           "block_size: 512\nEOF\nX=''\nif [ -f there.txt ]; then X=\"$X --gradient_accumulation_steps 2\"; fi\n"
+           "accelerate launch --num_processes 8 scripts/run_it.py --config c.yaml $X", {}, "what stands behind --config comes from"),
     script("a file of preferences that flags override", "cat > c.yaml <<EOF\nmodel_name_or_path: gpt2\nper_device_train_batch_size: 4\nbeta: 0.1\nbf16: true\n"
            "block_size: 512\nEOF\naccelerate launch --num_processes 8 scripts/run_it.py c.yaml --per_device_train_batch_size=1", {}, "training by preferences or rewards"),
     script("a variable that a loop over the script's arguments sets", "while [[ $# -gt 0 ]]; do case $1 in --bs) B=\"$2\"; shift 2;; *) exit 1;; esac; done\n"
            "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --block_size 512 --bf16 --per_device_train_batch_size $B", {}, "--set B=VALUE"),
     script("a word of the line that only a table elsewhere has", "torchrun --nproc_per_node 8 train.py --model_name_or_path gpt2 --block_size 512 --version v1 "
            "--device cuda --per_device_train_batch_size 2", {{"micro_batch", "2"}}),
+    script("axolotl's file that is nowhere", "accelerate launch -m axolotl.cli.train a.yml --micro_batch_size 2", {}, "t.sh:1: the file 'a.yml' that is named here is not there"),
     script("axolotl's other verbs", "axolotl preprocess a.yml", {}, "starts no training program"),
     {"trl, a loss of preferences", "c.yaml", "model_name_or_path: gpt2\nper_device_train_batch_size: 2\nloss_type: apo_zero\npacking: false\nmax_length: 512\n", "", {},
      "give the line of its trainer"},

@@ -53,7 +53,9 @@ void read_overridden(Reading& reading, Node tree, const Node& overrides, const s
 /// A program whose file says everything, and overrides beside it.
 void read_file_and_overrides(Reading& reading, const Node& file, const Node& overrides, const std::string& format) {
   if (overrides.members.empty()) return reading.include(file.word(), file, format);
-  const std::string name = reading.located(file.word(), file), text = reading.text_of(name);
+  const std::string name = reading.located(file.word(), file);
+  if (!reading.has_file(name)) return reading.include(file.word(), file, format);  // which says where it is named
+  const std::string text = reading.text_of(name);
   read_overridden(reading, ends_with(name, ".toml") ? parse_toml_text(text, name) : parse_yaml_text(text, name), overrides, format);
 }
 
@@ -240,6 +242,8 @@ bool read_trainers_file(Reading& reading, const std::string& name, const Node& f
 /// --config FILE of TrlParser, in a script of one's own.
 bool read_config_flag(Reading& reading, const Node& flags, const std::string& program) {
   const Node* file = flags.find("config");
+  if (file && file->is_list())  // words behind it that are not known may be flags of their own
+    for (const auto& [unused, word] : file->members) require_known("what stands behind --config", word.text, word.where);
   if (!file || !file->is_scalar() || !is_file(file->word())) return false;
   const std::string name = reading.located(file->word(), *file);
   if (!reading.has_file(name)) return false;

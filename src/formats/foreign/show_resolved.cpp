@@ -6,6 +6,7 @@
 #include "formats/foreign/format.hpp"
 #include "formats/foreign/releases.hpp"
 #include "formats/foreign/schema.hpp"
+#include "formats/shell/unknown.hpp"
 #include "plimsoll/error.hpp"
 #include "plimsoll/framework.hpp"
 
@@ -53,7 +54,7 @@ std::string show_resolved(const ForeignRun& run) {
   std::size_t width = 0;
   for (const ForeignKey& key : run.keys) width = std::max(width, std::min<std::size_t>(key.key.size(), 52));
   for (const ForeignKey& key : run.keys)
-    text += fmt::format("  {:{}}  {:18}  {}\n", key.key, width, shortened(key.value, 40), origin_of(key));
+    text += fmt::format("  {:{}}  {:18}  {}\n", key.key, width, shortened(formats::readable(key.value), 40), origin_of(key));
   const Strategy resolved = resolve(run.strategy, run.model, run.cluster);
   if (!resolved.assumed.empty()) text += "\ntaken where nothing was said, as of " + find_framework(resolved.framework).source + "\n";
   for (const std::string& line : resolved.assumed) text += "  " + line + "\n";
