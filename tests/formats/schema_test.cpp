@@ -101,6 +101,14 @@ TEST(Schemas, KeysOfAScriptsOwn) {
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("passage_max_len": 156})"), "may decide how long sequences are"));
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("train_group_size": 8})"), "how many a sample has"));
   EXPECT_TRUE(holds(problem_in("t.json", base + R"("classifier_dropout": 0.1})"), "which head is trained"));
+  // Of a projector between two models, of some layers in turn, by another optimizer, by a file of what is unfrozen.
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("vision_tower": "openai/clip-vit-large-patch14-336"})"), "that a model of images is trained"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("mm_tunable_parts": "mm_mlp_adapter"})"), "may decide what is trained"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("lisa_activated_layers": 2})"), "may decide what is trained"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("customized_optim": "lamb"})"), "may decide the optimizer"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("spectrum_config_path": "snr_30.yaml"})"), "names a configuration of the script's own"));
+  EXPECT_TRUE(holds(problem_in("t.json", base + R"("train_mode": "qlora"})"), "may decide what is trained"));
+  EXPECT_EQ(read_text("t.json", base + R"("train_mode": "full"})").unknown.size(), 1U);
 }
 
 // A key that several programs have is no mark of one: llm2vec's model_class stands beside model_name_or_path.

@@ -304,6 +304,8 @@ const Wild kLines[] = {
     script("another program's switch is no value of ours", "python answer.py --use_flash_attn True --batch_size 2", {}, "plimsoll estimate MODEL --on … --micro-batch 2, or"),
     script("a line that evaluates", "python run_eval.py --model_name_or_path gpt2 --per_device_eval_batch_size 8 --max_length 2048 --dtype float16", {},
            "say nothing of a training"),
+    script("a line that writes answers for a data set", "python gen.py --model_name_or_path gpt2 --dataset_splits train --num_completions 3 --push_to_hub", {},
+           "say nothing of a training"),
     script("a line that evaluates, by its switch", "python run_clm.py --model_name_or_path gpt2 --do_eval --per_device_train_batch_size 8 --block_size 512", {},
            "--do_eval without --do_train does not train"),
     swift("sizes that ZeRO-3 leaves to the Trainer", "--deepspeed zero3", {{"zero_stage", "3"}, {"deepspeed.zero_optimization.reduce_bucket_size", "2359296"}}),

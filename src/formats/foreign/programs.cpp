@@ -1,5 +1,6 @@
 // The program behind a launcher: which of the formats its own words are of.
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <optional>
 
@@ -157,6 +158,7 @@ void require_training(const Node& flags, const std::string& program) {
       "model_name_or_path", "config_name", "output_dir",   "trust_remote_code",    "model_revision", "dtype",
       "torch_dtype",        "seed",        "local_rank",   "report_to",            "max_length",     "attn_implementation",
       "load_in_4bit",       "load_in_8bit", "dataset_name", "overwrite_output_dir", "per_device_eval_batch_size"};
+  static constexpr std::array<std::string_view, 6> kBesideTraining{"eval_", "push_to_hub", "hub_", "save_", "logging_", "dataset_"};
   for (const char* other : {"do_eval", "do_predict"})
     if (const Node* value = flags.find(other); is_on(value) && !is_on(flags.find("do_train")))
       fail(std::string("--") + other + " without --do_train does not train", value->where, "give the line that trains");
@@ -164,7 +166,8 @@ void require_training(const Node& flags, const std::string& program) {
   const bool trains = std::any_of(flags.members.begin(), flags.members.end(), [&](const auto& member) {
     const std::string& name = member.first;
     const bool known = schema.has(name) || find_row(training_arguments_format().rows(), name) != nullptr;
-    return known && !name.starts_with("eval_") && std::find(of_the_model.begin(), of_the_model.end(), name) == of_the_model.end();
+    const bool beside = std::any_of(kBesideTraining.begin(), kBesideTraining.end(), [&](std::string_view front) { return name.starts_with(front); });
+    return known && !beside && std::find(of_the_model.begin(), of_the_model.end(), name) == of_the_model.end();
   });
   if (!trains)
     fail("the words of " + readable(program).substr(0, 60) + " say nothing of a training: no batch, length, number of steps or precision", flags.where,

@@ -49,9 +49,9 @@ bool says_nothing(const std::string& text, const std::optional<std::string>& by_
 
 /// Parts of names that tell which weights are trained, or in what they lie.
 bool tells_of_weights(const std::string& key) {
-  for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit", "freez", "frozen", "trainable", "unlock", "tune_"})
+  for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit", "freez", "frozen", "trainable", "tunable", "unlock", "tune_", "train_mode", "train_type", "tuner"})
     if (key.find(part) != std::string::npos) return true;
-  return false;
+  return key.ends_with("layers");  // so many, or these
 }
 
 /// What to say in the place of a script's own key of weights: of what rests TRL has no name.
@@ -67,19 +67,38 @@ bool tells_of_layout(const std::string& key) {
   return false;
 }
 
-/// Names that tell how long texts are, or how many of them a sample has; of evaluation they decide nothing.
-bool tells_of_texts(const std::string& key) {
-  for (const char* other : {"eval", "val_", "test_", "gen", "infer"})
-    if (key.starts_with(other)) return false;
-  for (const char* end : {"max_len", "max_length", "group_size", "num_negatives"})
-    if (key.ends_with(end)) return true;
-  return false;
+/// What names of a script's own keys tell by a part of them.
+struct Telling {
+  std::vector<std::string_view> parts;
+  bool at_end;          ///< the name ends so
+  const char *what, *instead;
+};
+
+const std::vector<Telling>& tellings() {
+  static const std::vector<Telling> all{
+      {{"max_len", "max_length", "group_size", "num_negatives"}, true, "how long sequences are, or how many a sample has", "say --seq-len and --micro-batch"},
+      {{"classif", "num_labels", "num_classes"}, false, "which head is trained", "say --task"},
+      {{"vision_tower", "vision_model", "vision_lr", "mm_projector", "image_folder", "video_folder"}, false, "that a model of images is trained", "give that model as MODEL"},
+      {{"optim"}, false, "the optimizer", "say --optimizer"},
+  };
+  return all;
 }
 
-/// Parts of names that tell that another head than a language model's is trained.
-bool tells_of_head(const std::string& key) {
-  for (const char* part : {"classif", "num_labels", "num_classes"})
-    if (key.find(part) != std::string::npos) return true;
+/// What a key may decide; of evaluation it decides nothing.
+const Telling* told_by(const std::string& key) {
+  for (const char* other : {"eval", "val_", "test_", "gen", "infer"})
+    if (key.starts_with(other)) return nullptr;
+  for (const Telling& one : tellings())
+    for (const std::string_view part : one.parts)
+      if (one.at_end ? key.ends_with(part) : key.find(part) != std::string::npos) return &one;
+  return nullptr;
+}
+
+/// A file that configures more: what it says is not known.
+bool names_configuration(const std::string& key, const std::string& text) {
+  if (key.find("config") == std::string::npos) return false;
+  for (const char* end : {".yaml", ".yml", ".json", ".toml"})
+    if (text.ends_with(end)) return true;
   return false;
 }
 
@@ -128,6 +147,7 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   if (unknown == Unknown::dropped) return reading.leave_unread(key + ": " + schema.release() + " has no such key and drops it", value.where);
   const std::string text = text_of(value);
   if (says_nothing(text, std::nullopt)) return reading.leave_unknown(key, value.where);
+  if (tells_of_weights(key) && text == "full") return reading.leave_unknown(key, value.where);
   if (tells_of_weights(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key of the script's own which may decide what is trained", value.where,
            said_of_weights(key));
@@ -141,12 +161,12 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   if (tells_of_layout(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key that " + schema.release() + " has not and that may decide how the run is laid out",
            value.where, std::string("leave it out and say what it means by flags, or ") + kRehearsal);
-  if (tells_of_texts(key))
-    refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide how long sequences are, or how many a sample has", value.where,
-           std::string("leave it out and say --seq-len and --micro-batch, or ") + kRehearsal);
-  if (tells_of_head(key))
-    refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide which head is trained", value.where,
-           std::string("leave it out and say --task, or ") + kRehearsal);
+  if (const Telling* telling = told_by(key))
+    refuse("'" + key.substr(0, 60) + "' is a key of the script's own, and may decide " + telling->what, value.where,
+           std::string("leave it out and ") + telling->instead + ", or " + kRehearsal);
+  if (names_configuration(key, text))
+    refuse("'" + key.substr(0, 60) + "' names a configuration of the script's own, " + text.substr(0, 60) + ", which is not read", value.where,
+           std::string("leave it out and say what it means by flags, or ") + kRehearsal);
   reading.leave_unknown(key, value.where);
 }
 
