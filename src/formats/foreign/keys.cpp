@@ -190,8 +190,10 @@ bool has_another_word(std::string_view key, const std::string& name) {
     const auto &fewer = ours.size() < theirs.size() ? ours : theirs, &more = ours.size() < theirs.size() ? theirs : ours;
     return std::equal(fewer.begin(), fewer.end(), more.begin()) || std::equal(fewer.rbegin(), fewer.rend(), more.rbegin());
   }
-  for (std::size_t i = 0; i < ours.size(); ++i)
-    if (nearest_name(ours[i], {theirs[i]}, ours[i].substr(0, 1) == theirs[i].substr(0, 1) ? std::max<std::size_t>(1, ours[i].size() / 2) : 1).empty()) return true;
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const bool begins_alike = ours[i].substr(0, 1) == theirs[i].substr(0, 1);
+    if (nearest_name(ours[i], {theirs[i]}, begins_alike ? std::max<std::size_t>(1, ours[i].size() / 2) : 1).empty()) return true;
+  }
   return false;
 }
 

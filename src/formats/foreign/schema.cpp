@@ -49,7 +49,8 @@ bool says_nothing(const std::string& text, const std::optional<std::string>& by_
 
 /// Parts of names that tell which weights are trained, or in what they lie.
 bool tells_of_weights(const std::string& key) {
-  for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit", "freez", "frozen", "trainable", "tunable", "unlock", "tune_", "train_mode", "train_type", "tuner"})
+  for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit", "freez", "frozen", "trainable", "tunable", "unlock", "tune_", "train_mode",
+                           "train_type", "tuner"})
     if (key.find(part) != std::string::npos) return true;
   return key.ends_with("layers");  // so many, or these
 }
@@ -76,9 +77,11 @@ struct Telling {
 
 const std::vector<Telling>& tellings() {
   static const std::vector<Telling> all{
-      {{"max_len", "max_length", "group_size", "num_negatives"}, true, "how long sequences are, or how many a sample has", "say --seq-len and --micro-batch"},
+      {{"max_len", "max_length", "group_size", "num_negatives"}, true, "how long sequences are, or how many a sample has",
+       "say --seq-len and --micro-batch"},
       {{"classif", "num_labels", "num_classes"}, false, "which head is trained", "say --task"},
-      {{"vision_tower", "vision_model", "vision_lr", "mm_projector", "image_folder", "video_folder"}, false, "that a model of images is trained", "give that model as MODEL"},
+      {{"vision_tower", "vision_model", "vision_lr", "mm_projector", "image_folder", "video_folder"}, false, "that a model of images is trained",
+       "give that model as MODEL"},
       {{"optim"}, false, "the optimizer", "say --optimizer"},
   };
   return all;
