@@ -57,6 +57,14 @@ TEST(SecondFsdp, RefusesTrainedParametersOfTwoTypesInAGroup) {
   EXPECT_FALSE(of_weights("fp32").step.empty());
 }
 
+// Gemma3Model makes the masks around its text model and hands it no positions: which frame compiles them was not seen, and is refused.
+TEST(SecondFsdp, RefusesCompiledMasksAroundATextModel) {
+  Strategy said;
+  set_options(said, {{"framework", "transformers"}, {"data_parallel", "fsdp2"}, {"micro_batch", "1"}, {"seq_len", "128"}, {"compile", "true"}});
+  const Model model = load_model("gemma-3-4b");
+  EXPECT_THROW(lower_hf_fsdp2(on_h100(model, resolve(said, model, parse_cluster("4xh100-sxm")))), Error);
+}
+
 // Accelerator._prepare_fsdp2 compiles the model and shards it behind. Dynamo enters no hook of FSDP2 (_fsdp_common.py, _dynamo_disable), and
 // leaves a frame that breaks within a loop to Python (symbolic_convert.py); each function of transformers' that such a frame calls is a graph.
 // Llama's are its mask, its rotary tables, 16 layers, its final norm, and what follows the head; GPT-2's, whose final norm is PyTorch's and

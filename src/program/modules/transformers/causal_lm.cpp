@@ -118,6 +118,8 @@ Tensor model_mask(Tape& tape, const RunOptions& options, const Tensor& embedding
       return traced_causal_mask(tape, options, embeddings, positions, window.has_value());
     return causal_mask(tape, options, embeddings, window);
   }
+  if (!positions)
+    refuse("torch.compile under FSDP2 of a model whose masks are made around its text model is not modelled", "compile", "blocks, or no");
   Module none;
   const auto make = [&](Module&, Tape& own) -> FrameForward {
     return [&](const std::vector<Tensor>& given) {
