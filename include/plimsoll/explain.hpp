@@ -76,6 +76,10 @@ Explanation explain(const Model& model, const Cluster& cluster, const Strategy& 
 /// are tried; without it, all.
 std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy, const std::function<bool(const Change&)>& can_be_said = {});
 
+/// What of a run's communication could run beside its compute and does not: settings that nobody said, one on another as long as each makes
+/// the step shorter and the run still fits. Its flags can be appended to the command line. Empty where none helps. Throws Error as estimate does.
+std::optional<Change> overlapping_change(const Model& model, const Cluster& cluster, const Strategy& strategy);
+
 /// Gathers tensors by category, module without its layer numbers, and operator; largest first.
 std::vector<PeakGroup> group_alive(const std::vector<LiveTensor>& alive);
 

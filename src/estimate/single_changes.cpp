@@ -70,6 +70,11 @@ class Changes {
     return std::move(changes_);
   }
 
+  std::vector<SingleChange> of_overlap() && {
+    overlap();
+    return std::move(changes_);
+  }
+
   std::vector<SingleChange> of_time() && {
     less_recompute();
     larger_batch();
@@ -171,11 +176,14 @@ class Changes {
     if (r_.compute_dtype == DType::bf16 && r_.low_precision == LowPrecision::none) add("precision", "fp8");
   }
 
-  /// Communication beside the compute stream.
+  /// Communication beside the compute stream, in fewer and larger collectives.
   void overlap() {
+    constexpr double kUsualBucket = 25;  // MiB
     if (r_.megatron.overlap_grad_reduce == false) add("overlap_grad_reduce", "true");
     if (r_.megatron.overlap_grad_reduce == true && r_.megatron.overlap_param_gather == false) add("overlap_param_gather", "true");
     if (r_.comm_overlap == false) add("comm_overlap", "true");
+    if (r_.deepspeed.overlap_comm == false && r_.dp > 1) add("deepspeed.zero_optimization.overlap_comm", "true");
+    if (r_.data_parallel == DataParallel::ddp && r_.ddp.bucket_cap_mb == kUsualBucket) add("ddp.bucket_cap_mb", "100");
   }
 
   /// Smaller micro-batches of the same global batch.
@@ -267,6 +275,10 @@ std::vector<SingleChange> memory_changes(const Strategy& said, const Strategy& r
 
 std::vector<SingleChange> time_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster) {
   return Changes(said, resolved, model, cluster).of_time();
+}
+
+std::vector<SingleChange> overlap_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster) {
+  return Changes(said, resolved, model, cluster).of_overlap();
 }
 
 }  // namespace plimsoll::estimation

@@ -23,5 +23,7 @@ struct SingleChange {
 std::vector<SingleChange> memory_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster);
 /// Those that could save time and are not among them.
 std::vector<SingleChange> time_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster);
+/// Those of the latter that let communication run beside the compute: the layout, and what is trained, stay.
+std::vector<SingleChange> overlap_changes(const Strategy& said, const Strategy& resolved, const Model& model, const Cluster& cluster);
 
 }  // namespace plimsoll::estimation

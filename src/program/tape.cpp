@@ -29,26 +29,32 @@ void Storage::release() {
   delete this;
 }
 
+void Tensor::undefined() {
+  throw Error(ErrorCode::internal, "the step of this model reads a tensor that none of its operators has made", {},
+              "a defect of plimsoll: please report the command");
+}
+
 Tensor Tensor::detach() const {
+  const TensorImpl& source = held();
   auto* impl = new TensorImpl;
-  impl->tape = impl_->tape;
-  impl->storage = impl_->storage;
-  impl->sizes = impl_->sizes;
-  impl->strides = impl_->strides;
-  impl->dtype = impl_->dtype;
+  impl->tape = source.tape;
+  impl->storage = source.storage;
+  impl->sizes = source.sizes;
+  impl->strides = source.strides;
+  impl->dtype = source.dtype;
   return Tensor(Ref<TensorImpl>(impl));
 }
 
 void Tensor::register_hook(std::function<void(Tensor&)> hook) const {
   if (is_leaf()) {
-    impl_->leaf_hooks.push_back(std::move(hook));
+    held().leaf_hooks.push_back(std::move(hook));
   } else {
-    impl_->grad_fn->tensor_hooks.emplace_back(impl_->output, std::move(hook));
+    held().grad_fn->tensor_hooks.emplace_back(held().output, std::move(hook));
   }
 }
 
 void Tensor::register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const {
-  impl_->post_accumulate.push_back(std::move(hook));
+  held().post_accumulate.push_back(std::move(hook));
 }
 
 // ---- saved tensors ------------------------------------------------------------------------------------------------------

@@ -151,6 +151,14 @@ class Tensor {
   void register_post_accumulate_grad_hook(std::function<void(const Tensor&)> hook) const;
 
  private:
+  /// What it refers to; a module that reads a tensor which nobody made ends with an internal Error instead of a crash.
+  TensorImpl& held() const {
+    if (!impl_) [[unlikely]]
+      undefined();
+    return *impl_.get();
+  }
+  [[noreturn]] static void undefined();
+
   Ref<TensorImpl> impl_;
 };
 
@@ -178,19 +186,19 @@ class TensorImpl : public Pooled {
   void release() { delete this; }
 };
 
-inline const Dims& Tensor::sizes() const { return impl_->sizes; }
-inline const Dims& Tensor::strides() const { return impl_->strides; }
-inline DType Tensor::dtype() const { return impl_->dtype; }
+inline const Dims& Tensor::sizes() const { return held().sizes; }
+inline const Dims& Tensor::strides() const { return held().strides; }
+inline DType Tensor::dtype() const { return held().dtype; }
 inline std::int64_t Tensor::bytes() const { return elements() * size_of(dtype()); }
-inline Tape& Tensor::tape() const { return *impl_->tape; }
-inline bool Tensor::requires_grad() const { return impl_->requires_grad; }
-inline bool Tensor::is_leaf() const { return !impl_->grad_fn; }
-inline bool Tensor::is_view() const { return static_cast<bool>(impl_->base); }
-inline Tensor& Tensor::grad() const { return impl_->grad; }
-inline void Tensor::set_requires_grad(bool yes) const { impl_->requires_grad = yes; }
+inline Tape& Tensor::tape() const { return *held().tape; }
+inline bool Tensor::requires_grad() const { return held().requires_grad; }
+inline bool Tensor::is_leaf() const { return !held().grad_fn; }
+inline bool Tensor::is_view() const { return static_cast<bool>(held().base); }
+inline Tensor& Tensor::grad() const { return held().grad; }
+inline void Tensor::set_requires_grad(bool yes) const { held().requires_grad = yes; }
 
 inline bool Tensor::is_contiguous() const {
-  const Dims &sizes = impl_->sizes, &strides = impl_->strides;
+  const Dims &sizes = held().sizes, &strides = held().strides;
   std::int64_t expected = 1;
   for (int i = sizes.rank() - 1; i >= 0; --i) {
     if (sizes[i] == 1) continue;

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "devices.hpp"
+#include "plimsoll/error.hpp"
 #include "program/checkpoint.hpp"
 #include "program/ops/ops.hpp"
 
@@ -50,6 +51,15 @@ TEST_F(TapeTest, AStorageDiesWithItsLastReference) {
   EXPECT_EQ(count(step(), InstructionKind::free), 0) << "the view keeps it";
   view_of_a.reset();
   EXPECT_EQ(count(step(), InstructionKind::free), 1);
+}
+
+TEST_F(TapeTest, ATensorThatNobodyMadeEndsInAnErrorInsteadOfACrash) {
+  try {
+    add(weight, Tensor());
+    FAIL() << "an undefined tensor was added";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::internal);
+  }
 }
 
 TEST_F(TapeTest, AddSavesNothingAndMultiplySavesBothFactors) {
