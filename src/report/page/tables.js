@@ -10,12 +10,20 @@ function keyOf(cell) {
   return cell[1] !== "" && Number.isFinite(number) ? number : cell[1];
 }
 
+/** A command line breaks between its options alone. @param {string} line @returns {(Node | string)[]} */
+function commandParts(line) {
+  return line.split(/ (?=--)/).flatMap((part, i) => [i > 0 ? " " : "", element("span", {}, part)]);
+}
+
+/** A cell's content: command lines as code. @param {string} text */
+const contentOf = (text) => (text.startsWith("plimsoll ") ? element("code", { class: "command" }, ...commandParts(text)) : text);
+
 /** @param {{title: string, columns: string[], rows: [string, string][][]}} table */
 export function tableSection(table) {
   const body = element("tbody"), rows = table.rows.slice();
   const isLong = (/** @type {[string, string]} */ cell) => typeof keyOf(cell) !== "number" && cell[0].length > kLong;
   const cellOf = (/** @type {[string, string]} */ cell, /** @type {number} */ column) =>
-    element("td", { class: typeof keyOf(cell) === "number" ? "number" : isLong(cell) ? "long" : undefined, "data-title": table.columns[column] }, cell[0]);
+    element("td", { class: typeof keyOf(cell) === "number" ? "number" : isLong(cell) ? "long" : undefined, "data-title": table.columns[column] }, contentOf(cell[0]));
   const show = () => body.replaceChildren(...rows.slice(0, kShown).map((row) => element("tr", {}, ...row.map(cellOf))));
   const wide = table.columns.length > kNarrow && rows.some((row) => row.some(isLong));  // a narrow screen shows a row of it as a list
   const sort = (/** @type {number} */ column, /** @type {HTMLElement} */ head) => {
