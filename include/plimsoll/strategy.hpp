@@ -530,6 +530,7 @@ struct Strategy {
   std::optional<bool> cudnn_attention;
   bool cudnn = true;          ///< convolutions by cuDNN, on AMD by MIOpen (torch.backends.cudnn.enabled), else by ATen's own kernels
   bool liger_kernel = false;  ///< Liger's modules in the place of transformers' (TrainingArguments.use_liger_kernel)
+  bool liger_rope = true, liger_rms_norm = true, liger_glu = true;  ///< which of them (liger_kernel_config)
   AllocatorSettings allocator;
   bool launch_blocking = false;  ///< the host waits for each launch to end (CUDA_LAUNCH_BLOCKING=1, HIP_LAUNCH_BLOCKING=1)
 

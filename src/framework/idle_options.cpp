@@ -55,6 +55,7 @@ const std::vector<Rule>& rules_of_ranks() {
       {{"moe.moe_pad_expert_input_to_capacity"},
        [](const Run& r) { return r.s.moe.capacity_factor.has_value(); },
        "without moe.moe_expert_capacity_factor"},
+      {{"liger_rope", "liger_rms_norm", "liger_glu"}, [](const Run& r) { return r.s.liger_kernel; }, "without liger_kernel"},
       {{"mtp_num_layers", "mtp_use_repeated_layer", "module_precision"},
        [](const Run& r) { return r.megatron_core(); },
        "outside of Megatron-core"},

@@ -206,6 +206,31 @@ TEST(TextEdits, Yaml) {
   EXPECT_THROW(set("a:\n  - 1\n", "a", "2"), Error);
 }
 
+// A list is added on one line; one whose items have lines of their own gets those that it lacks.
+TEST(TextEdits, Lists) {
+  const Node value = formats::parse_yaml_text("[a.B, c]", "v.yaml");
+  const auto yaml = [&](const std::string& text) { return formats::set_in_yaml(text, formats::parse_yaml_text(text, "a.yaml"), "l", value, "a.yaml"); };
+  EXPECT_EQ(yaml("x: 1\n"), "x: 1\nl: [a.B, c]\n");
+  EXPECT_EQ(yaml("l:\n  - c  # kept\n\ny: 2\n"), "l:\n  - c  # kept\n  - a.B\n\ny: 2\n");
+  EXPECT_EQ(yaml("l:\n- d\n"), "l:\n- d\n- a.B\n- c\n");
+  EXPECT_THROW(yaml("l: [d]\n"), Error);
+  EXPECT_THROW(yaml("l: 1\n"), Error);
+  EXPECT_EQ(formats::set_in_json("{}", Node(), "l", value, "a.json"), R"({"l": ["a.B", "c"]})");
+  EXPECT_THROW(formats::set_in_json(R"({"l": []})", Node(), "l", value, "a.json"), Error);
+  EXPECT_EQ(formats::set_in_toml("", formats::parse_toml_text("", "a.toml"), "t.l", value, "a.toml"), "\n[t]\nl = [\"a.B\", \"c\"]\n");
+}
+
+// Liger's kernels are a plugin of axolotl's and its switches.
+TEST(Fix, APluginIsListed) {
+  for (const char* plugins : {"", "plugins:\n  - axolotl.integrations.swanlab.SwanLabPlugin  # ours\n"}) {
+    const std::string text = std::string(kAxolotl) + plugins;
+    const Fix fix = fixed("run.yaml", text, {{"liger_kernel", "true"}});
+    ASSERT_EQ(fix.files.size(), 1u);
+    EXPECT_EQ(fix.files.front().after.rfind(text, 0), 0u) << fix.files.front().after;
+    EXPECT_NE(fix.files.front().after.find("axolotl.integrations.liger.LigerPlugin"), std::string::npos);
+  }
+}
+
 TEST(TextEdits, TomlAndJson) {
   const auto toml = [](const std::string& text, const std::string& path, const char* value) {
     return formats::set_in_toml(text, formats::parse_toml_text(text, "a.toml"), path, Node::scalar(value, ""), "a.toml");

@@ -1,6 +1,7 @@
 #include "code/transformers/liger.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 #include <iterator>
 #include <string>
 
@@ -133,8 +134,14 @@ void apply_liger(Interpreter& i, const Value& model, const RunOptions& options) 
   arguments.keywords.emplace_back(i.symbol("model"), model);
   say("cross_entropy", plain);
   say("fused_linear_cross_entropy", fused);
-  if (!options.liger)
-    for (const char* part : {"rope", "rms_norm", "swiglu", "geglu", "layer_norm"}) say(part, false);
+  const auto without = [&](bool kept, std::initializer_list<const char*> parts) {
+    if (!options.liger || !kept)
+      for (const char* part : parts) say(part, false);
+  };
+  without(options.liger_rope, {"rope"});
+  without(options.liger_rms_norm, {"rms_norm"});
+  without(options.liger_glu, {"swiglu", "geglu"});
+  if (!options.liger) say("layer_norm", false);
   (void)i.call_from_outside(i.imported_or_fail(kPatches, "_apply_liger_kernel_to_instance"), std::move(arguments));
 }
 

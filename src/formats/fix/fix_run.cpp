@@ -19,13 +19,11 @@ namespace plimsoll {
 namespace formats {
 namespace {
 
-/// An edit replaces or adds one value. Keys of files that the export has no more may stay where the change can be said beside them.
-void require_single_values(std::vector<Edit>& edits) {
+/// Keys of files that the export has no more may stay where the change can be said beside them.
+void require_nothing_gone(std::vector<Edit>& edits) {
   std::erase_if(edits, [](const Edit& edit) { return edit.gone && edit.format != "shell"; });
-  for (const Edit& edit : edits) {
+  for (const Edit& edit : edits)
     if (edit.gone) fail("the change takes '" + edit.path + "' away", edit.format, "take it out by hand");
-    if (!edit.value.is_scalar()) fail("'" + edit.path + "' is a list", edit.format, "set it to " + edit.value.word() + " by hand");
-  }
 }
 
 struct Place {
@@ -158,7 +156,7 @@ Fix fix_run(const std::vector<std::string>& files, const ForeignOptions& options
 
   if (same_plan(run, changed)) fail("these files say " + as_flags(change) + " already");
   std::vector<Edit> edits = edits_between(before, after);
-  require_single_values(edits);
+  require_nothing_gone(edits);
   for (const bool all : {false, true}) {  // the keys of the change alone, or what else the exports differ in, where these do not suffice
     Fix fix;
     fix.flags = as_flags(change);

@@ -48,6 +48,18 @@ std::string plain_or_quoted(const Node& value, bool quotes_text) {
   return quotes_text || odd ? '"' + text + '"' : text;
 }
 
+/// The same, or "[a, b]" of a list of them.
+std::string on_one_line(const Node& value, bool quotes_text) {
+  if (!value.is_list()) return plain_or_quoted(value, quotes_text);
+  std::string text;
+  for (const auto& [name, item] : value.members) text += (text.empty() ? "" : ", ") + plain_or_quoted(item, quotes_text);
+  return "[" + text + "]";
+}
+
+bool lists(const Node& list, const Node& item) {
+  return std::any_of(list.members.begin(), list.members.end(), [&](const auto& each) { return each.second.is_scalar() && each.second.text == item.text; });
+}
+
 /// Where a line's value ends and its comment begins.
 std::size_t comment_at(const std::string& line, std::size_t from) {
   char quote = 0;
@@ -104,15 +116,29 @@ std::optional<std::size_t> key_line(const std::vector<std::string>& lines, const
   return {};
 }
 
+/// Puts what a list of lines lacks behind its last item.
+void add_items(std::vector<std::string>& lines, const Node& there, const std::string& path, const Node& value, const std::string& name) {
+  const auto last = there.members.empty() ? std::nullopt : line_of(there.members.back().second);
+  const std::size_t indent = last && *last < lines.size() ? indent_of(lines[*last]) : 0;
+  if (!last || *last >= lines.size() || lines[*last].compare(indent, 2, "- ") != 0 || there.members.back().second.is_table()) by_hand(path, value, name);
+  std::size_t behind = *last + 1;
+  for (const auto& [unnamed, item] : value.members)
+    if (!lists(there, item))
+      lines.insert(lines.begin() + static_cast<std::ptrdiff_t>(behind++), std::string(indent, ' ') + "- " + plain_or_quoted(item, false));
+}
+
 }  // namespace
 
 std::string set_in_yaml(const std::string& text, const Node& tree, const std::string& path, const Node& value, const std::string& name) {
   std::vector<std::string> lines = lines_of(text);
   const auto [above, key] = split_last(path);
-  const std::string written = plain_or_quoted(value, false);
-  if (const Node* leaf = tree.find(path)) {
+  const std::string written = on_one_line(value, false);
+  if (const Node* leaf = tree.find(path); leaf != nullptr && leaf->is_list() && value.is_list()) {
+    add_items(lines, *leaf, path, value, name);
+    return joined(lines);
+  } else if (leaf != nullptr) {
     const auto at = line_of(*leaf);
-    const auto changed = at && *at < lines.size() && !leaf->is_table() && !leaf->is_list() ? with_value(lines[*at], key, ':', written) : std::nullopt;
+    const auto changed = at && *at < lines.size() && !leaf->is_table() && !leaf->is_list() && value.is_scalar() ? with_value(lines[*at], key, ':', written) : std::nullopt;
     if (!changed) by_hand(path, value, name);
     lines[*at] = *changed;
     return joined(lines);
@@ -135,10 +161,10 @@ std::string set_in_yaml(const std::string& text, const Node& tree, const std::st
 std::string set_in_toml(const std::string& text, const Node& tree, const std::string& path, const Node& value, const std::string& name) {
   std::vector<std::string> lines = lines_of(text);
   const auto [section, key] = split_last(path);
-  const std::string written = plain_or_quoted(value, true);
+  const std::string written = on_one_line(value, true);
   if (const Node* leaf = tree.find(path)) {
     const auto at = line_of(*leaf);
-    const auto changed = at && *at < lines.size() && leaf->is_scalar() ? with_value(lines[*at], key, '=', written) : std::nullopt;
+    const auto changed = at && *at < lines.size() && leaf->is_scalar() && value.is_scalar() ? with_value(lines[*at], key, '=', written) : std::nullopt;
     if (!changed) by_hand(path, value, name);
     lines[*at] = *changed;
     return joined(lines);
@@ -211,7 +237,7 @@ class JsonText {
 }  // namespace
 
 std::string set_in_json(const std::string& text, const Node&, const std::string& path, const Node& value, const std::string& name) {
-  const std::string written = plain_or_quoted(value, true);
+  const std::string written = on_one_line(value, true);
   JsonText json(text);
   if (const auto leaf = json.find(0, path)) {
     if (text[leaf->begin] == '{' || text[leaf->begin] == '[') by_hand(path, value, name);

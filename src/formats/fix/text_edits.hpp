@@ -7,8 +7,8 @@
 
 namespace plimsoll::formats {
 
-/// `text` with `value` at the dotted path; `name` names the file in errors, `tree` is what the text says. Throws Error where the value, or what
-/// it would stand in, is no line of its own.
+/// `text` with `value`, a scalar or a list of them, at the dotted path; `name` names the file in errors, `tree` is what the text says. A list of lines
+/// that stands there gets what it lacks. Throws Error where the value, or what it would stand in, is no line of its own.
 std::string set_in_yaml(const std::string& text, const Node& tree, const std::string& path, const Node& value, const std::string& name);
 std::string set_in_toml(const std::string& text, const Node& tree, const std::string& path, const Node& value, const std::string& name);
 std::string set_in_json(const std::string& text, const Node& tree, const std::string& path, const Node& value, const std::string& name);

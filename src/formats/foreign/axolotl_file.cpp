@@ -53,10 +53,10 @@ const Rows& rows() {
       {"flex_attention", "attention", "true=flex,false=-"},
       {"xformers_attention", "attention", "true=memory-efficient,false=-"},
       {"sage_attention", kRefused, "false", nullptr, "SageAttention"},
-      {"liger_rope", kNothing, "", nullptr, "its kernels come with liger_kernel"},
-      {"liger_rms_norm", "liger_kernel", "true=true,false=-"},
-      {"liger_glu_activation", kNothing},
-      {"liger_layer_norm", kNothing},
+      {"liger_rope", "liger_rope", "", nullptr, "Liger's keys say nothing where its plugin is not listed; where it is, what is not said is false"},
+      {"liger_rms_norm", "liger_rms_norm"},
+      {"liger_glu_activation", "liger_glu"},
+      {"liger_layer_norm", kNothing, "", nullptr, "models whose layer norms Liger replaces are refused"},
       {"liger_cross_entropy", "loss", "true=liger,false=-"},
       {"liger_fused_linear_cross_entropy", "loss", "true=liger-fused-linear,false=-"},
       {"cut_cross_entropy", kCode, "", nullptr, "loss: cut-cross-entropy, where its plugin is listed and this is not false"},
@@ -64,7 +64,7 @@ const Rows& rows() {
       {"model_config", kCode, "", nullptr, "output_router_logits: the routers' auxiliary loss; all else refused"},
       {"chunked_cross_entropy", kRefused, "false", nullptr, "axolotl's chunked cross entropy"},
       {"tiled_mlp", kRefused, "false", nullptr, "tiled MLPs"},
-      {"plugins", kCode, "", nullptr, "LigerPlugin; CutCrossEntropyPlugin; SwanLabPlugin logs"},
+      {"plugins", kCode, "", nullptr, "LigerPlugin: liger_kernel, where one of its modules is asked for; CutCrossEntropyPlugin; SwanLabPlugin logs"},
       {"torch_compile", "compile", "auto=true,true=true,true=model,false=false"},
       {"adapter", "task", "lora=lora,qlora=qlora,*=!"},
       {"load_in_4bit", "base_weights", "true=nf4-double-quant,false=-", nullptr, "BitsAndBytesConfig with double quantization"},
@@ -338,24 +338,51 @@ void assume_unused_parameters(Reading& reading, const Node& tree) {
     reading.assume("ddp.find_unused_parameters", "false", "ddp_find_unused_parameters: false", kRelease);
 }
 
-/// Liger's switches are rows; cut cross entropy is on where its plugin is there and nobody says no; SwanLab, like Weights & Biases, keeps what
-/// was logged.
+constexpr std::pair<const char*, const char*> kLigerModules[] = {
+    {"liger_rope", "liger_rope"}, {"liger_rms_norm", "liger_rms_norm"}, {"liger_glu", "liger_glu_activation"}};
+
+/// LigerPlugin.pre_model_load: what its configuration does not say is none of it, the loss neither.
+void read_liger(Reading& reading, const std::string& where) {
+  const bool any = std::any_of(std::begin(kLigerModules), std::end(kLigerModules), [&](const auto& each) { return reading.is(each.first, "true"); });
+  for (const auto& [key, foreign] : kLigerModules)
+    if (!any)
+      reading.forget(key);
+    else if (!reading.has(key))
+      reading.assume(key, "false", std::string(foreign) + ": null", kRelease);
+  if (!any) return;
+  reading.say("liger_kernel", "true", "plugins", where);
+  if (!reading.has("loss")) reading.assume("loss", "ce", "liger_fused_linear_cross_entropy: null", kRelease);
+}
+
+/// axolotl's own schema has no keys of Liger's: it drops them.
+void drop_liger(Reading& reading, const Node& tree) {
+  for (const auto& [key, foreign] : kLigerModules) reading.forget(key);
+  if (reading.is("loss", "liger") || reading.is("loss", "liger-fused-linear")) reading.forget("loss");
+  for (const char* key : {"liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_cross_entropy", "liger_fused_linear_cross_entropy"})
+    if (const Node* value = tree.find(key); value && is_on(value)) reading.leave_unread(std::string(key) + " (its plugin is not listed)", value->where);
+}
+
+/// Cut cross entropy is on where its plugin is there and nobody says no; SwanLab, like Weights & Biases, keeps what was logged.
 void read_plugins(Reading& reading, const Node& tree) {
   const Node* plugins = tree.find("plugins");
-  if (!plugins) return;
+  const Node none;
   const auto is = [](const Node& plugin, const char* name) { return plugin.word().find(name) != std::string::npos; };
-  for (const auto& [unused, plugin] : plugins->members) {
-    if (is(plugin, "LigerPlugin") || is(plugin, "SwanLabPlugin")) continue;
-    if (is(plugin, "CutCrossEntropyPlugin")) {
+  std::optional<std::string> liger;
+  for (const auto& [unused, plugin] : (plugins ? *plugins : none).members) {
+    if (is(plugin, "SwanLabPlugin")) continue;
+    if (is(plugin, "LigerPlugin")) {
+      liger = plugin.where;
+    } else if (is(plugin, "CutCrossEntropyPlugin")) {
       const Node* on = tree.find("cut_cross_entropy");
       if (!on || is_on(on)) reading.say("loss", "cut-cross-entropy", "plugins", plugin.where);
     } else {
       refuse("axolotl's plugin " + plugin.word().substr(0, 100) + " is not modelled", plugin.where);
     }
   }
-  // Liger's norms and MLPs bring no loss of theirs here.
-  if (reading.is("liger_kernel", "true") && !reading.has("loss"))
-    reading.assume("loss", "ce", "liger_fused_linear_cross_entropy: false", kRelease);
+  if (liger)
+    read_liger(reading, *liger);
+  else
+    drop_liger(reading, tree);
 }
 
 void read_sharding(Reading& reading, const Node& tree) {

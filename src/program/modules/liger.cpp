@@ -51,7 +51,12 @@ std::optional<LigerPatches> liger_patches(const std::string& model_type, const R
     refuse("Liger's cross entropy does not reach the loss of " + model_type + ": it replaces a name that transformers 5 does not use",
            "loss", "liger-fused-linear or ce");
   if (options.compiled_blocks) refuse("compiled blocks with Liger's kernels are not modelled", "compile");
-  return options.liger ? std::optional<LigerPatches>(family->patches) : std::nullopt;
+  if (!options.liger) return std::nullopt;
+  LigerPatches patches = family->patches;
+  patches.rope = patches.rope && options.liger_rope;
+  patches.norms = options.liger_rms_norm;
+  patches.gated = options.liger_glu;
+  return patches;
 }
 
 Tensor PatchedNorm::operator()(const Tensor& input) const {

@@ -40,11 +40,11 @@ class Layer {
     if (block.moe && style.model_type == "llama4_text")
       dense_mixture_.emplace(module.child(style.mixture), tape, *block.moe);
     else if (block.moe)
-      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release, style.liger.has_value());
-    if (block.mlp && style.liger && (style.model_type == "qwen3_moe" || style.model_type == "mixtral"))
+      mixture_.emplace(module.child(style.mixture), tape, *block.moe, style.model_type, record, options.release, style.liger_gates());
+    if (block.mlp && style.liger_gates() && (style.model_type == "qwen3_moe" || style.model_type == "mixtral"))
       fail("Liger patches the experts of every layer, and " + module.path + " has none", "liger_kernel");
     if (block.mlp && block.mlp->gated)
-      mlp_.emplace(module.child(style.mlp), tape, block.mlp->activation, block.mlp->fused_gate_up, style.liger.has_value());
+      mlp_.emplace(module.child(style.mlp), tape, block.mlp->activation, block.mlp->fused_gate_up, style.liger_gates());
     else if (block.mlp)
       plain_mlp_.emplace(module.child("mlp"), tape, block.mlp->activation, style.up, style.down);
     if (!block.norm.weight) {  // olmo: modules without parameters
