@@ -106,6 +106,7 @@ enum class OptimizerKind : std::uint8_t {
   adagrad_8bit,
   sgdm_8bit,
   ademamix_8bit,
+  adamw_torch_8bit,  ///< torchao's
 };
 std::string_view name_of(OptimizerKind optimizer);
 

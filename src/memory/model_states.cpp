@@ -67,6 +67,11 @@ std::int64_t product(const std::vector<std::int64_t>& shape) {
 // bitsandbytes: a byte per element and an fp32 scale per block of 256; tensors below 4096 elements keep fp32 states.
 std::int64_t eight_bit_state(std::int64_t elements) { return elements < 4096 ? 4 * elements : elements + 4 * ceil_div(elements, 256); }
 
+// torchao: as bitsandbytes, but a tensor below 4096 elements, or of no whole blocks of 256, keeps its own type.
+std::int64_t torchao_state(std::int64_t elements, std::int64_t own) {
+  return elements < 4096 || elements % 256 != 0 ? own * elements : eight_bit_state(elements);
+}
+
 // Adafactor without momentum: row and column sums of a matrix (of each matrix of a stack), else one value per element.
 std::int64_t adafactor_elements(const std::vector<std::int64_t>& shape) {
   const std::int64_t elements = product(shape);
@@ -122,6 +127,8 @@ Bytes optimizer_state_bytes(OptimizerKind optimizer, const std::vector<std::int6
     case OptimizerKind::sgdm_8bit:
     case OptimizerKind::lion_8bit:
       return Bytes(eight_bit_state(elements));
+    case OptimizerKind::adamw_torch_8bit:
+      return Bytes(2 * torchao_state(elements, size_of(type)));
     case OptimizerKind::muon:
       return Bytes(hidden_matrix && shape.size() == 2 ? one : 2 * one);
     case OptimizerKind::shampoo:

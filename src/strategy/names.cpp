@@ -107,6 +107,7 @@ const Names<OptimizerKind>& optimizer_names() {
       {"adagrad-8bit", OptimizerKind::adagrad_8bit},
       {"sgdm-8bit", OptimizerKind::sgdm_8bit},
       {"ademamix-8bit", OptimizerKind::ademamix_8bit},
+      {"adamw-torch-8bit", OptimizerKind::adamw_torch_8bit},
   };
   return names;
 }

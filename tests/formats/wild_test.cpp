@@ -148,7 +148,7 @@ const Wild kWild[] = {
     {"axolotl, a checkpoint that only code plays", "a.yml", "base_model: Qwen/Qwen3-VL-4B-Instruct\nmicro_batch_size: 2\nattn_implementation: flash_attention_2\n", "", {},
      "is of model type qwen3_vl, which transformers' own code plays (add --code WHEEL"},
     axolotl("kernels without an adapter", "lora_mlp_kernel: true\n", {{"lora.mlp_kernel", "(nothing)"}}),
-    axolotl("torchao's 8 bits", "optimizer: adamw_torch_8bit\n", {}, "torchao's AdamW with states of 8 bits"),
+    axolotl("torchao's 8 bits", "optimizer: adamw_torch_8bit\n", {{"optimizer", "adamw-torch-8bit"}}),
     axolotl("torchao's 4 bits", "optimizer: adamw_torch_4bit\n", {}, "torchao's AdamW with states of 4 bits"),
     axolotl("bitsandbytes' 8 bits", "optimizer: adamw_bnb_8bit\n", {{"optimizer", "adamw-8bit"}}),
     axolotl("an optimizer of its own", "optimizer: flash_adamw\n", {}, "flash_adamw is not modelled"),

@@ -36,7 +36,7 @@ const Rows& rows() {
       {"layer_offloading", kRefused, "false", nullptr, "offload of layers"},
       {"optimizer", "optimizer",
        "adamw_torch=adamw,adamw_torch_fused=adamw,adamw_hf=adamw,adafactor=adafactor,sgd=sgd,adamw_bnb_8bit=adamw-8bit,adamw_8bit=adamw-"
-       "8bit,adamw_torch_8bit=!torchao's AdamW with states of 8 bits,adamw_torch_4bit=!torchao's AdamW with states of 4 bits,"
+       "8bit,adamw_torch_8bit=adamw-torch-8bit,adamw_torch_4bit=!torchao's AdamW with states of 4 bits,"
        "paged_adamw_8bit=paged-adamw-8bit,paged_adamw_32bit=paged-adamw,lion_8bit=lion-8bit,lion_32bit=lion-bnb,ademamix=ademamix,"
        "ademamix_8bit=ademamix-8bit,muon=!,optimi_adamw=!,ao_adamw_8bit=!,ao_adamw_4bit=!,ao_adamw_fp8=!,came_pytorch=!,q_galore_adamw8bit="
        "!,dion=!,adopt_adamw=!,adamc=!,sinkgd=!,polora=!,flash_adamw=!,flash_adam=!,flash_sgd=!,flash_sgdw=!,flash_lion=!,dist_muon=!,"

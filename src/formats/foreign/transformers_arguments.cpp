@@ -48,7 +48,7 @@ const Rows& rows() {
        "lion_32bit=lion-bnb,lion_8bit=lion-8bit,paged_lion_32bit=paged-lion,paged_lion_8bit=paged-lion-8bit,rmsprop_bnb=rmsprop-bnb,"
        "rmsprop_bnb_8bit=rmsprop-8bit,ademamix=ademamix,ademamix_8bit=ademamix-8bit,galore_adamw=!,galore_adamw_8bit=!,galore_adafactor=!,"
        "lomo=!,adalomo=!,grokadamw=!,schedule_free_adamw=!,schedule_free_sgd=!,schedule_free_radam=!,apollo_adamw=!,stable_adamw=!,"
-       "adamw_anyprecision=!,adamw_torch_4bit=!,adamw_torch_8bit=!,"
+       "adamw_anyprecision=!,adamw_torch_4bit=!torchao's AdamW with states of 4 bits,adamw_torch_8bit=adamw-torch-8bit,"
        "adamw_apex_fused=!,adamw_torch_xla=!,adamw_torch_npu_fused=!,rmsprop_bnb_32bit=rmsprop-bnb,paged_ademamix_32bit=!,paged_ademamix_8bit=!,"
        "galore_adamw_layerwise=!,galore_adamw_8bit_layerwise=!,galore_adafactor_layerwise=!,apollo_adamw_layerwise=!",
        "adamw_torch_fused", "adamw_torch before torch 2.8"},

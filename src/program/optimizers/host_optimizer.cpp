@@ -80,6 +80,7 @@ std::unique_ptr<Optimizer> make_host_optimizer(OptimizerKind kind, OptimizerImpl
 }
 
 std::unique_ptr<Optimizer> make_host_optimizer(const Strategy& strategy, Tape& tape, const std::vector<Tensor>& parameters) {
+  if (strategy.optimizer == OptimizerKind::adamw_torch_8bit) refuse("torchao's optimizers on the host are not modelled", "optimizer", "adamw");
   if (is_bitsandbytes(strategy.optimizer)) refuse("bitsandbytes' optimizers over parameters on the host are not modelled", "optimizer", "adamw");
   return make_host_optimizer(strategy.optimizer, strategy.optimizer_impl, tape, bytes_of(parameters) / 4);
 }

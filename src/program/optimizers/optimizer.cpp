@@ -9,6 +9,7 @@
 #include "program/ops/ops.hpp"
 #include "program/optimizers/optimizer_kinds.hpp"
 #include "program/optimizers/optimizer_torch.hpp"
+#include "program/optimizers/optimizer_torchao.hpp"
 #include "program/reduction.hpp"
 #include "program/resting.hpp"
 
@@ -404,6 +405,8 @@ std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl impl
       return make_rmsprop(tape, std::move(parameters), implementation);
     case OptimizerKind::lion:
       return make_lion(tape, std::move(parameters));
+    case OptimizerKind::adamw_torch_8bit:
+      return make_torchao_adam(tape, std::move(parameters));
     case OptimizerKind::lora_fa:
       return make_lora_fa(tape, std::move(parameters));
     default:

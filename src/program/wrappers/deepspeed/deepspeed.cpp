@@ -43,6 +43,8 @@ std::unique_ptr<Optimizer> make_deepspeed_optimizer(const DeepSpeedSettings& set
   const bool lion = settings.optimizer == OptimizerKind::lion;  // torch.optim has none: it is DeepSpeed's own
   if (lion || (adam && settings.implementation == OptimizerImpl::fused))
     return std::make_unique<FusedStates>(tape, std::move(masters), adam);
+  if (settings.optimizer == OptimizerKind::adamw_torch_8bit)
+    refuse("torchao's AdamW with states of 8 bits under DeepSpeed is not modelled", "optimizer", "adamw or adamw-8bit");
   return make_optimizer(settings.optimizer, settings.implementation, tape, std::move(masters));
 }
 
