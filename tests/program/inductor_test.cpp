@@ -504,6 +504,21 @@ TEST_F(Graphs, FuseCopiesInAnotherOrder) {
   }
 }
 
+// Element-wise loops over 4 x 16 x 8 rows of 32, whose rows lie in another order than those that a sum adds up, go as the sum does where both
+// read the row's 32 weights (128 bytes), and are one kernel with it (_try_reindex_pointwise_for_reduction); those through columns are not.
+TEST_F(Graphs, FuseLoopsThatGoAsASumDoes) {
+  for (const bool rows : {true, false}) {
+    graph = {};
+    const int weights = input({1, 1, 1, 32});
+    const int sum = summed(add(Aten::multiply, {input({4, 8, 16, 32}), weights}, {4, 8, 16, 32}), 3);
+    const int turned = add(Aten::permute, {input(rows ? Dims{4, 8, 16, 32} : Dims{4, 16, 32, 8})}, {4, 16, 8, 32});
+    graph.at(turned).dims = rows ? Dims{0, 2, 1, 3} : Dims{0, 1, 3, 2};
+    graph.at(turned).strides = rows ? Dims{4096, 32, 512, 1} : Dims{4096, 256, 1, 8};
+    const int other = add(Aten::multiply, {turned, weights}, {4, 16, 8, 32});
+    EXPECT_EQ(fuse(lowered({sum, other})).size(), rows ? 1U : 0U);
+  }
+}
+
 // Sums over rows and over columns of one tensor are one kernel from 5 · 2²⁰ elements and 4,096 rows on.
 TEST_F(Graphs, FuseSumsOfBothOrdersOfLargeTensors) {
   for (const std::int64_t rows : {4096, 2048}) {

@@ -257,4 +257,34 @@ Access in_order_of_strides(const Access& access) {
   return merged(ordered);
 }
 
+namespace {
+
+/// Puts a loop inside the outer (0) or the inner (1) one; false where that goes on in another step.
+bool put(Access& access, std::size_t at, std::int64_t size, std::int64_t stride) {
+  if (access.sizes.size() == at) {
+    access.sizes.push_back(size), access.strides.push_back(stride);
+    return true;
+  }
+  if (access.sizes.size() < at || access.strides[at] != stride * size) return false;
+  access.sizes[at] *= size, access.strides[at] = stride;
+  return true;
+}
+
+}  // namespace
+
+Access in_loops_of_sum(const Access& access, std::int64_t kept, std::int64_t summed) {
+  Access made{access.buffer, access.offset, access.way, {}, {}, access.places};
+  std::int64_t outer = 1, inner = 1;
+  for (std::size_t i = 0; i < access.sizes.size(); ++i) {
+    const std::int64_t size = access.sizes[i], stride = access.strides[i];
+    const std::int64_t outside = outer < kept ? std::min(size, kept / outer) : 1, inside = size / outside;
+    const bool divides = outside * inside == size && (inside == 1 || outer * outside == kept);
+    if (!divides || (inside != 1 && outside != 1 && access.way != 0)) return access;
+    if (outside != 1 && !put(made, 0, outside, stride * inside)) return access;
+    if (inside != 1 && !put(made, 1, inside, stride)) return access;
+    outer *= outside, inner *= inside;
+  }
+  return outer == kept && (inner == summed || inner == 1) ? made : access;
+}
+
 }  // namespace plimsoll::program::inductor

@@ -73,5 +73,7 @@ struct Access {
 Access merged(const Access& access);
 /// The same with the largest steps outside, merged (MemoryDep.normalize_with_stride_order).
 Access in_order_of_strides(const Access& access);
+/// The same in the two loops of a sum: one over what it keeps, one over what it adds up; as it is where either goes in no single step.
+Access in_loops_of_sum(const Access& access, std::int64_t kept, std::int64_t summed);
 
 }  // namespace plimsoll::program::inductor

@@ -195,7 +195,8 @@ class Fuser {
     const std::int64_t bytes = shared_bytes(a, b);
     const Order order = bytes >= kLeastShared || !may_mix ? Order::as_it_is : order_of(a, b);
     if (order == Order::as_it_is) return {bytes, bytes};
-    const std::int64_t more = shared_bytes(reordered(a), reordered(b));
+    const auto [left, right] = in_order(order, a, b);
+    const std::int64_t more = shared_bytes(left, right);
     return {more, order == Order::turned ? more : bytes};
   }
 
@@ -208,13 +209,23 @@ class Fuser {
     return nullptr;
   }
 
-  /// How loops are changed to share more: they are turned, or those that go on from one to the next are taken as one.
-  enum class Order : std::uint8_t { as_it_is, turned, merged };
+  /// How loops are changed to share more: they are turned, those that go on from one to the next are taken as one, or they become a sum's.
+  enum class Order : std::uint8_t { as_it_is, turned, merged, as_a_sum };
+
+  Order order_of(const Node& a, const Node& b) const {
+    const Order order = order_by_buffer(a, b);
+    return order == Order::as_it_is && goes_as_a_sum(a, b) ? Order::as_a_sum : order;
+  }
+  std::pair<Node, Node> in_order(Order order, const Node& a, const Node& b) const {
+    if (order != Order::as_a_sum) return {reordered(a), reordered(b)};
+    const Node& sum = a.sums ? a : b;
+    return {as_a_sum(a, sum), as_a_sum(b, sum)};
+  }
 
   /// shared_data_after_reordering_loop: whether element-wise loops can be turned to go through a common buffer as the other kernel's do.
   /// What one makes and the other reads is looked at before what both read, then the largest. Both have as many loops, each with a step of
   /// its own; else they are the same when merged.
-  Order order_of(const Node& a, const Node& b) const {
+  Order order_by_buffer(const Node& a, const Node& b) const {
     if (!reorders_ || (a.sums && b.sums)) return Order::as_it_is;
     using Candidate = std::tuple<bool, std::int64_t, const Access*, const Access*>;
     std::optional<Candidate> best;
@@ -245,6 +256,33 @@ class Fuser {
       return turned;
     };
     node.reads = turn(node.reads), node.writes = turn(node.writes);
+    return node;
+  }
+
+  /// _try_reindex_pointwise_for_reduction: whether element-wise loops, taken as the two of a sum over as many elements, go through a common
+  /// buffer as that does. Taken so they read no worse (_reindexing_regresses_memory_coalescing) where they go from an element to the next.
+  bool goes_as_a_sum(const Node& a, const Node& b) const {
+    const Node &sum = a.sums ? a : b, &other = a.sums ? b : a;
+    if (!reorders_ || a.sums == b.sums || sum.mixed() || other.kept != sum.kept * sum.summed || !is_contiguous(other)) return false;
+    const Sizes loops = {sum.kept, sum.summed};
+    bool changes = false;
+    for (const int id : other.operations) {
+      const Sizes& sizes = operation(id).kept;
+      if (in_loops_of_sum({0, 0, 0, sizes, in_a_row(sizes)}, sum.kept, sum.summed).sizes != loops) return false;
+      changes = changes || sizes != loops;
+    }
+    return changes && std::any_of(sum.buffers.begin(), sum.buffers.end(), [&](int buffer) {
+             const Access *left = access_to(sum, buffer), *right = access_to(other, buffer);
+             return left != nullptr && right != nullptr &&
+                    in_loops_of_sum(*left, sum.kept, sum.summed) == in_loops_of_sum(*right, sum.kept, sum.summed);
+           });
+  }
+  static Node as_a_sum(Node node, const Node& sum) {
+    for (std::set<Access>* all : {&node.reads, &node.writes}) {
+      std::set<Access> taken;
+      for (const Access& access : *all) taken.insert(in_loops_of_sum(access, sum.kept, sum.summed));
+      *all = std::move(taken);
+    }
     return node;
   }
 
@@ -303,8 +341,10 @@ class Fuser {
     if (shared.bytes == 0 || a.operations.size() + b.operations.size() > kMostFused) return false;
     if (elements_kept_apart(a, b) > kWorthOfSavedByte * shared.saved) return false;
     if (depends(b, a)) {
-      const bool turned = may_mix && shared_bytes(a, b) < kLeastShared && order_of(a, b) != Order::as_it_is;
-      return reads_at_equal_places(turned ? reordered(a) : a, turned ? reordered(b) : b) && loops_fit(a, b, may_mix);
+      const Order order = may_mix && shared_bytes(a, b) < kLeastShared ? order_of(a, b) : Order::as_it_is;
+      if (order == Order::as_it_is) return reads_at_equal_places(a, b) && loops_fit(a, b, may_mix);
+      const auto [left, right] = in_order(order, a, b);
+      return reads_at_equal_places(left, right) && loops_fit(a, b, may_mix);
     }
     return (shared.mixed || (shared.bytes >= kLeastShared && distance(a, b) <= kFarthest)) && loops_fit(a, b, may_mix);
   }
