@@ -115,6 +115,10 @@ program::Module& module_at(program::Module& root, std::string_view path, Tape& t
 
 }  // namespace
 
+void BuiltModule::complete(program::Module& root, Tape& tape) const {
+  for (const auto& [path, value] : interpreter_->torch().all_modules(module_)) (void)module_at(root, path, tape);
+}
+
 void BuiltModule::bind(program::Module& root, Tape& tape) {
   Torch& torch = interpreter_->torch();
   torch.put_on(tape);

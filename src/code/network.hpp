@@ -48,6 +48,9 @@ class BuiltModule {
   const Value& module() const { return module_; }
   /// What wrappers see of it: the tree of its modules, what is fp32 in `type`, as Module.to(type) leaves it.
   std::unique_ptr<program::Module> tree(DType type, program::Tape& tape);
+  /// Adds to a tree that was not made of the text (of a family's Model) the modules that it lacks, which have no parameters, before wrappers
+  /// put hooks on all there are.
+  void complete(program::Module& root, program::Tape& tape) const;
   /// Makes its modules those of a tree as `tree` gives it, whose tensors are on the device.
   void bind(program::Module& root, program::Tape& tape);
   /// Its parameters as a block of a Model, a module's own ones an operator.

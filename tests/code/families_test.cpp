@@ -61,6 +61,8 @@ constexpr const char* kStacks =
     R"("d_model": 64, "encoder_layers": 2, "decoder_layers": 3, "encoder_ffn_dim": 128, "decoder_ffn_dim": 96, "encoder_attention_heads": 4,
        "decoder_attention_heads": 2, "max_position_embeddings": 128)";
 
+constexpr const char* kOpt = R"("hidden_size": 64, "ffn_dim": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 128)";
+
 constexpr const char* kT5 = R"("d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4)";
 
 struct Case {
@@ -119,6 +121,15 @@ const std::vector<Case> kCases = {
     {"bart", "BartForConditionalGeneration", std::string(kStacks) + R"(, "tie_word_embeddings": false)"},
     {"mbart", "MBartForConditionalGeneration", kStacks},
     {"pegasus", "PegasusForConditionalGeneration", kStacks},
+    {"gpt_neox", "GPTNeoXForCausalLM", kEncoder},
+    {"gpt_neox", "GPTNeoXForSequenceClassification", std::string(kEncoder) + R"(, "attention_bias": false, "use_parallel_residual": false)"},
+    {"gpt_neox", "GPTNeoXForTokenClassification", kEncoder},
+    {"gpt_neox", "GPTNeoXForQuestionAnswering", kEncoder},
+    {"opt", "OPTForCausalLM", kOpt},
+    {"opt", "OPTForCausalLM", std::string(kOpt) + R"(, "word_embed_proj_dim": 32, "do_layer_norm_before": false, "enable_bias": false)"},
+    {"opt", "OPTForCausalLM", std::string(kOpt) + R"(, "layer_norm_elementwise_affine": false)"},
+    {"opt", "OPTForSequenceClassification", std::string(kOpt) + R"(, "word_embed_proj_dim": 32)"},
+    {"opt", "OPTForQuestionAnswering", kOpt},
 };
 
 // A text's __init__ and a family's builder are written apart, and the program runs the text's modules on the builder's tree: both must

@@ -371,7 +371,6 @@ TEST(Transformers, Gemma3) {
 TEST(Transformers, Olmo2) { expect_equal(decoder("olmo2", "Olmo2ForCausalLM"), kSome); }
 TEST(Transformers, Granite) { expect_equal(decoder("granite", "GraniteForCausalLM"), kSome); }
 TEST(Transformers, SmolLM3) { expect_equal(decoder("smollm3", "SmolLM3ForCausalLM", R"("num_key_value_heads": 4, "pad_token_id": 0)"), kSome); }
-TEST(Transformers, GptNeoX) { expect_equal(decoder("gpt_neox", "GPTNeoXForCausalLM"), kSome); }
 TEST(Transformers, Mixtral) {
   expect_equal(decoder("mixtral", "MixtralForCausalLM", R"("num_key_value_heads": 4, "num_local_experts": 4, "num_experts_per_tok": 2)"), kSome);
 }
@@ -384,10 +383,6 @@ TEST(Transformers, Roberta) { expect_equal(decoder("roberta", "RobertaForMaskedL
 TEST(Transformers, Vit) {
   expect_equal(R"({"architectures": ["ViTForImageClassification"], "model_type": "vit", "hidden_size": 192, "intermediate_size": 384,
     "num_hidden_layers": 2, "num_attention_heads": 3, "image_size": 64, "patch_size": 16, "num_labels": 10})", kSome);
-}
-TEST(Transformers, Opt) {
-  expect_equal(R"({"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": 192, "ffn_dim": 384, "num_hidden_layers": 2,
-    "num_attention_heads": 3, "vocab_size": 1000, "word_embed_proj_dim": 192, "max_position_embeddings": 512})", kSome);
 }
 TEST(Transformers, Bert) { expect_equal(decoder("bert", "BertForMaskedLM"), kSome); }
 
@@ -432,6 +427,17 @@ TEST(Transformers, GptBigCode) {
     "vocab_size": 1000, "n_positions": 512})",
                kSome);
 }
+TEST(Transformers, GptNeoX) {
+  expect_equal(decoder("gpt_neox", "GPTNeoXForCausalLM", R"("hidden_dropout": 0.1, "attention_dropout": 0.1)"), kAll);
+  expect_equal(decoder("gpt_neox", "GPTNeoXForCausalLM", R"("use_parallel_residual": false, "attention_bias": false)"), kSome);
+}
+TEST(Transformers, Opt) {
+  const std::string sizes = R"({"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": 192, "ffn_dim": 384,
+    "num_hidden_layers": 2, "num_attention_heads": 3, "vocab_size": 1000, "max_position_embeddings": 512, "attention_dropout": 0.1)";
+  expect_equal(sizes + R"(, "word_embed_proj_dim": 192})", kAll);
+  expect_equal(sizes + R"(, "word_embed_proj_dim": 96, "do_layer_norm_before": false})", kSome);
+  expect_equal(sizes + R"(, "word_embed_proj_dim": 192, "layer_norm_elementwise_affine": false, "enable_bias": false})", kSome);
+}
 TEST(Transformers, DistilBert) {
   for (const char* head : {"MaskedLM", "SequenceClassification"})
     expect_equal(
@@ -474,6 +480,13 @@ TEST(Transformers, HeadsOfDecoders) {
     "attention_types": [[["global", "local"], 1]])",
                      {tokens, answers});
   expect_equal_heads("gpt_bigcode", "GPTBigCode", gpt, {tokens});
+  expect_equal_heads("gpt_neox", "GPTNeoX",
+                     R"("hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 2, "num_attention_heads": 8)",
+                     {tokens, answers});
+  expect_equal_heads("opt", "OPT",
+                     R"("hidden_size": 192, "ffn_dim": 384, "num_hidden_layers": 2, "num_attention_heads": 3, "word_embed_proj_dim": 96,
+    "max_position_embeddings": 512)",
+                     {answers});
   expect_equal_heads("gptj", "GPTJ", gpt + R"(, "rotary_dim": 32)", {answers});
 }
 

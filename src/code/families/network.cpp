@@ -240,6 +240,7 @@ std::unique_ptr<TextEncoder> make_told_text_encoder(const Model& model, const Hf
 
 std::unique_ptr<Network> make_text_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
   code::Family family = code::built_family(model, options);
+  family.built->complete(root, tape);
   if (options.hidden_requires_grad) code::require_input_gradients(root, family.embeddings);
   code::Recipe recipe;
   const bool answers = model.architecture.ends_with("ForQuestionAnswering");

@@ -88,8 +88,8 @@ constexpr Family kFamilies[] = {
     {"bloom", make_text_network},
     {"mpt", make_text_network},
     {"gpt_neo", make_text_network},
-    {"opt", make_opt},
-    {"gpt_neox", make_gpt_neox},
+    {"opt", make_text_network},
+    {"gpt_neox", make_text_network},
     {"falcon", make_text_network},
     {"bert", make_bert},
     {"ernie", make_bert},
@@ -127,7 +127,7 @@ bool has_flash_of_its_own(const Family& family) {
 
 /// Whose forward knows an end without a loss of its own: those that share their ends (causal_lm.hpp, families/common.py).
 bool answers_without_loss(Factory make, const Model& model) {
-  for (const Factory each : {make_rotary_decoder, make_gpt2, make_gpt_neox})
+  for (const Factory each : {make_rotary_decoder, make_gpt2})
     if (make == each) return true;
   const auto decodes = [](const Block& block) { return block.role == Block::Role::decoder; };
   return make == make_text_network && model.task != Model::Task::seq2seq && std::any_of(model.blocks.begin(), model.blocks.end(), decodes);

@@ -512,7 +512,7 @@ Module& head_module(Module& root) {
 }
 
 /// The classes whose forward calls a CrossEntropyLoss of its own.
-bool has_loss_of_its_own(const std::string& model_type) { return model_type == "gpt2" || model_type == "opt"; }
+bool has_loss_of_its_own(const std::string& model_type) { return model_type == "gpt2"; }
 
 }  // namespace
 

@@ -11,10 +11,8 @@ namespace plimsoll::program {
 std::unique_ptr<Network> make_rotary_decoder(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
 std::unique_ptr<Network> make_gpt2(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_gpt_neox(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_bert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_vit(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_opt(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
 /// Graph files, each operator a module of torch.nn, and transformers' resnet.
 std::unique_ptr<Network> make_graph_network(const Model& model, const RunOptions& options, Module& root, Tape& tape);

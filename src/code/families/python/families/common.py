@@ -57,6 +57,24 @@ def rotate_half(x):
     return torch.cat((-second, first), dim=-1)
 
 
+class RotaryEmbedding(nn.Module):
+    """Cosines and sines of so many of a head's numbers."""
+
+    def __init__(self, width):
+        super().__init__()
+        half = width // 2
+        self.inv_freq = nn.Buffer(torch.zeros(half), persistent=False)
+        self.original_inv_freq = nn.Buffer(torch.zeros(half), persistent=False)
+
+    @torch.no_grad()
+    def forward(self, x, positions):
+        angles = positions[..., None].float() * self.inv_freq.to(torch.float)
+        table = torch.cat((angles, angles), dim=-1)
+        cosines = table.cos() * 1.0
+        sines = table.sin() * 1.0
+        return cosines.to(dtype=x.dtype), sines.to(dtype=x.dtype)
+
+
 class Network(nn.Module):
     """A body under a head. `body_class` is made as the attribute `base`."""
 
@@ -71,6 +89,10 @@ class Network(nn.Module):
     def body(self):
         return getattr(self, self.base)
 
+    @property
+    def head_width(self):
+        return self.config.hidden_size
+
     def get_input_embeddings(self):
         return self.body.get_input_embeddings()
 
@@ -84,7 +106,7 @@ class CausalLM(Network):
 
     def __init__(self, config):
         super().__init__(config)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=self.head_bias)
+        self.lm_head = nn.Linear(self.head_width, config.vocab_size, bias=self.head_bias)
         self.tie(self.lm_head)
 
     def forward(self, input_ids=None, inputs_embeds=None, labels=None, logits_to_keep=0):
@@ -99,7 +121,7 @@ class SequenceClassifier(Network):
 
     def __init__(self, config):
         super().__init__(config)
-        self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        self.score = nn.Linear(self.head_width, config.num_labels, bias=False)
 
     def forward(self, input_ids, labels=None):
         hidden = self.body(input_ids)
@@ -114,6 +136,8 @@ class SequenceClassifier(Network):
 
 
 class TokenClassifier(Network):
+    upcasts = False  # what the library's loss_function does, and a loss of the class's own does not
+
     def __init__(self, config):
         super().__init__(config)
         self.dropout = nn.Dropout(config.head_dropout)
@@ -124,14 +148,15 @@ class TokenClassifier(Network):
         kept = self.dropout(hidden)
         logits = self.classifier(kept)
         loss_begins()
-        loss = F.cross_entropy(logits.view(-1, self.config.num_labels), labels.view(-1))
+        flat = logits.view(-1, self.config.num_labels)
+        loss = F.cross_entropy(flat.float() if self.upcasts else flat, labels.view(-1))
         return ModelOutput(loss, logits)
 
 
 class AnswerFinder(Network):
     def __init__(self, config):
         super().__init__(config)
-        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.qa_outputs = nn.Linear(self.head_width, 2)
 
     def forward(self, input_ids, start_positions, end_positions):
         hidden = self.body(input_ids)

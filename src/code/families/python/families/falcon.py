@@ -4,7 +4,8 @@ import math
 
 import torch
 from families.bloom import added_behind_dropout, slopes_of
-from families.common import Activation, AnswerFinder, CausalLM, SequenceClassifier, TokenClassifier, positions_of, rotate_half
+from families.common import (Activation, AnswerFinder, CausalLM, RotaryEmbedding, SequenceClassifier, TokenClassifier, positions_of,
+                             rotate_half)
 from plimsoll import mask
 from torch import nn
 from torch.nn import functional as F
@@ -32,22 +33,6 @@ class Kind:
         self.two_norms = self.grouped and self.parallel and (norms is None or norms == 2)
         self.alibi = getattr(config, "alibi", False)
         self.bias = getattr(config, "bias", False)
-
-
-class FalconRotaryEmbedding(nn.Module):
-    def __init__(self, config):
-        super().__init__()
-        half = config.hidden_size // config.num_attention_heads // 2
-        self.inv_freq = nn.Buffer(torch.zeros(half), persistent=False)
-        self.original_inv_freq = nn.Buffer(torch.zeros(half), persistent=False)
-
-    @torch.no_grad()
-    def forward(self, x, positions):
-        angles = positions[..., None].float() * self.inv_freq.to(torch.float)
-        table = torch.cat((angles, angles), dim=-1)
-        cosines = table.cos() * 1.0
-        sines = table.sin() * 1.0
-        return cosines.to(dtype=x.dtype), sines.to(dtype=x.dtype)
 
 
 def rotated(query, key, cosines, sines):
@@ -207,7 +192,7 @@ class FalconModel(nn.Module):
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.h = nn.ModuleList([FalconDecoderLayer(config) for _ in range(config.num_hidden_layers)])
         self.ln_f = nn.LayerNorm(config.hidden_size)
-        self.rotary_emb = FalconRotaryEmbedding(config)
+        self.rotary_emb = RotaryEmbedding(config.hidden_size // config.num_attention_heads)
 
     def get_input_embeddings(self):
         return self.word_embeddings
