@@ -63,6 +63,9 @@ constexpr const char* kStacks =
 
 constexpr const char* kOpt = R"("hidden_size": 64, "ffn_dim": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 128)";
 
+constexpr const char* kImages =
+    R"("hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "image_size": 64, "patch_size": 16)";
+
 constexpr const char* kT5 = R"("d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_decoder_layers": 3, "num_heads": 4)";
 
 struct Case {
@@ -130,6 +133,15 @@ const std::vector<Case> kCases = {
     {"opt", "OPTForCausalLM", std::string(kOpt) + R"(, "layer_norm_elementwise_affine": false)"},
     {"opt", "OPTForSequenceClassification", std::string(kOpt) + R"(, "word_embed_proj_dim": 32)"},
     {"opt", "OPTForQuestionAnswering", kOpt},
+    {"gpt2", "GPT2LMHeadModel", kGpt},
+    {"gpt2", "GPT2ForSequenceClassification", kGpt},
+    {"gpt2", "GPT2ForTokenClassification", kGpt},
+    {"gpt2", "GPT2ForQuestionAnswering", kGpt},
+    {"vit", "ViTForImageClassification", kImages},
+    {"vit", "ViTForImageClassification", std::string(kImages) + R"(, "qkv_bias": false)"},
+    {"deit", "DeiTForImageClassification", kImages},
+    {"dinov2", "Dinov2ForImageClassification", kImages},
+    {"dinov2", "Dinov2ForImageClassification", std::string(kImages) + R"(, "use_swiglu_ffn": true, "use_mask_token": false)"},
 };
 
 // A text's __init__ and a family's builder are written apart, and the program runs the text's modules on the builder's tree: both must

@@ -93,6 +93,8 @@ CallArguments facts_of(Interpreter& i, const Model& model, const RunOptions& opt
   whole("head_dim", model.head_dim);
   whole("max_position_embeddings", model.max_positions);
   whole("num_labels", model.labels);
+  whole("patch_size", model.patch_size);
+  whole("num_channels", model.channels);
   say("tie_word_embeddings", Value::boolean(model.tied_embeddings));
   real("embedding_dropout", model.embedding_dropout);
   real("head_dropout", program::head_dropout(model));
@@ -166,9 +168,14 @@ void define_operators(Interpreter& i, const RunOptions& options, const HfRelease
   define("activate", "function, x", [](Interpreter& inner, Bound& a) {
     return inner.torch().wrap(program::activate(inner.words(a[0], "activations"), inner.torch().tensor_of(a[1], "x")));
   });
-  define("causal_lm_loss", "logits, labels", [code](Interpreter& inner, Bound& a) {
-    return inner.torch().wrap(
-        program::causal_lm_loss(inner.torch().tensor_of(a[0], "logits"), inner.torch().tensor_of(a[1], "labels"), code));
+  define("causal_lm_loss", "logits, labels, hidden", [options, code](Interpreter& inner, Bound& a) {
+    const auto tensor = [&](std::size_t at, const char* what) { return inner.torch().tensor_of(a[at], what); };
+    return inner.torch().wrap(program::model_loss(options, tensor(2, "hidden states"), tensor(0, "logits"), tensor(1, "labels"), code));
+  });
+  define("model_mask", "embeddings, positions", [options](Interpreter& inner, Bound& a) {
+    const Tensor embeddings = inner.torch().tensor_of(a[0], "embeddings"), positions = inner.torch().tensor_of(a[1], "positions");
+    Tensor made = program::model_mask(embeddings.tape(), options, embeddings, positions, std::nullopt);
+    return made ? inner.torch().wrap(std::move(made)) : Value::none();
   });
 }
 
@@ -185,6 +192,21 @@ std::vector<std::string> embeddings_of(Interpreter& i, const Value& module) {
     if (std::find(paths.begin(), paths.end(), found->first) == paths.end()) paths.push_back(found->first);
   }
   return paths;
+}
+
+}  // namespace
+
+namespace {
+
+/// What forward is given, in the order of a batch.
+std::vector<Input> inputs_of(const Model& model) {
+  if (model.architecture.ends_with("ForQuestionAnswering"))
+    return parse_inputs({"input_ids:int64[B,S]", "start_positions:int64[B]", "end_positions:int64[B]"});
+  if (model.task == Model::Task::image_classification) {
+    const std::string size = std::to_string(model.image_size);
+    return parse_inputs({"pixel_values:float[B," + std::to_string(model.channels) + "," + size + "," + size + "]", "labels:int64[B]"});
+  }
+  return parse_inputs({"input_ids:int64[B,S]", "labels:int64[B,S]"});
 }
 
 }  // namespace
@@ -243,9 +265,7 @@ std::unique_ptr<Network> make_text_network(const Model& model, const RunOptions&
   family.built->complete(root, tape);
   if (options.hidden_requires_grad) code::require_input_gradients(root, family.embeddings);
   code::Recipe recipe;
-  const bool answers = model.architecture.ends_with("ForQuestionAnswering");
-  recipe.inputs = answers ? code::parse_inputs({"input_ids:int64[B,S]", "start_positions:int64[B]", "end_positions:int64[B]"})
-                          : code::parse_inputs({"input_ids:int64[B,S]", "labels:int64[B,S]"});
+  recipe.inputs = code::inputs_of(model);
   recipe.library = CodeLibrary::transformers;
   recipe.vocabulary = model.vocab_size;
   return code::network_of(std::move(family.built), std::make_shared<const code::Recipe>(std::move(recipe)), options, root, tape);

@@ -64,20 +64,6 @@ Tensor Linear::operator()(const Tensor& input) const {
   return call.done(linear(x, module_->tensor("weight"), module_->tensor("bias")));
 }
 
-Tensor Conv1D::operator()(const Tensor& input) const {
-  Tensor x = input;
-  ModuleCall call(*module_, *tape_, {&x});
-  if (module_->replacement) return call.done(module_->replacement(x));
-  if (Module* base = module_->find_child("base_layer"))
-    return call.done(adapted(*module_, *tape_, x, Conv1D(*base, *tape_)));
-  const Tensor& weight = module_->tensor("weight");
-  Dims sizes = x.sizes();
-  sizes[-1] = weight.size(1);
-  const Tensor flat = view(x, {-1, x.size(-1)});
-  const Tensor product = addmm(module_->tensor("bias"), flat, weight);
-  return call.done(view(product, sizes));
-}
-
 Tensor Embedding::operator()(const Tensor& indices) const {
   Tensor ids = indices;
   ModuleCall call(*module_, *tape_, {&ids});

@@ -23,17 +23,6 @@ class Linear {
   Tape* tape_ = nullptr;
 };
 
-/// transformers' Conv1D: weight [in, out], addmm; adapted like Linear.
-class Conv1D {
- public:
-  Conv1D(Module& module, Tape& tape) : module_(&module), tape_(&tape) {}
-  Tensor operator()(const Tensor& x) const;
-
- private:
-  Module* module_;
-  Tape* tape_;
-};
-
 class Embedding {
  public:
   Embedding(Module& module, Tape& tape) : module_(&module), tape_(&tape) {}

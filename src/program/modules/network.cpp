@@ -81,7 +81,7 @@ constexpr Family kFamilies[] = {
     {"deepseek_v3", make_rotary_decoder},
     {"youtu", make_rotary_decoder},
     {"dots1", make_rotary_decoder},
-    {"gpt2", make_gpt2},
+    {"gpt2", make_text_network},
     {"gpt_bigcode", make_text_network},
     {"gptj", make_text_network},
     {"codegen", make_text_network},
@@ -103,9 +103,9 @@ constexpr Family kFamilies[] = {
     {"deberta-v2", make_text_network},
     {"distilbert", make_text_network},
     {"modernbert", make_text_network},
-    {"vit", make_vit},
-    {"deit", make_vit},
-    {"dinov2", make_vit},
+    {"vit", make_text_network},
+    {"deit", make_text_network},
+    {"dinov2", make_text_network},
     {"bart", make_text_network},
     {"mbart", make_text_network},
     {"pegasus", make_text_network},
@@ -127,8 +127,7 @@ bool has_flash_of_its_own(const Family& family) {
 
 /// Whose forward knows an end without a loss of its own: those that share their ends (causal_lm.hpp, families/common.py).
 bool answers_without_loss(Factory make, const Model& model) {
-  for (const Factory each : {make_rotary_decoder, make_gpt2})
-    if (make == each) return true;
+  if (make == make_rotary_decoder) return true;
   const auto decodes = [](const Block& block) { return block.role == Block::Role::decoder; };
   return make == make_text_network && model.task != Model::Task::seq2seq && std::any_of(model.blocks.begin(), model.blocks.end(), decodes);
 }
@@ -146,7 +145,7 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
   if (!model.activations_modelled) refuse("a training step of " + model.architecture + " is not modelled");
   for (const Family& family : kFamilies) {
     if (model.model_type != family.model_type) continue;
-    if (options.compiled_frames && family.make != make_rotary_decoder && family.make != make_gpt2)
+    if (options.compiled_frames && family.make != make_rotary_decoder && model.model_type != "gpt2")
       refuse("torch.compile of a whole model of type '" + model.model_type + "' that hooks of FSDP2's units cut is not modelled", "compile", "blocks");
     if (RunOptions::is_flash(options.attention) && has_flash_of_its_own(family))
       refuse("flash attention of " + model.architecture + "'s own class is not modelled", "attention", "sdpa or eager");

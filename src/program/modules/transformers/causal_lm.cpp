@@ -409,12 +409,18 @@ Tensor causal_lm_loss(const Tensor& logits_in, const Tensor& labels_in, const Hf
   return cross_entropy(logits, shifted);
 }
 
-Tensor model_loss(const RunOptions& options, const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code) {
+Tensor model_loss(const RunOptions& options, const Tensor& hidden, const Tensor& logits, const Tensor& labels,
+                  const HfRelease::CausalLoss& code) {
+  Tape& tape = logits.tape();
+  if (tape.trace && code.warns) tape.trace->breaks({hidden});
   Module none;
   const auto make = [&](Module&, Tape&) -> FrameForward {
     return [&](const std::vector<Tensor>& given) { return std::vector<Tensor>{causal_lm_loss(given[0], given[1], code)}; };
   };
-  return run_frame(options, "causal_lm_loss", none, {logits, labels}, make).front();
+  Tensor loss = run_frame(options, "causal_lm_loss", none, {logits, labels}, make).front();
+  const bool compiles = options.compiled_frames && tape.part() == Tape::Part::first_step && tape.in_cycles.empty();
+  if (compiles && code.warns) tape.in_cycles = {logits, loss};  // the exception by which Dynamo finds the warning holds the frame
+  return loss;
 }
 
 Tensor cut_causal_lm_loss(const Tensor& hidden, Module& head, const Tensor& labels, bool softcap) {
@@ -511,13 +517,10 @@ Module& head_module(Module& root) {
   return root.child("lm_head");
 }
 
-/// The classes whose forward calls a CrossEntropyLoss of its own.
-bool has_loss_of_its_own(const std::string& model_type) { return model_type == "gpt2"; }
-
 }  // namespace
 
 DecoderHead::DecoderHead(const Model& model, Module& root, Tape& tape)
-    : kind_(kind_of(model)), upcasts_(!has_loss_of_its_own(model.model_type)), linear_(head_module(root), tape) {
+    : kind_(kind_of(model)), linear_(head_module(root), tape) {
   if (kind_ == Kind::tokens) dropout_.emplace(root, "dropout", tape, head_dropout(model));
 }
 
@@ -535,7 +538,7 @@ Tensor DecoderHead::classify(const RunOptions& options, ModuleCall& call, const 
 Tensor DecoderHead::classify_tokens(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Tensor& labels) const {
   Tensor logits = linear_((*dropout_)(hidden));
   hidden.tape().phase(Phase::loss);
-  Tensor loss = label_loss(upcasts_ ? to(logits, DType::fp32) : logits, labels);
+  Tensor loss = label_loss(to(logits, DType::fp32), labels);
   call.done({&loss, &logits});
   hold(options, {logits});
   return loss;
@@ -559,29 +562,6 @@ void hold(const RunOptions& options, std::initializer_list<Tensor> outputs) {
 Tensor predicting(const RunOptions& options, const Tensor& hidden) {
   const std::int64_t length = hidden.size(1);
   return slice(hidden, 1, options.logits_kept > 0 ? std::max<std::int64_t>(0, length - options.logits_kept) : 0, length);
-}
-
-Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const DecoderHead& head, const Batch& batch,
-                           const HfRelease::CausalLoss& code, const std::function<Tensor(const Tensor& ids)>& decode) {
-  Tensor ids = batch.input_ids, labels = batch.labels;
-  ModuleCall call(root, tape, {&ids, &labels});
-  const Tensor hidden = decode(ids);
-  if (head.classifies()) return head.classify(options, call, hidden, {ids, labels, batch.conditions});
-  if (options.loss == RunOptions::Loss::token_scores) {
-    tape.phase(Phase::loss);
-    return call.done(token_scores(options, hidden, head.module(), labels));
-  }
-  Tensor logits = head(predicting(options, hidden));
-  tape.phase(Phase::loss);
-  if (options.loss == RunOptions::Loss::logits) return call.done(code.upcasts_before ? to(logits, DType::fp32) : logits);
-  if (code.upcasts_before) logits = to(logits, DType::fp32);
-  if (tape.trace && code.warns) tape.trace->breaks({hidden});
-  Tensor loss = model_loss(options, logits, labels, code);
-  const bool compiles = options.compiled_frames && tape.part() == Tape::Part::first_step && tape.in_cycles.empty();
-  if (compiles && code.warns) tape.in_cycles = {logits, loss};  // the exception by which Dynamo finds the warning holds the frame
-  call.done({&loss, &logits});
-  hold(options, {logits});
-  return loss;
 }
 
 }  // namespace plimsoll::program

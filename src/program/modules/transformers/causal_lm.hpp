@@ -63,8 +63,9 @@ Tensor run_layer(Module& module, Tape& tape, const RunOptions& options, const Te
                  const std::function<Tensor(const Tensor&)>& forward, const std::vector<Tensor*>& keywords = {});
 
 /// ForCausalLMLoss, or what a class had before it: logits in fp32, labels one further, mean cross entropy. A frame of its own where those
-/// are compiled.
-Tensor model_loss(const RunOptions& options, const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code);
+/// are compiled. `hidden` is what forward holds where looking for the loss warns, which breaks its graph.
+Tensor model_loss(const RunOptions& options, const Tensor& hidden, const Tensor& logits, const Tensor& labels,
+                  const HfRelease::CausalLoss& code);
 /// The function itself.
 Tensor causal_lm_loss(const Tensor& logits, const Tensor& labels, const HfRelease::CausalLoss& code);
 
@@ -102,16 +103,11 @@ class DecoderHead {
   Tensor find_answers(const RunOptions& options, ModuleCall& call, const Tensor& hidden, const Batch& batch) const;
 
   Kind kind_;
-  bool upcasts_;  ///< the loss of tokens: ForTokenClassification of loss_utils.py does, classes with a CrossEntropyLoss of their own do not
   Linear linear_;
   std::optional<Dropout> dropout_;
 };
 
 /// Puts tensors into the output object, where somebody holds it.
 void hold(const RunOptions& options, std::initializer_list<Tensor> outputs);
-
-/// ForCausalLM.forward of a model whose logits are its head's output as it is: decode, head, loss.
-Tensor language_model_loss(Module& root, Tape& tape, const RunOptions& options, const DecoderHead& head, const Batch& batch,
-                           const HfRelease::CausalLoss& code, const std::function<Tensor(const Tensor& ids)>& decode);
 
 }  // namespace plimsoll::program

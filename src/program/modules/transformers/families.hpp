@@ -10,9 +10,7 @@ namespace plimsoll::program {
 /// Pre-norm, sandwich-norm and branch-norm decoders with rotary attention and a gated MLP: llama, mistral, qwen2, qwen3, phi3, gemma …
 std::unique_ptr<Network> make_rotary_decoder(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
-std::unique_ptr<Network> make_gpt2(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 std::unique_ptr<Network> make_bert(const Model& model, const RunOptions& options, Module& root, Tape& tape);
-std::unique_ptr<Network> make_vit(const Model& model, const RunOptions& options, Module& root, Tape& tape);
 
 /// Graph files, each operator a module of torch.nn, and transformers' resnet.
 std::unique_ptr<Network> make_graph_network(const Model& model, const RunOptions& options, Module& root, Tape& tape);

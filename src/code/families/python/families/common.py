@@ -2,7 +2,7 @@
 from dataclasses import dataclass
 
 import torch
-from plimsoll import activate, answered_logits, causal_lm_loss, loss_begins, mask
+from plimsoll import activate, answered_logits, causal_lm_loss, loss_begins, mask, model_mask
 from torch import nn
 from torch.nn import functional as F
 
@@ -38,7 +38,9 @@ class Activation(nn.Module):
 
 
 def causal_mask(config, embeddings, positions=None):
-    return mask("causal", config._attn_implementation, embeddings, positions, None, True)
+    if positions is None:
+        return mask("causal", config._attn_implementation, embeddings, None, None, True)
+    return model_mask(embeddings, positions)
 
 
 def bidirectional_mask(config, embeddings, window=None):
@@ -112,7 +114,7 @@ class CausalLM(Network):
     def forward(self, input_ids=None, inputs_embeds=None, labels=None, logits_to_keep=0):
         hidden = self.body(input_ids, inputs_embeds)
         logits = answered_logits(self.lm_head(hidden[:, -logits_to_keep:, :]))
-        loss = None if labels is None else causal_lm_loss(logits, labels)
+        loss = None if labels is None else causal_lm_loss(logits, labels, hidden)
         return ModelOutput(loss, logits)
 
 
@@ -136,7 +138,7 @@ class SequenceClassifier(Network):
 
 
 class TokenClassifier(Network):
-    upcasts = False  # what the library's loss_function does, and a loss of the class's own does not
+    library_loss = False  # loss_function of transformers, which takes the logits in fp32, not a loss of the class's own
 
     def __init__(self, config):
         super().__init__(config)
@@ -149,11 +151,13 @@ class TokenClassifier(Network):
         logits = self.classifier(kept)
         loss_begins()
         flat = logits.view(-1, self.config.num_labels)
-        loss = F.cross_entropy(flat.float() if self.upcasts else flat, labels.view(-1))
+        loss = F.cross_entropy(flat.float() if self.library_loss else flat, labels.view(-1))
         return ModelOutput(loss, logits)
 
 
 class AnswerFinder(Network):
+    library_loss = False  # which begins before places are clamped
+
     def __init__(self, config):
         super().__init__(config)
         self.qa_outputs = nn.Linear(self.head_width, 2)
@@ -161,7 +165,7 @@ class AnswerFinder(Network):
     def forward(self, input_ids, start_positions, end_positions):
         hidden = self.body(input_ids)
         logits = self.qa_outputs(hidden)
-        return answers(logits, start_positions, end_positions)
+        return answers(logits, start_positions, end_positions, self.library_loss)
 
 
 def labelled(logits, labels):
@@ -174,11 +178,13 @@ def labelled(logits, labels):
     return ModelOutput(loss, logits)
 
 
-def answers(logits, start_positions, end_positions):
+def answers(logits, start_positions, end_positions, library_loss=False):
     """Where in a text an answer begins and ends; places beyond it are ignored."""
     start_logits, end_logits = logits.split(1, dim=-1)
     start_logits = start_logits.squeeze(-1).contiguous()
     end_logits = end_logits.squeeze(-1).contiguous()
+    if library_loss:
+        loss_begins()
     length = start_logits.size(1)
     start_positions = start_positions.clamp(0, length)
     end_positions = end_positions.clamp(0, length)

@@ -5,10 +5,12 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 
 class FeedForward(nn.Module):
+    linear = nn.Linear
+
     def __init__(self, config):
         super().__init__()
-        self.c_fc = nn.Linear(config.hidden_size, config.intermediate_size)
-        self.c_proj = nn.Linear(config.intermediate_size, config.hidden_size)
+        self.c_fc = self.linear(config.hidden_size, config.intermediate_size)
+        self.c_proj = self.linear(config.intermediate_size, config.hidden_size)
         self.act = Activation(config.hidden_act)
         self.dropout = nn.Dropout(config.hidden_dropout)
 
@@ -21,14 +23,16 @@ class FeedForward(nn.Module):
 
 
 class Block(GradientCheckpointingLayer):
-    """Attention, made of `attention_class`, and feed-forward, each behind a norm. What forward keeps alive is each family's own."""
+    """Attention, made of `attention_class`, and feed-forward, of `mlp_class`, each behind a norm. What forward keeps alive is each family's own."""
+
+    mlp_class = FeedForward
 
     def __init__(self, config):
         super().__init__()
         self.ln_1 = nn.LayerNorm(config.hidden_size)
         self.attn = self.attention_class(config)
         self.ln_2 = nn.LayerNorm(config.hidden_size)
-        self.mlp = FeedForward(config)
+        self.mlp = self.mlp_class(config)
 
 
 class Body(nn.Module):

@@ -120,8 +120,8 @@ class GPTNeoXForSequenceClassification(OfGPTNeoX, SequenceClassifier):
 
 
 class GPTNeoXForTokenClassification(OfGPTNeoX, TokenClassifier):
-    upcasts = True
+    library_loss = True
 
 
 class GPTNeoXForQuestionAnswering(OfGPTNeoX, AnswerFinder):
-    pass
+    library_loss = True
