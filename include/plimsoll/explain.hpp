@@ -77,8 +77,9 @@ Explanation explain(const Model& model, const Cluster& cluster, const Strategy& 
 std::optional<Change> fitting_change(const Model& model, const Cluster& cluster, const Strategy& strategy, const std::function<bool(const Change&)>& can_be_said = {});
 
 /// What of a run's communication could run beside its compute and does not: settings that nobody said, one on another as long as each makes
-/// the step shorter and the run still fits. Its flags can be appended to the command line. Empty where none helps. Throws Error as estimate does.
-std::optional<Change> overlapping_change(const Model& model, const Cluster& cluster, const Strategy& strategy);
+/// the step shorter and the run still fits. Its flags can be appended to the command line; what it saves is of the ranks with the least margin. Empty
+/// where none helps. `report`: of the run without. Throws Error as estimate does.
+std::optional<Change> overlapping_change(const Model& model, const Cluster& cluster, const Strategy& strategy, const Report& report);
 
 /// Gathers tensors by category, module without its layer numbers, and operator; largest first.
 std::vector<PeakGroup> group_alive(const std::vector<LiveTensor>& alive);

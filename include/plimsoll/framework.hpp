@@ -81,6 +81,7 @@ struct FrameworkProfile {
   std::vector<DataParallel> kinds;
   std::vector<AttentionKernel> attentions;
   std::vector<LossKernel> losses;
+  std::vector<OptimizerKind> optimizers;  ///< empty: whatever steps torch's parameters
   std::vector<Recompute::Kind> recomputes;
   std::vector<LowPrecision> low_precisions;
   std::vector<std::string> schedules;  ///< pipeline schedules; empty: no pipeline

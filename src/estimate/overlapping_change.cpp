@@ -1,7 +1,6 @@
 // What a framework can do beside the compute and does not by itself: tried one on another.
 #include <algorithm>
 #include <limits>
-#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,25 +39,28 @@ std::optional<Tried> fastest(const Model& model, const Cluster& cluster, const S
 
 }  // namespace
 
-std::optional<Change> overlapping_change(const Model& model, const Cluster& cluster, const Strategy& strategy) {
+std::optional<Change> overlapping_change(const Model& model, const Cluster& cluster, const Strategy& strategy, const Report& report) {
   Explanation explanation;
-  explanation.report = estimate(model, cluster, strategy);
-  explanation.rank = explanation.report.worst;
+  explanation.report = report;
   std::optional<Change> all;
   Strategy said = strategy;
-  while (std::optional<Tried> next = fastest(model, cluster, said, explanation)) {
+  while (true) {
+    explanation.rank = explanation.report.worst;
+    std::optional<Tried> next = fastest(model, cluster, said, explanation);
+    if (!next) return all;
     said = next->of.strategy;
+    explanation.report = estimate(model, cluster, said);
     Change more = std::move(next->change);
     if (all) {
       more.options.insert(more.options.begin(), all->options.begin(), all->options.end());
       more.flag = as_flags(more.options);
-      more.saved = all->saved + more.saved;
       more.slowdown = *all->slowdown * *more.slowdown;
     }
+    more.device = Bytes(static_cast<std::int64_t>(explanation.report.worst_rank().memory.device.expected));
+    more.saved = Bytes(static_cast<std::int64_t>(report.worst_rank().memory.device.expected)) - more.device;
+    more.verdict = explanation.report.verdict;
     all = std::move(more);
-    explanation.report = estimate(model, cluster, said);
   }
-  return all;
 }
 
 }  // namespace plimsoll

@@ -371,6 +371,7 @@ void check_abilities(Resolver& r) {
   check_flash_attention(r);
   check_arithmetic(r);
   if (!contains(p.losses, s.loss)) lacks("loss " + std::string(name_of(s.loss)), "it has " + either(p.losses));
+  if (!p.optimizers.empty() && !contains(p.optimizers, s.optimizer)) lacks("optimizer " + std::string(name_of(s.optimizer)), "it has " + either(p.optimizers));
   if (!contains(p.low_precisions, s.low_precision)) lacks(std::string(name_of(s.low_precision)) + " products", offered(p.low_precisions));
   if (!contains(p.recomputes, s.recompute.kind))
     lacks("recompute " + std::string(strategy::name_in(strategy::recompute_names(), s.recompute.kind)), "it has " + listed(p.recomputes));

@@ -200,6 +200,7 @@ FrameworkProfile profile() {
   p.kinds = {DataParallel::none, DataParallel::ddp, DataParallel::megatron_distopt, DataParallel::megatron_fsdp, DataParallel::fsdp2};
   p.attentions = {AttentionKernel::te,     AttentionKernel::flash,   AttentionKernel::flash3,
                   AttentionKernel::flash4, AttentionKernel::unfused, AttentionKernel::sdpa};
+  p.optimizers = {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::sgd, OptimizerKind::sgdm, OptimizerKind::muon};  // get_megatron_optimizer
   p.losses = {LossKernel::vocab_parallel, LossKernel::fused_vocab_parallel, LossKernel::te};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::selective};
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};

@@ -169,11 +169,6 @@ void resolve_kernels(Resolver& r) {
     s.async_tp = profile.tensor_overlap && s.tp > 1 && s.sequence_parallel.value_or(false) && s.comm_overlap.value_or(true) &&
                  s.low_precision != LowPrecision::nvfp4;
   if (!s.comm_overlap) s.comm_overlap = true;
-  const bool plain_ddp = s.data_parallel == DataParallel::ddp && s.recompute.kind == Recompute::Kind::none;
-  if (plain_ddp && s.compile == Strategy::Compile::blocks)
-    r.assume(
-        "compile: blocks with norms behind or beside their branches, heads turned in part or dropout are one graph each (torch's "
-        "DDPOptimizer, which cuts blocks where DDP's buckets end, is followed for others alone)");
 }
 
 /// The task that the model's head was made for.

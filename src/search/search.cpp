@@ -98,10 +98,10 @@ void tell_what_is_nearest(const Sieve& sieve, const std::function<SearchPlan(con
 }
 
 /// Settings that no axis opens: what of the best plan's communication could run beside its compute.
-void tell_what_overlaps(const SearchRequest& request, SearchResult& result) {
-  if (result.best.empty() || !result.complete) return;
+void tell_what_overlaps(const SearchRequest& request, const Watch& watch, SearchResult& result) {
+  if (result.best.empty() || !result.complete || watch.stopped()) return;
   const EstimatedPlan& best = result.best.front();
-  const auto change = overlapping_change(request.model, part_of(request.cluster, best.plan.gpus), strategy_of(request, best.plan));
+  const auto change = overlapping_change(request.model, part_of(request.cluster, best.plan.gpus), strategy_of(request, best.plan), best.report);
   if (!change) return;
   result.notes.push_back(fmt::format("the best plan takes {} a step instead of {} with {}, which no axis opens ({} of {} then)",
                                      to_string(Seconds(best.seconds() * *change->slowdown)), to_string(Seconds(best.seconds())), change->flag,
@@ -141,7 +141,7 @@ SearchResult search(const SearchRequest& request, const SearchWatcher& watcher) 
   estimate_finalists(sieve, screen, to_plan, request, scout.plans(), watch, state, result);
   result.estimated += scout.plans().size();
   tell_what_is_nearest(sieve, to_plan, request, result);
-  tell_what_overlaps(request, result);
+  tell_what_overlaps(request, watch, result);
   for (std::size_t i = 0; i < std::min(request.keep_candidates, sieve.candidates.size()); ++i)
     result.candidates.push_back(to_plan(sieve.candidates[i]));
   result.complete = result.complete && !watch.stopped();

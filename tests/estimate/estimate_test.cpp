@@ -202,5 +202,15 @@ TEST(Estimate, TheNearestThatIsPlayedIsOfTheSameProgramAndSharded) {
   }
 }
 
+// A residual network hands no layer to the compiler: its eager program is no compiled one, and there is no other.
+TEST(Estimate, LayersThatNobodyCompilesAreNotPlayedAsIfTheyWere) {
+  Strategy said;
+  set_options(said, {{"compile", "blocks"}});
+  const Report report = estimate(load_model("resnet-50"), parse_cluster("1xh100-sxm"), said);
+  EXPECT_EQ(report.worst_rank().memory.basis, Basis::closed_form);
+  EXPECT_NE(report.worst_rank().memory.closed_form_because.find("torch.compile of the layers"), std::string::npos)
+      << report.worst_rank().memory.closed_form_because;
+}
+
 }  // namespace
 }  // namespace plimsoll

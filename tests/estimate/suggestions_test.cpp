@@ -226,17 +226,18 @@ TEST(Suggestions, WhatCouldRunBesideTheComputeIsNamedWithItsTime) {
   const Model model = load_model("llama-3.1-8b");
   const Cluster cluster = parse_cluster("8xh100-sxm");
   const Options said{{"framework", "megatron-core"}, {"tp", "2"}, {"data_parallel", "megatron-distopt"}, {"micro_batch", "1"}, {"seq_len", "8192"}};
-  const auto change = overlapping_change(model, cluster, strategy_of(said));
+  const Report before = estimate(model, cluster, strategy_of(said));
+  const auto change = overlapping_change(model, cluster, strategy_of(said), before);
   ASSERT_TRUE(change.has_value());
   EXPECT_EQ(change->flag.find("--overlap-grad-reduce true"), 0u) << change->flag;
   Options pasted = said;
   pasted.insert(pasted.end(), change->options.begin(), change->options.end());
-  const Report before = estimate(model, cluster, strategy_of(said)), after = estimate(model, cluster, strategy_of(pasted));
+  const Report after = estimate(model, cluster, strategy_of(pasted));
   EXPECT_NEAR(*change->slowdown * before.time.step_seconds.expected, after.time.step_seconds.expected, 1e-9);
   EXPECT_EQ(change->device.count, static_cast<std::int64_t>(after.worst_rank().memory.device.expected));
   Options decided = said;
   decided.emplace_back("overlap_grad_reduce", "false");
-  EXPECT_FALSE(overlapping_change(model, cluster, strategy_of(decided)).has_value());
+  EXPECT_FALSE(overlapping_change(model, cluster, strategy_of(decided), before).has_value());
 }
 
 }  // namespace

@@ -214,6 +214,7 @@ TEST(TextEdits, Lists) {
   EXPECT_EQ(yaml("l:\n  - c  # kept\n\ny: 2\n"), "l:\n  - c  # kept\n  - a.B\n\ny: 2\n");
   EXPECT_EQ(yaml("l:\n- d\n"), "l:\n- d\n- a.B\n- c\n");
   EXPECT_THROW(yaml("l: [d]\n"), Error);
+  EXPECT_THROW(yaml("l:\n- d\n  .e\n"), Error) << "an item of two lines";
   EXPECT_THROW(yaml("l: 1\n"), Error);
   EXPECT_EQ(formats::set_in_json("{}", Node(), "l", value, "a.json"), R"({"l": ["a.B", "c"]})");
   EXPECT_THROW(formats::set_in_json(R"({"l": []})", Node(), "l", value, "a.json"), Error);

@@ -146,8 +146,6 @@ TEST(LaunchLines, MoreNodesThanAScriptHasAreListed) {
   EXPECT_NE(run.unknown[0].find("1 nodes (torchrun): --on says 2"), std::string::npos) << run.unknown[0];
 }
 
-// python starts one process. transformers' Trainer (training_args.py, n_gpu) has it share all devices by DataParallel, so that a plan of a
-// process a device is told to be one; of a device's name alone it is one device.
 // --set @='…' are words as a command line's: what $#, $1 and shift see.
 TEST(LaunchLines, AScriptsArgumentsAreWords) {
   const Folder folder;
@@ -158,6 +156,8 @@ TEST(LaunchLines, AScriptsArgumentsAreWords) {
   EXPECT_EQ(value_in(run, "micro_batch"), "4");
 }
 
+// python starts one process. transformers' Trainer (training_args.py, n_gpu) has it share all devices by DataParallel, so that a plan of a
+// process a device is told to be one; of a device's name alone it is one device.
 TEST(LaunchLines, AScriptWithoutALauncherIsOneProcess) {
   const Folder folder;
   const std::string line = "CUDA_DEVICE_MAX_CONNECTIONS=1 python -u " + kProgram + "\n";

@@ -227,14 +227,17 @@ TEST(Resolve, TheUsualFrameworkIsTakenAndTold) {
   EXPECT_EQ(resolved(R"({"tp": 2, "data_parallel": "fsdp"})").framework, "torchtitan");
 }
 
-TEST(Resolve, CompiledBlocksUnderDdpAreToldToBeWhole) {
-  const auto tells = [](const char* recompute) {
-    const Strategy s = resolved(std::string(R"({"data_parallel": "ddp", "compile": "blocks", "recompute": ")") + recompute + "\"}");
-    return std::any_of(s.assumed.begin(), s.assumed.end(),
-                       [](const std::string& line) { return line.find("DDPOptimizer") != std::string::npos; });
+// get_megatron_optimizer raises at any but Adam, SGD and Muon; TorchTitan's OptimizersContainer knows Adam and AdamW.
+TEST(Resolve, AFrameworkHasItsOwnOptimizersAlone) {
+  const auto takes = [](const char* framework, const char* optimizer) {
+    return resolved(std::string(R"({"framework": ")") + framework + R"(", "optimizer": ")" + optimizer + "\"}").gpus > 0;
   };
-  EXPECT_TRUE(tells("none"));
-  EXPECT_FALSE(tells("full"));
+  EXPECT_TRUE(takes("megatron-core", "sgd"));
+  EXPECT_THROW(takes("megatron-core", "adamw-torch-8bit"), Error);
+  EXPECT_THROW(takes("megatron-core", "lion"), Error);
+  EXPECT_TRUE(takes("torchtitan", "adamw"));
+  EXPECT_THROW(takes("torchtitan", "sgd"), Error);
+  EXPECT_TRUE(takes("transformers", "adamw-torch-8bit"));
 }
 
 TEST(Resolve, CompileTrueIsWhatTheFrameworksSwitchCompiles) {

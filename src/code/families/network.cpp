@@ -189,6 +189,7 @@ std::vector<std::string> embeddings_of(Interpreter& i, const Value& module) {
     if (!asked.is_bound()) continue;
     const Value embeddings = i.call_from_outside(asked, {});
     const auto found = std::find_if(modules.begin(), modules.end(), [&](const auto& known) { return known.second.same(embeddings); });
+    if (found == modules.end()) throw Error(ErrorCode::internal, "input embeddings that no module has registered", path);
     if (std::find(paths.begin(), paths.end(), found->first) == paths.end()) paths.push_back(found->first);
   }
   return paths;

@@ -453,6 +453,7 @@ Value Torch::call_module(Bound& a) {
 /// what the last one before it gave.
 Value Torch::call_equal_layer(program::EqualLayers& equal, std::size_t layer, const Value& module, CallArguments arguments) {
   const bool next_runs = !equal.precedes_left_out(layer);
+  if (arguments.positional.empty() && arguments.keywords.empty()) return run_module(module, std::move(arguments));  // which says what is missing
   const Value& hidden = arguments.positional.empty() ? arguments.keywords.front().second : arguments.positional.front();
   if (!equal.enter(layer, tensor_of(hidden, "hidden states"))) return next_runs ? std::exchange(before_left_out_, {}) : before_left_out_;
   Value result = run_module(module, std::move(arguments));

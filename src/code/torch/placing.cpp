@@ -180,6 +180,8 @@ Value as_strided(Interpreter& i, Bound& a) {
   const Tensor x = input_of(i, a);
   const Dims sizes = torch_of(i).sizes_of(a[1], "size");
   const std::vector<Value> steps = i.all_of(a[2]);
+  for (int at = 0; at < x.rank(); ++at)
+    if (x.strides()[at] == 0 && x.size(at) > 1) i.unknown("as_strided() of an expanded tensor", "a copy of it");
   if (static_cast<std::size_t>(sizes.rank()) != steps.size()) torch_of(i).wrong_shape("mismatch in length of strides and shape");
   Dims strides;
   for (const Value& each : steps) strides.push_back(i.whole(each, "stride"));

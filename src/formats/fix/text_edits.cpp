@@ -120,7 +120,9 @@ std::optional<std::size_t> key_line(const std::vector<std::string>& lines, const
 void add_items(std::vector<std::string>& lines, const Node& there, const std::string& path, const Node& value, const std::string& name) {
   const auto last = there.members.empty() ? std::nullopt : line_of(there.members.back().second);
   const std::size_t indent = last && *last < lines.size() ? indent_of(lines[*last]) : 0;
-  if (!last || *last >= lines.size() || lines[*last].compare(indent, 2, "- ") != 0 || there.members.back().second.is_table()) by_hand(path, value, name);
+  const bool one_line = last && *last < lines.size() && lines[*last].compare(indent, 2, "- ") == 0 && there.members.back().second.is_scalar();
+  const bool goes_on = one_line && *last + 1 < lines.size() && !is_blank(lines[*last + 1]) && indent_of(lines[*last + 1]) > indent;
+  if (!one_line || goes_on) by_hand(path, value, name);
   std::size_t behind = *last + 1;
   for (const auto& [unnamed, item] : value.members)
     if (!lists(there, item))

@@ -166,10 +166,6 @@ class RowReader {
   const Schema* schema_;
 };
 
-}  // namespace
-
-namespace {
-
 std::vector<std::string> parts_of(std::string_view name) {
   std::vector<std::string> parts(1);
   for (const char c : name) {

@@ -34,6 +34,7 @@ const Rows& rows() {
       {"disable_gradient_checkpointing", "recompute", "true=none,false=full", "false"},
       {"use_reentrant_gc", "recompute_reentrant", "", "true", "under FSDP2 false"},
       {"enable_liger_kernel", "liger_kernel", "", "false"},
+      {"liger_kernel_config.*", kNothing, "", nullptr, "of the Trainer's own use_liger_kernel; apply_liger_kernel patches with arguments of LLaMA-Factory's"},
       {"lora_rank", kCode, "", nullptr, "lora.r, 8 unless said"},
       {"lora_alpha", kCode, "", nullptr, "lora.alpha, 2 · rank unless said"},
       {"lora_dropout", kCode},

@@ -52,7 +52,7 @@ bool tells_of_weights(const std::string& key) {
   for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit", "freez", "frozen", "trainable", "tunable", "unlock", "tune_", "train_mode",
                            "train_type", "tuner"})
     if (key.find(part) != std::string::npos) return true;
-  return key.ends_with("layers");  // so many, or these
+  return key.ends_with("layers") && key != "num_hidden_layers" && key != "num_layers";  // so many are trained, or these
 }
 
 /// What to say in the place of a script's own key of weights: of what rests TRL has no name.
@@ -77,7 +77,8 @@ struct Telling {
 
 const std::vector<Telling>& tellings() {
   static const std::vector<Telling> all{
-      {{"max_len", "max_length", "group_size", "num_negatives"}, true, "how long sequences are, or how many a sample has",
+      {{"num_hidden_layers", "num_layers", "hidden_size"}, true, "the model's size", "give a config.json of that size as MODEL"},
+      {{"max_len", "max_length", "train_group_size", "num_negatives"}, true, "how long sequences are, or how many a sample has",
        "say --seq-len and --micro-batch"},
       {{"classif", "num_labels", "num_classes"}, false, "which head is trained", "say --task"},
       {{"vision_tower", "vision_model", "vision_lr", "mm_projector", "image_folder", "video_folder"}, false, "that a model of images is trained",
@@ -150,7 +151,8 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   if (unknown == Unknown::dropped) return reading.leave_unread(key + ": " + schema.release() + " has no such key and drops it", value.where);
   const std::string text = text_of(value);
   if (says_nothing(text, std::nullopt)) return reading.leave_unknown(key, value.where);
-  if (tells_of_weights(key) && text == "full") return reading.leave_unknown(key, value.where);
+  const bool names_a_way = key.find("train_mode") != std::string::npos || key.find("train_type") != std::string::npos || key.find("tuner") != std::string::npos;
+  if (names_a_way && text == "full") return reading.leave_unknown(key, value.where);
   if (tells_of_weights(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key of the script's own which may decide what is trained", value.where,
            said_of_weights(key));

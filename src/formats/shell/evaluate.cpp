@@ -41,6 +41,7 @@ void Shell::give(const std::string& name, const std::string& value) {
   given_[name] = value;
   used_[name] = false;
   if (name == "@") {
+    if (value.find_first_of("\n;&|<>()") != std::string::npos) fail("'@' is the words of a script's line, and these are more", "--set", "--set '@=--lr 1e-4 --epochs 3'");
     follow("set -- " + value);  // words as bash cuts them
     used_[name] = true;
   }

@@ -35,6 +35,9 @@ class ModuleGraphs {
   /// does not know.
   std::vector<Tensor> run(const CompiledForward& compiled, Module& module, const std::vector<Tensor>& arguments);
 
+  /// Whether no module was compiled yet.
+  bool empty() const { return known_.empty(); }
+
  private:
   /// Where the tensor is that a graph is given: an argument of the call, a parameter or buffer of the module of that path below, or the
   /// result of an earlier graph.

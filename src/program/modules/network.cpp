@@ -132,9 +132,27 @@ bool answers_without_loss(Factory make, const Model& model) {
   return make == make_text_network && model.task != Model::Task::seq2seq && std::any_of(model.blocks.begin(), model.blocks.end(), decodes);
 }
 
-}  // namespace
+/// Under torch.compile of its layers: a family that hands none to the compiler would run as if nothing had been asked.
+class CompiledLayers final : public Network {
+ public:
+  CompiledLayers(std::unique_ptr<Network> network, std::shared_ptr<const inductor::ModuleGraphs> graphs, std::string type)
+      : network_(std::move(network)), graphs_(std::move(graphs)), type_(std::move(type)) {}
 
-std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  Tensor loss(const Batch& batch) override {
+    Tensor loss = network_->loss(batch);
+    if (graphs_->empty()) refuse("torch.compile of the layers of model type '" + type_ + "' is not modelled", "compile", "false");
+    return loss;
+  }
+  Tensor criterion(Tensor output) override { return network_->criterion(std::move(output)); }
+  Tensor take_auxiliary_loss() override { return network_->take_auxiliary_loss(); }
+
+ private:
+  std::unique_ptr<Network> network_;
+  std::shared_ptr<const inductor::ModuleGraphs> graphs_;
+  std::string type_;
+};
+
+std::unique_ptr<Network> network_of_family(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
   const bool no_loss = answers_no_loss(options);
   const bool cut = options.loss == RunOptions::Loss::cut_cross_entropy;
   if (const NetworkSource* source = network_source(model)) {
@@ -172,6 +190,14 @@ std::unique_ptr<Network> make_network(const Model& model, const RunOptions& opti
   }
   refuse("the memory and time of a step of model type '" + model.model_type + "' are not modelled", {},
          "transformers' own code plays its types, --code WHEEL (docs/code.md)");
+}
+
+}  // namespace
+
+std::unique_ptr<Network> make_network(const Model& model, const RunOptions& options, Module& root, Tape& tape) {
+  std::unique_ptr<Network> network = network_of_family(model, options, root, tape);
+  if (!options.compiled_blocks) return network;
+  return std::make_unique<CompiledLayers>(std::move(network), options.graphs, model.model_type);
 }
 
 }  // namespace plimsoll::program

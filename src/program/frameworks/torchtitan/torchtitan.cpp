@@ -63,7 +63,6 @@ void refuse_what_is_not_modelled(const Strategy& s) {
     refuse("TorchTitan's token dispatcher '" + s.moe.dispatcher + "' is not modelled", "moe.moe_token_dispatcher_type", "alltoall");
   refuse_low_precision(s, early, compiled);
   if (s.lora) refuse("adapters in TorchTitan are not modelled", "lora");
-  if (is_bitsandbytes(s.optimizer)) fail("bitsandbytes' optimizers do not take FSDP2's DTensors", "optimizer", "adamw");
   if (s.attention == AttentionKernel::cudnn)
     refuse("attention '" + std::string(name_of(s.attention)) + "' is not modelled for TorchTitan", "attention");
   // Since April 2026 fully_shard wraps a model that nobody shards, too (00b7f5693).

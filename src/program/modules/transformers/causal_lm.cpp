@@ -119,7 +119,7 @@ Tensor model_mask(Tape& tape, const RunOptions& options, const Tensor& embedding
     return causal_mask(tape, options, embeddings, window);
   }
   if (!positions)
-    refuse("torch.compile under FSDP2 of a model whose masks are made around its text model is not modelled", "compile", "blocks, or no");
+    refuse("torch.compile under FSDP2 of a model whose masks are made around its text model is not modelled", "compile", "blocks, or false");
   Module none;
   const auto make = [&](Module&, Tape& own) -> FrameForward {
     return [&](const std::vector<Tensor>& given) {
