@@ -217,6 +217,8 @@ struct DeepSpeedOptions {
   std::int64_t sub_group_size = 1'000'000'000;
   std::int64_t stage3_prefetch_bucket_size = 50'000'000;
   std::int64_t stage3_param_persistence_threshold = 100'000;
+  /// Of the engine that holds a model of reference; empty: as above.
+  std::optional<std::int64_t> reference_prefetch_bucket_size, reference_param_persistence_threshold;
   std::int64_t stage3_model_persistence_threshold = INT64_MAX;
   std::int64_t stage3_max_live_parameters = 1'000'000'000;
   std::int64_t stage3_max_reuse_distance = 1'000'000'000;

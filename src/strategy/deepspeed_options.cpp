@@ -114,6 +114,10 @@ void set_elements(Setting& x, std::int64_t& field) {
 const std::vector<Entry>& deepspeed_entries() {
   static const std::vector<Entry> table = {
       {"zero_init", "true, false", "the model is built sharded", [](Setting& x) { x.flag(x.s.deepspeed.zero_init); }},
+      {"reference_prefetch_bucket_size", "elements", "ZeRO-3: stage3_prefetch_bucket_size of a reference's engine, where it is another",
+       [](Setting& x) { x.size(x.s.deepspeed.reference_prefetch_bucket_size.emplace()); }},
+      {"reference_param_persistence_threshold", "elements", "the same of stage3_param_persistence_threshold",
+       [](Setting& x) { x.size(x.s.deepspeed.reference_param_persistence_threshold.emplace()); }},
       {"zero_wrapper", "class", "DeepSpeed's optimizer wrapper", [](Setting& x) { x.name(x.s.deepspeed.wrapper); }},
       {"optimizer_class", "class", "", nullptr},
       {"deepspeed.train_batch_size", "sequences", "global_batch", [](Setting& x) { x.count(x.s.global_batch); }},

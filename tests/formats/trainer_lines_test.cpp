@@ -205,6 +205,11 @@ const Wild kLines[] = {
            "learn of the same answers again"),
     script("ms-swift's DPO", "NPROC_PER_NODE=8 swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --max_length 2048 --torch_dtype bfloat16 --rpo_alpha 0.1 --gradient_accumulation_steps 8",
            {{"task", "dpo"}, {"trainer", "ms-swift"}, {"lora.r", "8"}, {"seq_len", "2048"}, {"grad_accum", "8"}}),
+    // Trainer fills "auto" in when it trains: 0.9 · 3584². The reference's engine stands by then, and DeepSpeed drops "auto" for its defaults.
+    script("a reference's engine under ZeRO-3", "NPROC_PER_NODE=8 swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --max_length 2048 --tuner_type full "
+           "--torch_dtype bfloat16 --deepspeed zero3 --gradient_accumulation_steps 8",
+           {{"deepspeed.zero_optimization.stage3_prefetch_bucket_size", "11560550"}, {"reference_prefetch_bucket_size", "50000000"},
+            {"reference_param_persistence_threshold", "100000"}}),
     script("ms-swift's reward model", "NPROC_PER_NODE=8 swift rlhf --rlhf_type rm --model Qwen/Qwen2.5-7B --max_length 2048 --torch_dtype bfloat16 --gradient_accumulation_steps 8",
            {{"task", "reward"}, {"trainer", "ms-swift"}}),
     script("ms-swift's SimPO", "NPROC_PER_NODE=8 swift rlhf --rlhf_type simpo --cpo_alpha 0 --model Qwen/Qwen2.5-7B --max_length 2048 --torch_dtype bfloat16 --gradient_accumulation_steps 8",

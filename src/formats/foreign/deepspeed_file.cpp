@@ -4,6 +4,7 @@
 
 #include "formats/foreign/format.hpp"
 #include "plimsoll/error.hpp"
+#include "strategy/names.hpp"
 
 namespace plimsoll::formats {
 namespace {
@@ -116,6 +117,14 @@ bool has_trainer(const Reading& reading) {
   return false;
 }
 
+/// Whether a frozen copy of the model is an engine of its own; beside adapters TRL takes none.
+bool keeps_reference(const Reading& reading) {
+  PostTraining post;
+  for (const auto& [name, kind] : strategy::post_training_names())
+    if (reading.is("task", name)) post.kind = kind;
+  return post.compares() && !reading.has("lora.r");
+}
+
 /// What Trainer fills in where the file says "auto"; what it would take from its own arguments stands with those already.
 void resolve_auto(Reading& reading, const Model& model, const std::string& key, const std::string& where) {
   const std::string filled = "auto of " + where;
@@ -125,6 +134,13 @@ void resolve_auto(Reading& reading, const Model& model, const std::string& key, 
     reading.derive("deepspeed." + key, std::to_string(h * h * 9 / 10), filled + ": 0.9 · hidden_size²");
   if (key == "zero_optimization.stage3_param_persistence_threshold")
     reading.derive("deepspeed." + key, std::to_string(10 * h), filled + ": 10 · hidden_size");
+  if (!keeps_reference(reading)) return;
+  const std::string left = filled + ": DeepSpeed's default, for TRL makes the reference's engine before Trainer fills it in (prepare_deepspeed)";
+  const DeepSpeedOptions own;
+  if (key == "zero_optimization.stage3_prefetch_bucket_size")
+    reading.derive("reference_prefetch_bucket_size", std::to_string(own.stage3_prefetch_bucket_size), left);
+  if (key == "zero_optimization.stage3_param_persistence_threshold")
+    reading.derive("reference_param_persistence_threshold", std::to_string(own.stage3_param_persistence_threshold), left);
 }
 
 /// Releases differ in whether what is offloaded lies in pinned memory.

@@ -251,6 +251,9 @@ ReferenceModel reference_engine(const Model& model, const Strategy& strategy, co
   if (settings.stage < 3) return reference;
   DeepSpeedSettings own = settings;
   own.leaf_modules = leaf_modules(model, settings.release, *reference.root);
+  DeepSpeedOptions& json = own.json;
+  json.stage3_prefetch_bucket_size = json.reference_prefetch_bucket_size.value_or(json.stage3_prefetch_bucket_size);
+  json.stage3_param_persistence_threshold = json.reference_param_persistence_threshold.value_or(json.stage3_param_persistence_threshold);
   const auto sharded = std::make_shared<ZeroCoordinator>(tape, *reference.root, own);
   sharded->partition();
   sharded->install_hooks();

@@ -313,12 +313,21 @@ void ZeroCoordinator::add_post_backward(Module& module, std::vector<Tensor*>& in
 
 // ---- the trace -------------------------------------------------------------------------------------------------------------
 
-/// At the start of every forward pass.
-void ZeroCoordinator::reset_step() {
+/// _clean_inflight_param_registry.
+void ZeroCoordinator::release_in_flight() {
   for (ZeroParameter* parameter : std::vector<ZeroParameter*>(in_flight_)) {
     wait(*parameter);
     release(*parameter);
   }
+}
+
+void ZeroCoordinator::forget_fetches() {
+  for (auto& parameter : parameters) parameter->fetched_for = std::numeric_limits<std::int64_t>::min();
+}
+
+/// At the start of every forward pass.
+void ZeroCoordinator::reset_step() {
+  release_in_flight();
   if (trace_ == Trace::recording) {
     construct_parameter_trace();
     trace_ = Trace::complete;
@@ -326,9 +335,22 @@ void ZeroCoordinator::reset_step() {
     trace_ = Trace::recording;
   }
   queue_.assign(parameter_order_.begin(), parameter_order_.end());
-  for (auto& parameter : parameters) parameter->fetched_for = std::numeric_limits<std::int64_t>::min();
+  forget_fetches();
   step_ = 0;
   available_ = 0;
+}
+
+/// trace_prologue: a pass that goes on otherwise than the one that was recorded, so a backward behind a forward that was recorded without
+/// gradients, drops the trace; the next forward records again. What may be released stays remembered.
+void ZeroCoordinator::check_trace(const Module& module) {
+  if (trace_ != Trace::complete) return;
+  if (step_ < static_cast<std::int64_t>(module_order_.size()) && module_order_[static_cast<std::size_t>(step_)] == &module) return;
+  trace_ = Trace::invalid;
+  module_order_.clear();
+  parameter_order_.clear();
+  queue_.clear();
+  forget_fetches();
+  release_in_flight();
 }
 
 void ZeroCoordinator::construct_parameter_trace() {
@@ -341,6 +363,7 @@ void ZeroCoordinator::construct_parameter_trace() {
 void ZeroCoordinator::fetch(const Module& module, bool forward) {
   tape_.host(HostWork::zero_module);
   const char* const operator_before = std::exchange(tape_.operator_name, "gather parameters");
+  check_trace(module);
   if (trace_ == Trace::recording) module_order_.push_back(&module);
   if (!forward) add_once(backward_modules_, &module);
   ModuleState& state = states_[&module];

@@ -33,8 +33,8 @@ struct ZeroParameter {
   std::int64_t fetched_for = std::numeric_limits<std::int64_t>::min();  ///< the last use that a fetch has seen
 };
 
-/// PartitionedParameterCoordinator with the module hooks of DeepSpeedZeRoOffload. The first forward and backward are recorded; from then
-/// on parameters of later modules are gathered ahead of their use.
+/// PartitionedParameterCoordinator with the module hooks of DeepSpeedZeRoOffload. A forward and what follows until the next are recorded;
+/// from then on parameters of later modules are gathered ahead of their use, as long as passes go on as the recorded one did.
 class ZeroCoordinator {
  public:
   ZeroCoordinator(Tape& tape, Module& root, const DeepSpeedSettings& settings);
@@ -89,6 +89,9 @@ class ZeroCoordinator {
   void gather_at_once(ZeroParameter& parameter);
 
   void reset_step();
+  void release_in_flight();
+  void forget_fetches();
+  void check_trace(const Module& module);
   void construct_parameter_trace();
   void fetch(const Module& module, bool forward);
   void keep_for_backward(ZeroParameter& parameter);
