@@ -212,5 +212,14 @@ TEST(Estimate, LayersThatNobodyCompilesAreNotPlayedAsIfTheyWere) {
       << report.worst_rank().memory.closed_form_because;
 }
 
+// Llama 4's chunks index each sample's padding: no table of rows, which is all that the compiler's trace knows of such an operator.
+TEST(Estimate, AnIndexThatTheTraceDoesNotKnowIsNamed) {
+  Strategy said;
+  set_options(said, {{"compile", "model"}, {"attention", "eager"}, {"micro_batch", "1"}, {"seq_len", "256"}});
+  const Report report = estimate(load_model("llama-4-scout-text"), parse_cluster("1xh100-sxm"), said);
+  EXPECT_EQ(report.worst_rank().memory.basis, Basis::closed_form);
+  EXPECT_FALSE(report.worst_rank().memory.closed_form_because.empty());
+}
+
 }  // namespace
 }  // namespace plimsoll

@@ -572,7 +572,8 @@ Trace::Ints Trace::flex_attention(const Ran& ran) {
 // ---- tables and complex numbers ---------------------------------------------------------------------------------------
 
 Trace::Ints Trace::table_rows(const Ran& ran) {
-  if (meta(ran.in[1]).size(0) != 1) refuse("rows of a table by several lists are not modelled under torch.compile", "compile", "false");
+  const bool of_a_table = ran.in.size() == 2 && !needs(ran.in[0]);  // experts' tokens are indexed with gradients
+  if (!of_a_table || meta(ran.in[1]).size(0) != 1) refuse("rows of a table by several lists are not modelled under torch.compile", "compile", "false");
   return {call(Aten::table_rows, {ran.in[0], view(ran.in[1], {-1})}, ran.sizes(), ran.type())};
 }
 
