@@ -108,9 +108,10 @@ Value Torch::run_compiled(const Value& module, const Value& forward, CallArgumen
       for (std::size_t at = 0; at < places.size(); ++at) *places[at] = tensors[at];
     };
     give_tensors(places_in(on_twin), put, true);
-    compiled.answer = i_.call(forward, std::move(on_twin));
-    const Tensor result = result_of(i_, compiled.answer);
-    give_tensors({&compiled.answer}, [](std::vector<Tensor*>& places) { *places.front() = {}; });  // its frame alone
+    Value answer = i_.call(forward, std::move(on_twin));
+    const Tensor result = result_of(i_, answer);
+    give_tensors({&answer}, [](std::vector<Tensor*>& places) { *places.front() = {}; });  // its frame alone: tensors die with the trace's tape
+    compiled.answer = std::move(answer);
     return result;
   };
   const program::inductor::CompiledForward layer{
