@@ -421,6 +421,11 @@ enum class HostLoading : std::uint8_t {
   first_rank   ///< one of each host, the others get theirs from it (cpu_ram_efficient_loading, sync_module_states)
 };
 
+/// Of Liger's modules those that are wanted (TrainingArguments.liger_kernel_config).
+struct LigerModules {
+  bool rope = true, rms_norm = true, glu = true;
+};
+
 struct Strategy {
   // ---- who runs it -------------------------------------------------------------------------------------------------
   std::string framework;                 ///< name of the framework catalogue ("torchtitan"); resolved ("torch")
@@ -533,7 +538,7 @@ struct Strategy {
   std::optional<bool> cudnn_attention;
   bool cudnn = true;          ///< convolutions by cuDNN, on AMD by MIOpen (torch.backends.cudnn.enabled), else by ATen's own kernels
   bool liger_kernel = false;  ///< Liger's modules in the place of transformers' (TrainingArguments.use_liger_kernel)
-  bool liger_rope = true, liger_rms_norm = true, liger_glu = true;  ///< which of them (liger_kernel_config)
+  LigerModules liger_modules;  ///< which of them
   AllocatorSettings allocator;
   bool launch_blocking = false;  ///< the host waits for each launch to end (CUDA_LAUNCH_BLOCKING=1, HIP_LAUNCH_BLOCKING=1)
 

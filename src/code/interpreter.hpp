@@ -213,9 +213,7 @@ class Interpreter {
   // calls (call.cpp)
   Value call_function(FunctionObject& function, CallArguments arguments);
   Value call_native(NativeObject& function, CallArguments arguments);
-  Value call_method(const Value& self, const Value& function, CallArguments arguments);
   void bind_arguments(FunctionObject& function, CallArguments& arguments, Frame& frame);
-  Value run_function(FunctionObject& function, Frame& frame);
   // attributes (attribute.cpp)
   Value instance_attribute(InstanceObject& instance, const Value& of, Symbol name);
   Value super_attribute(WrapperObject& super, Symbol name);

@@ -49,7 +49,7 @@ std::optional<Change> overlapping_change(const Model& model, const Cluster& clus
     std::optional<Tried> next = fastest(model, cluster, said, explanation);
     if (!next) return all;
     said = next->of.strategy;
-    explanation.report = estimate(model, cluster, said);
+    explanation.report = std::move(next->report);
     Change more = std::move(next->change);
     if (all) {
       more.options.insert(more.options.begin(), all->options.begin(), all->options.end());

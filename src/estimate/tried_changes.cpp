@@ -23,7 +23,7 @@ std::optional<double> slowdown_of(const TimeReport& before, const TimeReport& af
 std::optional<Tried> compare(const Model& model, const Cluster& cluster, const SingleChange& change, Explanation& explanation) {
   const RankReport& before = explanation.explained();
   try {
-    const Report report = estimate(model, cluster, change.strategy);
+    Report report = estimate(model, cluster, change.strategy);
     if (explanation.rank >= report.ranks.size()) return {};
     const RankMemory& after = report.ranks[explanation.rank].memory;
     if (after.basis != before.memory.basis) {
@@ -35,7 +35,7 @@ std::optional<Tried> compare(const Model& model, const Cluster& cluster, const S
     const Bytes saved = Bytes(static_cast<std::int64_t>(before.memory.device.expected)) - device;
     return Tried{{change.flag, saved, device, report.verdict, slowdown_of(explanation.report.time, report.time), change.fewer_bits, change.larger_batch,
                   change.options},
-                 change};
+                 change, std::move(report)};
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;
   }

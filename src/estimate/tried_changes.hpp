@@ -12,6 +12,7 @@ namespace plimsoll::estimation {
 struct Tried {
   Change change;
   SingleChange of;
+  Report report;  ///< of the run with it
 };
 
 /// Holds one change against the explained rank. Nothing where the framework or plimsoll does not take it, or (noted in the explanation) where

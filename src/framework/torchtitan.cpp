@@ -96,7 +96,7 @@ Entry torchtitan() {
                   AttentionKernel::flex,
                   AttentionKernel::memory_efficient,
                   AttentionKernel::cudnn};
-  p.optimizers = {OptimizerKind::adam, OptimizerKind::adamw};  // OptimizersContainer._resolve_optimizer_cls
+  p.optimizers = {OptimizerKind::adam, OptimizerKind::adamw, OptimizerKind::muon};  // OptimizersContainer._resolve_optimizer_factory
   p.losses = {LossKernel::cross_entropy, LossKernel::chunked, LossKernel::compiled};
   p.recomputes = {Recompute::Kind::none, Recompute::Kind::full, Recompute::Kind::operators, Recompute::Kind::alternate};
   p.low_precisions = {LowPrecision::none, LowPrecision::fp8, LowPrecision::mxfp8, LowPrecision::nvfp4};

@@ -450,14 +450,6 @@ class Tape {
   bool grad_enabled = true;
   bool adapters_off = false;  ///< PEFT's disable_adapter(): base layers answer alone
   std::uint64_t next_sequence() { return sequence_++; }
-  /// A graph node of a custom autograd function or an operator: edges to `inputs`; null when no gradient is recorded.
-  template <class Function>
-  NodeRef make_node(const char* name, const List<const Tensor*>& inputs, Function&& function) {
-    if (!records(inputs)) return {};
-    NodeRef node(new FunctionNode<std::decay_t<Function>>(std::forward<Function>(function)));
-    attach(*node, name, inputs);
-    return node;
-  }
   bool records(const List<const Tensor*>& inputs) const;
   void attach(Node& node, const char* name, const List<const Tensor*>& inputs);
   /// Makes `output` the next output of `node` (nothing when node is null).

@@ -227,7 +227,7 @@ TEST(Resolve, TheUsualFrameworkIsTakenAndTold) {
   EXPECT_EQ(resolved(R"({"tp": 2, "data_parallel": "fsdp"})").framework, "torchtitan");
 }
 
-// get_megatron_optimizer raises at any but Adam, SGD and Muon; TorchTitan's OptimizersContainer knows Adam and AdamW.
+// get_megatron_optimizer raises at any but Adam, SGD and Muon; TorchTitan's OptimizersContainer knows Adam, AdamW and DistMuon.
 TEST(Resolve, AFrameworkHasItsOwnOptimizersAlone) {
   const auto takes = [](const char* framework, const char* optimizer) {
     return resolved(std::string(R"({"framework": ")") + framework + R"(", "optimizer": ")" + optimizer + "\"}").gpus > 0;

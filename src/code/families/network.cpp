@@ -195,10 +195,6 @@ std::vector<std::string> embeddings_of(Interpreter& i, const Value& module) {
   return paths;
 }
 
-}  // namespace
-
-namespace {
-
 /// What forward is given, in the order of a batch.
 std::vector<Input> inputs_of(const Model& model) {
   if (model.architecture.ends_with("ForQuestionAnswering"))

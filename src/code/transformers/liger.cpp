@@ -138,9 +138,9 @@ void apply_liger(Interpreter& i, const Value& model, const RunOptions& options) 
     if (!options.liger || !kept)
       for (const char* part : parts) say(part, false);
   };
-  without(options.liger_rope, {"rope"});
-  without(options.liger_rms_norm, {"rms_norm"});
-  without(options.liger_glu, {"swiglu", "geglu"});
+  without(options.liger_modules.rope, {"rope"});
+  without(options.liger_modules.rms_norm, {"rms_norm"});
+  without(options.liger_modules.glu, {"swiglu", "geglu"});
   if (!options.liger) say("layer_norm", false);
   (void)i.call_from_outside(i.imported_or_fail(kPatches, "_apply_liger_kernel_to_instance"), std::move(arguments));
 }

@@ -216,10 +216,6 @@ void write_axolotl(const Writing& w) {
                                      {"lora_o_kernel", w.s.lora->o_kernel}})
       tree.set(theirs, plain_node(on ? "true" : "false"));  // axolotl turns them on by itself
   }
-  if (w.s.liger_kernel)
-    for (const auto& [theirs, on] : {std::pair{"liger_rope", w.s.liger_rope}, {"liger_rms_norm", w.s.liger_rms_norm},
-                                     {"liger_glu_activation", w.s.liger_glu}})
-      tree.set(theirs, plain_node(on ? "true" : "false"));
   if (const std::string plugins = axolotl_plugins(w); !plugins.empty()) tree.set("plugins", names_node(plugins));
   if (is_fsdp(w)) {
     tree.set("fsdp_version", plain_node(w.s.data_parallel == DataParallel::fsdp2 ? "2" : "1"));

@@ -135,12 +135,15 @@ std::string set_in_yaml(const std::string& text, const Node& tree, const std::st
   std::vector<std::string> lines = lines_of(text);
   const auto [above, key] = split_last(path);
   const std::string written = on_one_line(value, false);
-  if (const Node* leaf = tree.find(path); leaf != nullptr && leaf->is_list() && value.is_list()) {
+  const Node* leaf = tree.find(path);
+  if (leaf != nullptr && leaf->is_list() && value.is_list()) {
     add_items(lines, *leaf, path, value, name);
     return joined(lines);
-  } else if (leaf != nullptr) {
+  }
+  if (leaf != nullptr) {
     const auto at = line_of(*leaf);
-    const auto changed = at && *at < lines.size() && !leaf->is_table() && !leaf->is_list() && value.is_scalar() ? with_value(lines[*at], key, ':', written) : std::nullopt;
+    const bool replaced = at && *at < lines.size() && !leaf->is_table() && !leaf->is_list() && value.is_scalar();
+    const auto changed = replaced ? with_value(lines[*at], key, ':', written) : std::nullopt;
     if (!changed) by_hand(path, value, name);
     lines[*at] = *changed;
     return joined(lines);

@@ -356,29 +356,34 @@ void read_liger(Reading& reading, const std::string& where) {
 
 /// axolotl's own schema has no keys of Liger's: it drops them.
 void drop_liger(Reading& reading, const Node& tree) {
-  for (const auto& [key, foreign] : kLigerModules) reading.forget(key);
+  const auto drop = [&](const char* foreign) {
+    if (const Node* value = tree.find(foreign); is_on(value)) reading.leave_unread(std::string(foreign) + " (its plugin is not listed)", value->where);
+  };
+  for (const auto& [key, foreign] : kLigerModules) {
+    reading.forget(key);
+    drop(foreign);
+  }
   if (reading.is("loss", "liger") || reading.is("loss", "liger-fused-linear")) reading.forget("loss");
-  for (const char* key : {"liger_rope", "liger_rms_norm", "liger_glu_activation", "liger_cross_entropy", "liger_fused_linear_cross_entropy"})
-    if (const Node* value = tree.find(key); value && is_on(value)) reading.leave_unread(std::string(key) + " (its plugin is not listed)", value->where);
+  for (const char* loss : {"liger_cross_entropy", "liger_fused_linear_cross_entropy"}) drop(loss);
 }
 
 /// Cut cross entropy is on where its plugin is there and nobody says no; SwanLab, like Weights & Biases, keeps what was logged.
 void read_plugins(Reading& reading, const Node& tree) {
   const Node* plugins = tree.find("plugins");
-  const Node none;
   const auto is = [](const Node& plugin, const char* name) { return plugin.word().find(name) != std::string::npos; };
   std::optional<std::string> liger;
-  for (const auto& [unused, plugin] : (plugins ? *plugins : none).members) {
-    if (is(plugin, "SwanLabPlugin")) continue;
-    if (is(plugin, "LigerPlugin")) {
-      liger = plugin.where;
-    } else if (is(plugin, "CutCrossEntropyPlugin")) {
-      const Node* on = tree.find("cut_cross_entropy");
-      if (!on || is_on(on)) reading.say("loss", "cut-cross-entropy", "plugins", plugin.where);
-    } else {
-      refuse("axolotl's plugin " + plugin.word().substr(0, 100) + " is not modelled", plugin.where);
+  if (plugins != nullptr)
+    for (const auto& [unused, plugin] : plugins->members) {
+      if (is(plugin, "SwanLabPlugin")) continue;
+      if (is(plugin, "LigerPlugin")) {
+        liger = plugin.where;
+      } else if (is(plugin, "CutCrossEntropyPlugin")) {
+        const Node* on = tree.find("cut_cross_entropy");
+        if (!on || is_on(on)) reading.say("loss", "cut-cross-entropy", "plugins", plugin.where);
+      } else {
+        refuse("axolotl's plugin " + plugin.word().substr(0, 100) + " is not modelled", plugin.where);
+      }
     }
-  }
   if (liger)
     read_liger(reading, *liger);
   else

@@ -1,6 +1,7 @@
 #include "formats/foreign/schema.hpp"
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "data/shipped_files.hpp"
 #include "formats/foreign/format.hpp"
@@ -47,26 +48,26 @@ bool says_nothing(const std::string& text, const std::optional<std::string>& by_
   return same_number(text, *by_default);
 }
 
-/// Parts of names that tell which weights are trained, or in what they lie.
+bool has_any(const std::string& key, std::initializer_list<const char*> parts) {
+  return std::any_of(parts.begin(), parts.end(), [&](const char* part) { return key.find(part) != std::string::npos; });
+}
+
+/// Whether its value is a way of training: full, lora, …
+bool names_a_way(const std::string& key) { return has_any(key, {"train_mode", "train_type", "tuner"}); }
+
+/// Names that tell which weights are trained, or in what they lie.
 bool tells_of_weights(const std::string& key) {
-  for (const char* part : {"lora", "peft", "adapter", "quantiz", "4bit", "8bit", "freez", "frozen", "trainable", "tunable", "unlock", "tune_", "train_mode",
-                           "train_type", "tuner"})
-    if (key.find(part) != std::string::npos) return true;
+  if (names_a_way(key) || has_any(key, {"lora", "peft", "adapter", "quantiz", "4bit", "8bit", "freez", "frozen", "trainable", "tunable", "unlock", "tune_"})) return true;
   return key.ends_with("layers") && key != "num_hidden_layers" && key != "num_layers";  // so many are trained, or these
 }
 
 /// What to say in the place of a script's own key of weights: of what rests TRL has no name.
 const char* said_of_weights(const std::string& key) {
-  const bool rests = key.find("freez") != std::string::npos || key.find("frozen") != std::string::npos;
-  return rests ? "leave it out and say what is trained by --trained-modules" : "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit";
+  return has_any(key, {"freez", "frozen"}) ? "leave it out and say what is trained by --trained-modules" : "leave it out and say it by TRL's names: use_peft, lora_r, load_in_4bit";
 }
 
-/// Parts of names that tell how a run is laid out over devices, or what is kept.
-bool tells_of_layout(const std::string& key) {
-  for (const char* part : {"parallel", "recompute", "offload", "shard", "fsdp", "zero_stage", "degree"})
-    if (key.find(part) != std::string::npos) return true;
-  return false;
-}
+/// Names that tell how a run is laid out over devices, or what is kept.
+bool tells_of_layout(const std::string& key) { return has_any(key, {"parallel", "recompute", "offload", "shard", "fsdp", "zero_stage", "degree"}); }
 
 /// What names of a script's own keys tell by a part of them.
 struct Telling {
@@ -151,8 +152,7 @@ void absent(Reading& reading, const Schema& schema, const Rows& rows, const std:
   if (unknown == Unknown::dropped) return reading.leave_unread(key + ": " + schema.release() + " has no such key and drops it", value.where);
   const std::string text = text_of(value);
   if (says_nothing(text, std::nullopt)) return reading.leave_unknown(key, value.where);
-  const bool names_a_way = key.find("train_mode") != std::string::npos || key.find("train_type") != std::string::npos || key.find("tuner") != std::string::npos;
-  if (names_a_way && text == "full") return reading.leave_unknown(key, value.where);
+  if (names_a_way(key) && text == "full") return reading.leave_unknown(key, value.where);
   if (tells_of_weights(key))
     refuse("not modelled: " + key.substr(0, 60) + ", a key of the script's own which may decide what is trained", value.where,
            said_of_weights(key));

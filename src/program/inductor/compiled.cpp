@@ -5,9 +5,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include "program/inductor/attention.hpp"
 #include "program/inductor/expressions.hpp"
 #include "program/inductor/graph.hpp"
-#include "program/inductor/attention.hpp"
 #include "program/op.hpp"
 #include "program/ops/ops.hpp"
 #include "program/python_function.hpp"

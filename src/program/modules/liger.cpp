@@ -32,7 +32,7 @@ constexpr Family kFamilies[] = {
     {"gemma3_text", {.gradient_in_place = false, .final_gradient_in_place = false, .head_norms = true}},
     {"granite", {}, false},
     {"olmo2", {.gradient_in_place = false}},
-    {"glm4", {.gradient_in_place = false, .final_gradient_in_place = false, .rope = false}},
+    {"glm4", {.gradient_in_place = false, .final_gradient_in_place = false, .modules = {.rope = false}}},
     {"exaone4", {.gradient_in_place = false, .final_gradient_in_place = false, .head_norms = true}},
 };
 
@@ -53,9 +53,9 @@ std::optional<LigerPatches> liger_patches(const std::string& model_type, const R
   if (options.compiled_blocks) refuse("compiled blocks with Liger's kernels are not modelled", "compile");
   if (!options.liger) return std::nullopt;
   LigerPatches patches = family->patches;
-  patches.rope = patches.rope && options.liger_rope;
-  patches.norms = options.liger_rms_norm;
-  patches.gated = options.liger_glu;
+  const bool has_rope = patches.modules.rope;
+  patches.modules = options.liger_modules;
+  patches.modules.rope = patches.modules.rope && has_rope;
   return patches;
 }
 

@@ -14,7 +14,7 @@ namespace plimsoll::program {
 struct LigerPatches {
   bool gradient_in_place = true;        ///< of the layers' norms
   bool final_gradient_in_place = true;  ///< of the norm behind them
-  bool rope = true, norms = true, gated = true;
+  LigerModules modules = {};
   bool head_norms = false;  ///< those of queries and keys
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "plimsoll/model.hpp"
+#include "plimsoll/strategy.hpp"
 #include "program/hf_release.hpp"
 #include "program/module.hpp"
 #include "program/ops/token_scores.hpp"
@@ -30,7 +31,7 @@ struct RunOptions {
   /// the units, are left to Python; what those call is compiled by itself: layers (compiled_blocks), and functions of transformers' own.
   bool compiled_frames = false;
   bool liger = false;            ///< Liger's norms, rotation and gated MLPs in the families that it patches
-  bool liger_rope = true, liger_rms_norm = true, liger_glu = true;  ///< which of these
+  LigerModules liger_modules;    ///< which of these
   /// What forward answers: the model's own loss, by whose kernels; or, for a trainer with a loss of its own, the logits, or how likely each
   /// label is that counts (TRL's fused head), without logits, or the score of each sequence's last token (ForSequenceClassification).
   enum class Loss : std::uint8_t {

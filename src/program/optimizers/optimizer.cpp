@@ -15,12 +15,16 @@
 
 namespace plimsoll::program {
 
+Tensor state_of(Tape& tape, const Dims& sizes, DType type) {
+  Tensor state = tape.empty(sizes, type, Category::optimizer_state);
+  in_place(state, {});
+  return state;
+}
+
 namespace {
 
 Tensor state_like(const Tensor& parameter, std::optional<DType> type = {}) {
-  Tensor state = parameter.tape().empty(parameter.sizes(), type.value_or(parameter.dtype()), Category::optimizer_state);
-  in_place(state, {});
-  return state;
+  return state_of(parameter.tape(), parameter.sizes(), type.value_or(parameter.dtype()));
 }
 
 /// torch.optim.Adam and AdamW.
@@ -175,11 +179,7 @@ class Adafactor final : public Optimizer {
   };
 
   void create(State& state, const Tensor& parameter, const Tensor& gradient) {
-    const auto zeroed = [&](const Dims& sizes) {
-      Tensor made = tape_.empty(sizes, gradient.dtype(), Category::optimizer_state);
-      in_place(made, {});
-      return made;
-    };
+    const auto zeroed = [&](const Dims& sizes) { return state_of(tape_, sizes, gradient.dtype()); };
     if (parameter.rank() >= 2) {
       Dims row, column;
       for (int i = 0; i < parameter.rank(); ++i) {

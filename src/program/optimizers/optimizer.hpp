@@ -39,6 +39,9 @@ class Optimizer {
   std::vector<Tensor> parameters_;  ///< trainable, in registration order
 };
 
+/// A state of zeros.
+Tensor state_of(Tape& tape, const Dims& sizes, DType type);
+
 /// Throws Error (refused): an optimizer or an implementation that is not modelled. `state_type` unset: states have the parameter's type.
 std::unique_ptr<Optimizer> make_optimizer(OptimizerKind kind, OptimizerImpl implementation, Tape& tape, std::vector<Tensor> parameters,
                                           std::optional<DType> state_type = {});

@@ -13,12 +13,6 @@ namespace plimsoll::program {
 
 namespace {
 
-Tensor state_of(Tape& tape, const Dims& sizes, DType type) {
-  Tensor state = tape.empty(sizes, type, Category::optimizer_state);
-  in_place(state, {});
-  return state;
-}
-
 /// A state like each parameter, and the temporaries of the step in lists (foreach) or one that lives until the next parameter's (for loop).
 class SquaredGradients : public Optimizer {
  public:

@@ -36,11 +36,7 @@ class PerParameter : public Optimizer {
   virtual void foreach_step(const Tensors& parameters) = 0;
   virtual void for_loop_step() = 0;
 
-  Tensor state(const Dims& sizes, DType type) {
-    Tensor made = tape_.empty(sizes, type, Category::optimizer_state);
-    in_place(made, {});
-    return made;
-  }
+  Tensor state(const Dims& sizes, DType type) { return state_of(tape_, sizes, type); }
 
   /// A list of temporaries like `like`, made by one foreach operator over `depth` lists.
   Tensors list(const Tensors& like, int depth) {

@@ -48,16 +48,10 @@ class TorchaoAdam final : public Optimizer {
     return parameter.elements() >= kLeast && parameter.elements() % kBlock == 0;
   }
 
-  Tensor zeros(std::int64_t elements, DType type) {
-    Tensor made = tape_.empty({elements}, type, Category::optimizer_state);
-    in_place(made, {});
-    return made;
-  }
-
   State state(const Tensor& parameter) {
     const std::int64_t elements = parameter.elements();
-    if (!is_quantized(parameter)) return {zeros(elements, parameter.dtype()), {}, {}};
-    State made{zeros(elements, DType::uint8), zeros(elements / kBlock, DType::fp32), {}};
+    if (!is_quantized(parameter)) return {state_of(tape_, {elements}, parameter.dtype()), {}, {}};
+    State made{state_of(tape_, {elements}, DType::uint8), state_of(tape_, {elements / kBlock}, DType::fp32), {}};
     made.table = tape_.empty({kValues}, DType::fp32, Category::optimizer_state);
     return made;
   }

@@ -81,9 +81,7 @@ void check_compiled_model(const Strategy& s, const RunOptions& options) {
 RunOptions hf_run_options(const Strategy& strategy) {
   RunOptions options;
   options.liger = strategy.liger_kernel;
-  options.liger_rope = strategy.liger_rope;
-  options.liger_rms_norm = strategy.liger_rms_norm;
-  options.liger_glu = strategy.liger_glu;
+  options.liger_modules = strategy.liger_modules;
   options.loss = loss_of(strategy);
   options.release = HfRelease(strategy.releases.of(Package::transformers));
   options.compiled_frames = strategy.compile == Strategy::Compile::model && strategy.data_parallel == DataParallel::fsdp2;

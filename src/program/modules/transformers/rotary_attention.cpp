@@ -222,7 +222,7 @@ void Attention::rotate_both(Tensor& query, Tensor& key, const RotaryTables& tabl
     query = turned_query;
     return;
   }
-  if (style_.liger && style_.liger->rope) {
+  if (style_.liger && style_.liger->modules.rope) {
     const auto turned = liger_rope(query, key, tables.cosine, tables.sine);
     query = turned.first;
     key = turned.second;

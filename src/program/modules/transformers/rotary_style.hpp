@@ -41,14 +41,14 @@ struct Style {
   std::string model_type = {};
   std::optional<LigerPatches> liger = {};  ///< none: transformers' own modules
 
-  const LigerPatches* liger_norms() const { return liger && liger->norms ? &*liger : nullptr; }
+  const LigerPatches* liger_norms() const { return liger && liger->modules.rms_norm ? &*liger : nullptr; }
   std::optional<LigerPatches> liger_final_norm() const {
     std::optional<LigerPatches> patches = liger_norms() ? liger : std::nullopt;
     if (patches) patches->gradient_in_place = patches->final_gradient_in_place;
     return patches;
   }
-  bool liger_gates() const { return liger && liger->gated; }
-  const LigerPatches* liger_head_norms() const { return liger && liger->norms && liger->head_norms ? &*liger : nullptr; }
+  bool liger_gates() const { return liger && liger->modules.glu; }
+  const LigerPatches* liger_head_norms() const { return liger_norms() && liger->head_norms ? &*liger : nullptr; }
   LatentAttention::Rotation latent_rotation = LatentAttention::Rotation::neighbours;
   const char *mixture = "mlp", *mlp = "mlp";  ///< names of a layer's mixture of experts and of its dense MLP
   const char *output = "o_proj", *q_norm = "q_norm", *k_norm = "k_norm", *up = "up_proj", *down = "down_proj", *final_norm = "norm";

@@ -15,12 +15,6 @@ namespace plimsoll::program {
 
 namespace {
 
-Tensor sum_of_all(const Tensor& x) {
-  std::vector<int> dimensions;
-  for (int i = 0; i < x.sizes().rank(); ++i) dimensions.push_back(i);
-  return sum(x, dimensions, false);
-}
-
 Tensor is_missing(const Tensor& x) { return compare(x, {}, DType::boolean); }  // x.isnan()
 Tensor flipped(const Tensor& truths) { return compare(truths, {}, DType::boolean); }
 Tensor both(const Tensor& a, const Tensor& b) { return compare(a, b, DType::boolean); }
@@ -46,14 +40,14 @@ void AnswerLogs::told_least(const Tensor& numbers) const {
 }
 
 Tensor AnswerLogs::mean_of_present(const Tensor& numbers) const {
-  const Tensor count = sum_of_all(flipped(is_missing(numbers)));
-  return divide_in_place(sum_of_all(numbers), count);
+  const Tensor count = sum(flipped(is_missing(numbers)), {}, false);
+  return divide_in_place(sum(numbers, {}, false), count);
 }
 
 Tensor AnswerLogs::deviation_of_present(const Tensor& numbers) const {
   const Tensor centred = power(subtract(numbers, mean_of_present(numbers)));
   const Tensor variance = mean_of_present(centred);
-  const Tensor count = sum_of_all(flipped(is_missing(numbers)));
+  const Tensor count = sum(flipped(is_missing(numbers)), {}, false);
   const Tensor correction = divide(count, add_scalar(count));
   const Tensor several = compare(count, {}, DType::boolean), none = filled(tape_, correction.sizes(), DType::fp32);
   return square_root(multiply_in_place(variance, where(several, correction, none, DType::fp32)));
@@ -62,7 +56,7 @@ Tensor AnswerLogs::deviation_of_present(const Tensor& numbers) const {
 void AnswerLogs::lengths(std::int64_t answers) const {
   const auto own = [&](DType type) { return tape_.empty({answers}, type, Category::input); };
   const Tensor prompts = gathered(own(DType::int64)), written = gathered(own(DType::int64));
-  told(add(sum_of_all(prompts), sum_of_all(written)));
+  told(add(sum(prompts, {}, false), sum(written, {}, false)));
   told_mean(to(written, DType::fp32));
   for (int i = 0; i < 2; ++i) told(extreme_of_all(to(written, DType::fp32)));
   const Tensor cut = gathered(own(DType::boolean));
@@ -73,7 +67,7 @@ void AnswerLogs::lengths(std::int64_t answers) const {
   for (int i = 0; i < 2; ++i) told(extreme_of_all(none));
 }
 
-void AnswerLogs::tokens(const Tensor& answered) const { sum_of_all(gathered(sum_of_all(answered))); }
+void AnswerLogs::tokens(const Tensor& answered) const { sum(gathered(sum(answered, {}, false)), {}, false); }
 
 Tensor AnswerLogs::engine_ratio(const Tensor& said, const Tensor& by_engine, const Tensor& answered) const {
   const Tensor difference = nan_to_num(multiply(subtract(said, by_engine), answered));
@@ -125,7 +119,7 @@ void AnswerLogs::divergence(const Tensor& said, const Tensor& before, const Tens
 }
 
 void AnswerLogs::mean_of_tokens(const Tensor& numbers, const Tensor& answered) const {
-  const Tensor total = sum_of_all(multiply(numbers, answered)), count = to(sum_of_all(answered), DType::fp32);
+  const Tensor total = sum(multiply(numbers, answered), {}, false), count = to(sum(answered, {}, false), DType::fp32);
   const Tensor totals = clone(stack({total, count}, 0));
   if (strategy_.gpus > 1)
     tape_.collective({.kind = CollectiveKind::all_reduce, .group = Group::world, .bytes = totals.bytes(), .type = totals.dtype()}, tape_.stream);
