@@ -1,6 +1,6 @@
 /// Time of matrix products, by the tiles that a library cuts them into.
 ///
-///     time      = start + ⁴√((waves · tile · slowdown)⁴ + (bytes / bandwidth)⁴) + reduction
+///     time      = start + ⁴√((waves · tile · slowdown)⁴ + (read / bandwidth + results / min(bandwidth, units · drain))⁴) + reduction
 ///     tile      = k / split · max(2 · tm · tn / rate, (tm + tn) · operand / feed) + tm · tn · result / store
 ///     waves     = the tiles that the busiest compute unit works on, one after the other
 ///     reduction = 0, or of a product split along k: its start + (split · 4 + result) · m · n / bandwidth

@@ -35,6 +35,7 @@ struct ProductKernels {
   Sourced<Seconds> start;           ///< of a kernel: launch on the device, filling the pipeline, its last store
   Sourced<BytesPerSecond> feed;     ///< operands that one compute unit takes in
   Sourced<BytesPerSecond> store;    ///< results that one compute unit writes, its main loop waiting
+  Sourced<BytesPerSecond> drain;    ///< results that one compute unit writes while others multiply; 0: as fast as memory takes them
   Sourced<double> power;            ///< drawn at the boost clock by products in a row, in board powers; below 1: never throttled
   std::vector<Rate> rates;
 

@@ -74,6 +74,7 @@ Json family_object(const ProductKernels& family) {
                  {"store", sourced(family.store)},
                  {"power", sourced(family.power)},
                  {"rates", rates}});
+  if (family.drain.value > BytesPerSecond()) object["drain"] = sourced(family.drain);
   return object;
 }
 

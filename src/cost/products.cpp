@@ -37,7 +37,7 @@ class Planner {
   ProductPlan best() const {
     ProductPlan best;
     double least = std::numeric_limits<double>::infinity();
-    const Seconds traffic = Seconds(bytes() / bandwidth_);
+    const Seconds traffic = this->traffic();
     for (const Tile& tile : kernels_.tiles) {
       const TileCost whole = cost_of(tile, result_bytes()), part = cost_of(tile, kPartBytes);
       const std::int64_t tiles = ceil_div(product_.m, tile.m) * ceil_div(product_.n, tile.n) * product_.batch;
@@ -54,11 +54,14 @@ class Planner {
   }
 
  private:
-  double bytes() const {
+  /// What is read at the memory's bandwidth, and what is written at most as fast as all units together drain it.
+  Seconds traffic() const {
     const double m = static_cast<double>(product_.m), n = static_cast<double>(product_.n), k = static_cast<double>(product_.k);
-    return static_cast<double>(product_.batch) *
-           ((m * operand_bytes(product_.a, product_.scaling) + n * operand_bytes(product_.b, product_.scaling)) * k +
-            m * n * result_bytes());
+    const double batch = static_cast<double>(product_.batch), written = batch * m * n * static_cast<double>(size_of(product_.result));
+    const double read = batch * (m * operand_bytes(product_.a, product_.scaling) + n * operand_bytes(product_.b, product_.scaling)) * k +
+                        (product_.accumulates ? written : 0);
+    const double drain = kernels_.drain.value.value * static_cast<double>(device_.compute_units);
+    return Seconds(read / bandwidth_ + written / (drain > 0 ? std::min(drain, bandwidth_) : bandwidth_));
   }
 
   /// Read as well where the product is added to it.

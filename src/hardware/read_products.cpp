@@ -45,6 +45,7 @@ ProductKernels read_family(const JsonValue& object) {
   family.start = read_sourced(object["start"], seconds_value);
   family.feed = read_sourced(object["feed"], bandwidth_value);
   family.store = read_sourced(object["store"], bandwidth_value);
+  if (const auto drain = object.find("drain")) family.drain = read_sourced(*drain, bandwidth_value);
   family.power = read_sourced(object["power"], board_powers_value);
   for (const auto& rate : object["rates"].elements()) family.rates.push_back(read_rate(rate));
   return family;

@@ -41,7 +41,7 @@ std::string product_rows(const ProductConstants& gemm) {
     for (const std::string& layout : kernels.layouts) layouts += " " + layout;
     text += fmt::format("  {}, aligned to {} B{}, {} tiles\n", kernels.name, kernels.alignment, layouts, kernels.tiles.size());
     text += row("  start", kernels.start) + row("  feed of a unit", kernels.feed) + row("  store of a unit", kernels.store) +
-            row("  power, of board", kernels.power);
+            (kernels.drain.value > BytesPerSecond() ? row("  drain of a unit", kernels.drain) : "") + row("  power, of board", kernels.power);
     for (const ProductKernels::Rate& rate : kernels.rates) {
       std::string scalings;
       for (const Scaling scaling : rate.scalings) scalings += " " + std::string(name_of(scaling));
