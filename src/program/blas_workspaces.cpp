@@ -5,9 +5,10 @@ namespace {
 
 constexpr std::int64_t kKiB = 1024, kMiB = 1024 * kKiB;
 
-/// parseChosenWorkspaceSize, CUDA: 4 MiB in 1.13 (pytorch#86167); from 2.0 on ":4096:2:16:8", and 32 MiB on Hopper (pytorch#91564); from
-/// 2.12 on also on Blackwell (pytorch#175344).
+/// parseChosenWorkspaceSize, CUDA: none of the allocator's before 1.13 (pytorch#85447), 4 MiB in it (pytorch#86167); from 2.0 on ":4096:2:16:8",
+/// and 32 MiB on Hopper (pytorch#91564); from 2.12 on also on Blackwell (pytorch#175344).
 std::int64_t cublas(const TargetDevice& device, const TorchRelease& torch) {
+  if (!torch.since(1, 13)) return 0;
   if (!torch.since(2, 0)) return 4 * kMiB;
   const bool large = torch.large_blackwell_workspaces() ? device.from(90) : device.capability == 90;
   return large ? 32 * kMiB : 2 * 4096 * kKiB + 8 * 16 * kKiB;

@@ -17,11 +17,12 @@ std::int16_t alignment_of(std::initializer_list<const Matrix*> matrices) {
   return static_cast<std::int16_t>(bits & -bits);
 }
 
-/// Before CUDA 12 cuBLAS multiplied batches of 16-bit matrices whose addresses are no multiples of 16 bytes without tensor cores: in BigScience's
-/// runs on A100 (PyTorch 1.11) heads of 108 and 150 elements cost a step of GPT-200B as much as attention at half of fp32's peak does
-/// (tr11-176B-ml/chronicles-prequel.md, NHEADS comparison).
+/// Before PyTorch 1.13 cuBLAS multiplied batches of 16-bit matrices whose addresses are no multiples of 16 bytes without tensor cores: in
+/// BigScience's runs on A100 (PyTorch 1.11) heads of 108 and 150 elements cost a step of GPT-200B as much as attention at half of fp32's peak
+/// does (tr11-176B-ml/chronicles-prequel.md, NHEADS comparison). Under 1.13 heads of 150 reached 79 and 94 TFLOP/s on an A100, of 151 57 and 56
+/// (EleutherAI/cookbook fb3e361, sizing/results/transformer_data/h_sweep.out).
 bool leaves_tensor_cores(const Tape& tape, const Product& p) {
-  return !tape.torch.has_cuda_12() && !tape.device.amd() && p.batch > 1 && p.alignment < 16 && size_of(p.a) == 2;
+  return !tape.torch.batches_need_no_alignment() && !tape.device.amd() && p.batch > 1 && p.alignment < 16 && size_of(p.a) == 2;
 }
 
 Product product_of(const Tape& tape, const Matrix& a, const Matrix& b, const Matrix& out, const ProductOptions& options) {

@@ -15,8 +15,9 @@ class TorchRelease {
   explicit TorchRelease(const Release& release) : release_(release) {}
 
   bool since(int major, int minor) const { return release_.since(major, minor); }
-  /// Wheels are built for CUDA 12.
-  bool has_cuda_12() const { return release_.since(2, 1); }
+  /// Its cuBLAS multiplies batches of 16-bit matrices on matrix units whatever their addresses: 1.13's of CUDA 11.7 does, 1.11's of 11.3 did not
+  /// (program/kernels.cpp).
+  bool batches_need_no_alignment() const { return release_.since(1, 13); }
   /// Wheels are built for CUDA 13, whose cuBLAS has other kernels (nvjet).
   bool has_cuda_13() const { return release_.since(2, 9); }
 

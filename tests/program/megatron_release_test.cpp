@@ -168,6 +168,25 @@ TEST(MegatronRelease, PersistentNormsHaveOneBackwardKernel) {
   EXPECT_EQ(weight_kernels("2021-10"), 0);
 }
 
+// Its tape is that of the run's PyTorch. Four heads of 600 columns are 150 elements, 300 bytes apart: their products leave the tensor cores
+// under 1.11 and not under 1.13; those of heads of 128 never.
+TEST(MegatronRelease, MegatronDeepSpeedsProductsAreThoseOfItsPyTorch) {
+  const auto without_tensor_cores = [](int columns, const char* torch) {
+    const std::string config = R"({"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"], "vocab_size": 1024, "n_positions": 256,
+                                   "n_head": 4, "activation_function": "gelu", "n_layer": 2, "n_embd": )";
+    const Model model = parse_model(config + std::to_string(columns) + "}", "gpt", "gpt");
+    const std::string text = R"({"framework": "megatron-deepspeed", "seq_len": 256, "micro_batch": 2, "precision": "fp16", "data_parallel": "zero1",
+                                 "attention": "unfused", "pp": 2, "optimizer": "adam", "releases": {"torch": ")" + std::string(torch) + "\"}}";
+    const Strategy strategy = resolve(parse_strategy(text, "strategy"), model, cluster_of("A100-SXM4-80GB", 2));
+    const StepProgram program = lower_megatron_deepspeed(on_h100(model, strategy), {0});
+    return std::count_if(program.kernels.begin(), program.kernels.end(),
+                         [](const Kernel& kernel) { return kernel.product() && kernel.product()->arithmetic == Arithmetic::simt; });
+  };
+  EXPECT_GT(without_tensor_cores(600, "1.11"), 0);
+  EXPECT_EQ(without_tensor_cores(600, "1.13"), 0);
+  EXPECT_EQ(without_tensor_cores(512, "1.11"), 0);
+}
+
 TEST(MegatronRelease, MegatronDeepSpeedWithMegatronsDataParallelismIsMegatronOf2021) {
   const Strategy strategy =
       resolve(parse_strategy(R"({"framework": "megatron-deepspeed", "seq_len": 256, "micro_batch": 2, "precision": "fp16", "data_parallel": "ddp",

@@ -73,6 +73,7 @@ TEST(BlasWorkspaces, OfCudaAreByArchitectureAndRelease) {
     EXPECT_EQ(bytes(device, 207), kSmall) << device;
     EXPECT_EQ(bytes(device, 215), kSmall) << device;
     EXPECT_EQ(bytes(device, 113), 4 * kMiB) << device;
+    EXPECT_EQ(bytes(device, 112), 0) << device << ": cuBLAS's own, outside of the allocator (pytorch#85447)";
   }
   EXPECT_EQ(bytes("h100-sxm", 207), 32 * kMiB);
   EXPECT_EQ(bytes("b200", 211), kSmall);

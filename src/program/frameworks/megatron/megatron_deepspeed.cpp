@@ -263,7 +263,7 @@ DeepSpeedSettings pipeline_settings_of(const Strategy& strategy) {
 /// What every rank of Megatron-DeepSpeed has: its part of the model.
 struct LegacyRank {
   LegacyRank(const LegacyStagePlan& plan, const Lowering& run)
-      : tape(run.device), runtime(tape, {.tensor_parallel = run.strategy.tp, .quantization = {}}) {
+      : tape(run.device, run.torch()), runtime(tape, {.tensor_parallel = run.strategy.tp, .quantization = {}}) {
     tape.record_into(Tape::Part::init);
     tape.phase(Phase::init);
     stage.emplace(runtime, plan);
