@@ -22,6 +22,7 @@ FRAMEWORKS = (
     "modelscope",
     "streaming",
     "composer",
+    "ray",
 )
 
 

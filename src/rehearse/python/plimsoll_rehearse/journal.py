@@ -241,8 +241,10 @@ def _text():
 
 def _leave_behind(kind, text):
     if _folder:
-        with open(os.path.join(_folder, f"{_pid}.{kind}"), "w") as file:
+        path = os.path.join(_folder, f"{_pid}.{kind}")
+        with open(f"{path}.part", "w") as file:  # another process may look for it
             file.write(text)
+        os.replace(f"{path}.part", path)
 
 
 def stop(reason):
