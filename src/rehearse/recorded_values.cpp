@@ -65,9 +65,9 @@ std::optional<Kernel> batch_normalization(const std::string& name, DType type, c
 
 /// Queries [b, h, s, d], then keys; of a graph whose masks are known the values' last dimension, 1 + causal + 2 masked + 4 dropout, and
 /// 1 + the window.
-Attention attention_of(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
+Attention attention_of(AttentionLibrary library, bool backward, DType type, const std::vector<std::int64_t>& sizes) {
   Attention a;
-  a.library = AttentionLibrary::cudnn;
+  a.library = library;
   a.part = backward ? Attention::Part::backward : Attention::Part::forward;
   a.type = type;
   a.batch = sizes[0], a.heads = sizes[1], a.queries = sizes[2], a.head_dim = a.value_dim = sizes[3];
@@ -85,13 +85,22 @@ Attention attention_of(bool backward, DType type, const std::vector<std::int64_t
 LibraryWork attention(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
   constexpr std::int64_t kTileCounter = 4;
   if (sizes.size() != 8 && sizes.size() != 10 && sizes.size() != 11) return {};
-  const Attention a = attention_of(backward, type, sizes);
+  const Attention a = attention_of(AttentionLibrary::cudnn, backward, type, sizes);
   if (sizes.size() == 8) {  // whether a mask is causal is not recorded: all pairs are counted, and no more than that is said
     const Kernel whole{a};
     return {0, {Kernel{Unspecified{whole.kind(), type, whole.flops(), whole.bytes_read(), whole.bytes_written()}}}};
   }
   LibraryWork work{kTileCounter, {}};
   for (const Attention& kernel : kernels_of_pass(a)) work.kernels.push_back({kernel});
+  return work;
+}
+
+/// flash-attn's, whose sums over query heads that share a key head are PyTorch's.
+LibraryWork flash_attention(bool backward, DType type, const std::vector<std::int64_t>& sizes) {
+  if (sizes.size() != 11) return {};
+  LibraryWork work;
+  for (const Attention& kernel : kernels_of_pass(attention_of(AttentionLibrary::flash2, backward, type, sizes)))
+    if (kernel.part != Attention::Part::sum_heads) work.kernels.push_back({kernel});
   return work;
 }
 
@@ -190,6 +199,7 @@ LibraryWork library_work(const std::string& name, DType type, std::string_view n
     return kernel ? LibraryWork{0, {*kernel}} : LibraryWork{};
   }
   if (name.find("cudnn.attention") == 0) return attention(name == "cudnn.attention_backward", type, sizes);
+  if (name.find("flash_attn.attention") == 0) return flash_attention(name == "flash_attn.attention_backward", type, sizes);
   return {};
 }
 

@@ -474,6 +474,23 @@ OUTCOMES = (
         options=("--largest", "rows", "--vary", "recompute=false"),
     ),
     Shown("readme picture"),
+    Outcome(  # its program says what the backward pass needs beside the gradients; its peaks, counted anew, are no others than the record's
+        "packed attention",
+        "BIN/python PROGRAMS/packed_attention.py",
+        0,
+        out=(r"flash_attn_2_cuda, the compiled part of flash-attn", r"flash_attn\.attention_forward +1 ", r"flash_attn\.attention_backward +3 "),
+        err=("workspace True", "rank 0: 4 steps"),
+        never=("workspace False", "packed sequences end is not known", "PyTorch's own statistics"),
+        on="1xh100-sxm",
+    ),
+    Outcome(
+        "packed attention of unknown ends",
+        "BIN/python PROGRAMS/packed_attention.py unknown",
+        0,
+        out=(r"packed\s+sequences\s+end\s+is\s+not\s+known",),
+        err=("workspace True", "rank 0: 4 steps"),
+        on="1xh100-sxm",
+    ),
     Outcome("expanded masks", "BIN/python PROGRAMS/masked_scatter.py", 0, err=("rank 0: 4 steps",), on="1xh100-sxm"),
     Outcome(
         "distributed checkpoint",

@@ -468,6 +468,31 @@ TEST(Recording, BatchNormalizationMovesItsImages) {
   EXPECT_TRUE(recording.bytes_known[0] && recording.bytes_known[1]);
 }
 
+/// flash-attn's backward pass of query heads that share key heads: row sums, gradients and dQ's cast; the sums over heads are PyTorch's own.
+TEST(Recording, AttentionOfFlashAttnIsItsKernels) {
+  RecordWriter writer;
+  const std::int64_t numbers[] = {2, 8, 512, 64, 2, 2, 512, 64, 64, 1 + 1, 1};
+  record::LibraryCall call{};
+  call.count = 11;
+  call.type = record::Type::bf16;
+  const std::string_view tail(reinterpret_cast<const char*>(numbers), sizeof numbers);
+  call.name = writer.name("flash_attn.attention_forward");
+  writer.phase("forward").write(record::Kind::library_call, call, tail);
+  call.name = writer.name("flash_attn.attention_backward");
+  writer.phase("backward").write(record::Kind::library_call, call, tail).step_end();
+  const Recording recording = read(writer);
+  std::vector<Attention::Part> parts;
+  for (const Instruction& instruction : recording.program.step)
+    if (instruction.kind == InstructionKind::kernel) parts.push_back(recording.program.kernels[instruction.id].attention()->part);
+  using Part = Attention::Part;
+  EXPECT_EQ(parts, (std::vector<Part>{Part::forward, Part::delta, Part::backward, Part::convert}));
+  const Attention& first = *recording.program.kernels[0].attention();
+  EXPECT_EQ(first.library, AttentionLibrary::flash2);
+  EXPECT_TRUE(first.causal);
+  EXPECT_EQ(first.kv_heads, 2);
+  EXPECT_TRUE(recording.program.copies.empty());
+}
+
 /// Causal attention of 8 heads that share 2 key heads: forward one kernel; backward the row sums, the gradients, dQ's cast, and the sums of
 /// dK and dV over shared heads. Each call sets its kernels' counter first.
 TEST(Recording, AttentionOfALibraryIsItsKernels) {

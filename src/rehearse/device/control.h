@@ -22,6 +22,10 @@ void plimsoll_rehearse_block(int action, uint64_t address, uint64_t bytes, void*
  * said about. */
 void plimsoll_rehearse_expect_split(int color, int size, int rank);
 
+/* The device works for a library that is not there, on a stream of this process: `type` is record::Type, `numbers` its sizes. 0 where there is no
+ * such stream. */
+int plimsoll_rehearse_library_call(const char* name, void* stream, int type, const int64_t* numbers, uint32_t count);
+
 /* Changes the capacity of every device from here on. */
 void plimsoll_rehearse_set_memory(uint64_t bytes);
 

@@ -3,8 +3,10 @@
 #include <string>
 
 #include "communicators.hpp"
+#include "handles.hpp"
 #include "machine.hpp"
 #include "memory.hpp"
+#include "work.hpp"
 
 using namespace plimsoll::device;
 
@@ -38,6 +40,13 @@ PLIMSOLL_DEVICE_API void plimsoll_rehearse_block(int action, uint64_t address, u
 }
 
 PLIMSOLL_DEVICE_API void plimsoll_rehearse_expect_split(int color, int size, int rank) { expect_split(color, size, rank); }
+
+PLIMSOLL_DEVICE_API int plimsoll_rehearse_library_call(const char* name, void* stream, int type, const int64_t* numbers, uint32_t count) {
+  Stream* const on = stream_of(stream);
+  if (on == nullptr) return 0;
+  library_call(name, *on, numbers, count, static_cast<record::Type>(type), 0);
+  return 1;
+}
 
 PLIMSOLL_DEVICE_API void plimsoll_rehearse_set_memory(uint64_t bytes) {
   const auto held = lock();

@@ -23,6 +23,7 @@ FRAMEWORKS = (
     "streaming",
     "composer",
     "ray",
+    "flash_attn",
 )
 
 

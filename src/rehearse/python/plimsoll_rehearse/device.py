@@ -20,6 +20,7 @@ def load(path):
         ("note_values", None, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int),
         ("known", ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t),
         ("finish", None),
+        ("library_call", ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_int, ctypes.POINTER(ctypes.c_int64), ctypes.c_uint32),
         ("begin_again", ctypes.c_int),
     ):
         function = getattr(_library, f"plimsoll_rehearse_{name}")
@@ -65,3 +66,9 @@ def host_step(kind, implementation, size):
 def host_traffic(size):
     """The host would read and write so many bytes of its memory, which nobody does."""
     mark(TEXT, size, "host traffic")
+
+
+def library_call(name, stream, kind, numbers):
+    """Work of a library that is not there, on a stream: what its numbers mean, its name says (src/rehearse/recorded_values.cpp)."""
+    if _library.plimsoll_rehearse_library_call(name.encode(), stream, kind, (ctypes.c_int64 * len(numbers))(*numbers), len(numbers)) == 0:
+        raise RuntimeError(f"plimsoll rehearse: {name} on a stream that is none")

@@ -77,7 +77,7 @@ def note_memory(torch):
 
     def statistics(device):
         stats = torch.cuda.memory_stats(device)
-        return {
+        found = {
             name: stats.get(key, 0)
             for name, key in (
                 ("peak_allocated_bytes", "allocated_bytes.all.peak"),
@@ -87,6 +87,18 @@ def note_memory(torch):
                 ("alloc_retries", "num_alloc_retries"),
             )
         }
+        return {name: max(number, forgotten.get((device, name), 0)) for name, number in found.items()}
+
+    forgotten = {}  # peaks before the program began to count them anew
+    reset = torch._C._cuda_resetPeakMemoryStats
+
+    @functools.wraps(reset)
+    def remember_and_reset(device):
+        found = statistics(device)
+        forgotten.update({(device, name): found[name] for name in ("peak_allocated_bytes", "peak_reserved_bytes")})
+        return reset(device)
+
+    torch._C._cuda_resetPeakMemoryStats = remember_and_reset
 
     def at_end():
         if not torch.cuda.is_initialized():

@@ -20,6 +20,8 @@ MOST_PARTS = 1024  # unbroken parts of a strided tensor that are looked at one b
 
 NONE, ASSUMED, CERTAIN = device.NONE, device.ASSUMED, device.CERTAIN
 
+_followed = []  # once PyTorch is imported
+
 # Operators without a kernel of the device's own that move or read values all the same.
 COMPOSITE = ("copy_", "_is_all_true", "_is_any_true")
 # Decided by the values alone: of numbers that nobody computed nothing can be said, not even that they have an inverse.
@@ -449,7 +451,13 @@ def patch(torch):
     after("torchvision.extension")(lambda extension: follow(torch, values, "torchvision"))
     sparse.patch(torch, values)
     keep_parameters(values)
+    _followed.append(values)
     return values
+
+
+def are_known(*tensors):
+    """For what stands in for a library's functions, which no operator is."""
+    return all(bool(values.knowledge(each)) for values in _followed for each in tensors)
 
 
 def keep_parameters(values):
