@@ -567,6 +567,7 @@ OUTCOMES = (
         err=(r"unknown_symbol\.py:\d+.*undefined symbol: cudaNotYetInvented.*newer than this plimsoll",),
     ),
     Outcome("no python", "BIN/python PROGRAMS/no_python.py.txt", 2, err=(r"no_python\.py\.txt:3.*SyntaxError",)),
+    Outcome("no flash attn", "BIN/python PROGRAMS/no_flash_attn.py", 2, err=("no_flash_attn.py:4.*its Python is enough: FLASH_ATTENTION_SKIP_CUDA_BUILD",)),
     Outcome("no module", "BIN/python PROGRAMS/no_module.py", 2, err=("no_module.py:3.*ModuleNotFoundError.*install it",)),
     Outcome(
         "until peak and mpirun",
