@@ -415,6 +415,13 @@ OUTCOMES = (
     ),
     Outcome("spawned ranks", "BIN/python PROGRAMS/spawned.py", 0, out=("all_reduce over 8",), err=("rank 5: 4 steps",), options=("--rank", "5")),
     Outcome(
+        "workers of a driver",
+        "BIN/python PROGRAMS/driven/driver.py",
+        0,
+        out=("all_reduce over 2", "the end of Ray's driver"),
+        err=("rank 0: 4 steps", "rank 1: 4 steps"),
+    ),
+    Outcome(
         "ranks that need each other",
         "BIN/torchrun --nproc-per-node 2 PROGRAMS/told_shapes.py",
         0,

@@ -48,7 +48,8 @@ def answer_rendezvous(c10d):
 def shared_store(kind, url, rank, world_size):
     from .store import SharedStore
 
-    journal.replaced(f"the other {world_size - 1} ranks, by processes that run together with this one: what hosts tell each other is real")
+    if world_size > 1:
+        journal.replaced("the other ranks, by processes that run together with this one: what hosts tell each other is real")
     port = urllib.parse.urlparse(url).port or int(os.environ.get("MASTER_PORT", "29500"))
     real = kind("127.0.0.1", port, world_size, rank == 0, wait_for_workers=False)
     journal.before_leaving(lambda: together.wait_for_all(real, rank, world_size))

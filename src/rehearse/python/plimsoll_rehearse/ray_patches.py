@@ -18,6 +18,7 @@ WORKER = os.path.join("workers", "default_worker.py")
 @after("ray")
 def run_together(ray):
     if sys.argv[0].endswith(WORKER):
+        journal.replaced("the end of Ray's driver: it comes when its workers have done the steps that were asked for")
         journal.before_leaving(wait_for_the_end)
         return
     init = ray.init
@@ -42,7 +43,6 @@ def wait_for_the_end():
 def end_with_workers(folder):
     while not any_world_is_done(folder):
         time.sleep(0.2)
-    journal.replaced("what Ray's driver does after the steps that were asked for: it is ended there")
     journal.stop("its workers did their steps")
 
 
