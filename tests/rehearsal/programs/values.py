@@ -24,6 +24,20 @@ def check_known():
     assert torch.unique(torch.tensor([3, 1, 3])).tolist() == [1, 3] and numbers.float().std().item() > 1.8
 
 
+def check_beside():
+    """Metrics in one vector: a loss that nobody computed beside counts that are known."""
+    loss = (torch.randn(512, 512) @ torch.randn(512, 512)).sum()
+    metrics = torch.zeros(4)
+    metrics[0] += loss
+    metrics[1] += torch.tensor([3, 4]).sum()
+    metrics /= 2
+    assert metrics[1].item() == 3.5 and metrics.clone()[2].item() == 0 and metrics.to(torch.float64)[1].item() == 3.5
+    both = torch.stack([loss, torch.tensor(12.0)]) * 4
+    assert both[1].item() == 48 and torch.cat([both, both])[3].item() == 48
+    values = both.tolist()
+    assert values[1] == 48 and math.isfinite(values[0]) and values[0] > 0
+
+
 def check_choices():
     mask = torch.zeros(3, 4, dtype=torch.bool)
     mask[1, 2] = True
@@ -105,6 +119,7 @@ model = torch.nn.Sequential(torch.nn.Linear(1024, 4096), torch.nn.Linear(4096, 1
 scale = torch.nn.Parameter(torch.tensor(2.5))  # a step moves it by little, and nobody computed by how much
 optimizer, scaler = torch.optim.AdamW([*model.parameters(), scale]), torch.amp.GradScaler()
 check_known()
+check_beside()
 check_choices()
 check_numbers_in_kernels()
 check_layers()

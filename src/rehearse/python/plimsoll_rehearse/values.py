@@ -5,6 +5,7 @@ and what hangs on them are what they would be, whole numbers or not. What comes 
 it into a decision or reads it: then it is assumed (choices.py), stays so, and is reported."""
 
 import ctypes
+import functools
 import sys
 import threading
 import types
@@ -16,6 +17,7 @@ from .imports import after
 MOST_BYTES = 1 << 20  # of a tensor whose values are followed: not activations
 MOST_WHOLE = 1 << 20  # elements of one of whole numbers or truth values: ids and masks
 MOST_PRODUCTS = 1 << 20  # multiplications of a matrix product that is computed: rotary angles, not layers
+MOST_BESIDE = 64  # elements of a tensor that may be known beside others that are not: vectors of metrics
 MOST_PARTS = 1024  # unbroken parts of a strided tensor that are looked at one by one
 
 NONE, ASSUMED, CERTAIN = device.NONE, device.ASSUMED, device.CERTAIN
@@ -38,6 +40,8 @@ WRAPPING = ("aten.pow.Scalar", "aten.isin.Scalar_Tensor", "aten.searchsorted.Sca
 SIZED = ("_unique2", "unique_dim", "unique_consecutive", "unique_dim_consecutive", "_unique")
 # Operators that only the device's library has, and what the processor calls in their place; a convolution's weight says how long its sums are.
 CONVOLUTIONS = ("cudnn_convolution", "cudnn_convolution_transpose")
+# Operators whose result has the elements of what goes in, each in its place, beside those that PyTorch says compute each by itself.
+PLACING = ("cat", "stack", "copy_", "_to_copy", "clone")
 # Operators that write their tensor without reading it.
 WRITING = ("copy_", "fill_", "zero_", "normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_", "geometric_")
 
@@ -122,6 +126,7 @@ class Plan:
         self.outs = tuple(each.name for _, each in written if each.is_out)
         self.is_view = any(each.alias_info is not None and not each.alias_info.is_write for each in schema.returns)
         self.random = torch.Tag.nondeterministic_seeded in operator.tags
+        self.by_element = torch.Tag.pointwise in operator.tags or self.name in PLACING
         self.takes_generator = any(each.name == "generator" for each in schema.arguments)
         self.is_convolution = self.name in CONVOLUTIONS
         self.compute = on_processor(torch, self.name)
@@ -203,6 +208,27 @@ class Values:
             known = min(device.known(*place) for place in places(tensor))
         return known
 
+    def beside(self, tensor):
+        """What is known of each element of a short tensor, where that is not the same of all; else None."""
+        if not 1 < tensor.numel() <= MOST_BESIDE or not tensor.is_cuda:
+            return None
+        levels = [device.known(address, tensor.element_size()) for address in self._addresses(tensor)]
+        return None if len(set(levels)) == 1 else self._levels(levels, tensor.shape)
+
+    def _levels(self, levels, shape):
+        return self._torch.tensor(levels, dtype=self._torch.uint8, device="cpu").view(shape)
+
+    def _addresses(self, tensor):
+        """Of its elements, in their order."""
+        offsets = [0]
+        for size, step in zip(tensor.shape, tensor.stride()):
+            offsets = [offset + i * step for offset in offsets for i in range(size)]
+        return [tensor.data_ptr() + offset * tensor.element_size() for offset in offsets]
+
+    def note_each(self, tensor, levels):
+        for address, level in zip(self._addresses(tensor), levels.flatten().tolist()):
+            device.note_values(address, tensor.element_size(), level)
+
     def count_expanded(self, tensor):
         """How many are not zero of what is a small known tensor, expanded: a mask of rows over all their elements. None where it is not known."""
         once = unexpanded(tensor)
@@ -221,13 +247,17 @@ class Values:
 
     def like_this_rank(self, result, value):
         """What a peer would say is taken to be what this rank says."""
-        if value.is_cuda and self.knowledge(value) and self.is_small(result) and result.dtype == value.dtype:
-            whole = host_view(value).reshape(-1).repeat(result.numel() // max(1, value.numel()))
-            self.set(result, whole.view(result.shape), self.knowledge(value))
+        if not value.is_cuda or not self.is_small(result) or result.dtype != value.dtype:
+            return
+        known, levels, ranks = self.knowledge(value), self.beside(value), result.numel() // max(1, value.numel())
+        if known or levels is not None:
+            self.set(result, host_view(value).reshape(-1).repeat(ranks).view(result.shape), known)
+        if levels is not None:
+            self.note_each(result, levels.flatten().repeat(ranks))
 
     def times(self, tensor, factor):
         """The sum over ranks that all say what this one says."""
-        if tensor.is_cuda and self.knowledge(tensor):
+        if tensor.is_cuda and (self.knowledge(tensor) or self.beside(tensor) is not None):
             self._torch.ops.aten.mul_(host_view(tensor), factor)
 
     # ---- one operator -----------------------------------------------------------------------------------------------
@@ -294,6 +324,8 @@ class Values:
         known = min(map(self.knowledge, inputs), default=CERTAIN)
         if plan.random and not any(map(self.is_whole, tensors)):  # one draw of many: as good as an assumption, and no better
             known = min(known, ASSUMED)
+        if known == NONE and plan.by_element and self._follow_elements(plan, result, inputs, tensors, arguments, options, written):
+            return result
         if known != CERTAIN and not plan.assumes or known == NONE and not any(map(self.is_whole, tensors)):
             if written is not None:
                 self._forget(written)
@@ -311,6 +343,29 @@ class Values:
                 self.assume(each)
             known = ASSUMED
         return self._compute(plan, result, known, arguments, options, written)
+
+    def _follow_elements(self, plan, result, inputs, outputs, arguments, options, written):
+        """An element that comes of known ones alone is known, whatever its neighbours are. Whether there is any."""
+        if len(outputs) != 1 or not 1 < outputs[0].numel() <= MOST_BESIDE or plan.random or any(each.numel() > MOST_BESIDE for each in inputs):
+            return False
+        if all(self.beside(each) is None for each in inputs) and len({self.knowledge(each) for each in inputs}) == 1:
+            return False
+        levels = {id(each): self._known_of_each(each) for each in inputs}
+        if plan.name in ("cat", "stack"):
+            found = plan.operator([levels[id(each)] for each in arguments[0]], *arguments[1:], **options)
+        else:
+            found = functools.reduce(self._torch.minimum, levels.values()).expand(outputs[0].shape)
+        if not found.any():
+            return False
+        self._compute(plan, result, ASSUMED, arguments, options, written)
+        if self.knowledge(outputs[0]) == NONE:  # the processor has no such kernel
+            return False
+        self.note_each(outputs[0], found)
+        return True
+
+    def _known_of_each(self, tensor):
+        levels = self.beside(tensor)
+        return self._levels([self.knowledge(tensor)], ()).expand(tensor.shape) if levels is None else levels
 
     def _are_conditions(self, tensors):
         """What follows from conditions on unknown numbers stays one itself: nothing is said of it before a program asks."""
@@ -373,7 +428,11 @@ class Values:
     def assume(self, tensor):
         """From here on an unknown tensor has values: those that the user gave, else finite, positive ones that differ from zero."""
         once = unexpanded(tensor)
-        self.set(once, self._choices.pattern(once), ASSUMED)
+        levels, pattern = self.beside(once), self._choices.pattern(once)
+        if levels is None:
+            return self.set(once, pattern, ASSUMED)
+        self.set(once, self._torch.where(levels > NONE, host_view(once), pattern), ASSUMED)
+        self.note_each(once, levels.clamp(min=ASSUMED))
 
     def _before__local_scalar_dense(self, tensor):
         self.read(tensor, "item")
