@@ -28,6 +28,8 @@ struct Rank {
   int pipeline = 0;  ///< its place in the pipeline
   /// Of many micro-batches those that only repeat others are left out (StepProgram::repeated), unless all are asked for.
   bool every_micro_batch = false;
+  /// A pipeline's passes that only repeat others are called (routine.hpp); else all run.
+  bool calls_passes = true;
 };
 
 /// The programs of a run's ranks. What ranks with equal stages do is recorded once where the framework's lowering can tell.
@@ -84,7 +86,7 @@ StepProgram lower_megatron_deepspeed(const Lowering& run, const Rank& rank = {})
 /// TorchTitan's trainer on one rank.
 StepProgram lower_torchtitan(const Lowering& run, const Rank& rank = {});
 
-/// Programs of a TorchTitan pipeline's ranks: those of equal stages are put together from what one of them recorded (pipeline_passes.hpp).
+/// Programs of a TorchTitan pipeline's ranks.
 class TitanPipeline final : public RankSource {
  public:
   explicit TitanPipeline(const Lowering& run);
@@ -92,10 +94,8 @@ class TitanPipeline final : public RankSource {
 
   /// What lower_torchtitan gives for this rank.
   StepProgram rank(int pipeline_rank, StepProgram spare = {}) override;
-  /// The same without other ranks' help.
+  /// The same of any rank.
   StepProgram recorded(const Rank& rank) const;
-  /// Ranks that were recorded so far; all others were put together.
-  int recordings() const;
 
  private:
   struct Impl;
@@ -105,22 +105,17 @@ class TitanPipeline final : public RankSource {
 /// Megatron-core's GPTModel on one pipeline rank, with DDP buffers and either of its optimizers.
 StepProgram lower_megatron(const Lowering& run, const Rank& rank = {});
 
-/// Programs of a Megatron pipeline's ranks: those of 1F1B put together as TitanPipeline's, so that a long pipeline costs little more than a
-/// short one; those with several chunks are recorded, each.
+/// Programs of a Megatron pipeline's ranks.
 class MegatronPipeline final : public RankSource {
  public:
-  explicit MegatronPipeline(const Lowering& run);
-  ~MegatronPipeline() override;
+  explicit MegatronPipeline(const Lowering& run) : run_(run) {}
 
   /// What lower_megatron gives for this rank.
   StepProgram rank(int pipeline_rank, StepProgram spare = {}) override;
   StepProgram work(int pipeline_rank, StepProgram spare = {}) override;
-  /// Ranks that were recorded so far; all others were put together.
-  int recordings() const;
 
  private:
-  struct Impl;
-  std::unique_ptr<Impl> impl_;
+  Lowering run_;
 };
 
 }  // namespace plimsoll::program

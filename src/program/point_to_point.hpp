@@ -63,4 +63,15 @@ class PairedTransfers {
   std::map<StreamId, EventId> sent_;  ///< behind the last send of a pair
 };
 
+/// Events that a pass records for a later one of the same micro-batch: those of a purpose go round with the micro-batches, `period` of
+/// them, one purpose's behind another's.
+struct MicroBatchEvents {
+  EventId first = 0, end = 0;
+  std::int64_t period = 1;
+
+  EventId at(std::int64_t purpose, std::int64_t micro_batch) const {
+    return first + static_cast<EventId>(purpose * period + micro_batch % period);
+  }
+};
+
 }  // namespace plimsoll::program

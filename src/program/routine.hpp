@@ -1,8 +1,9 @@
-/// A stage's pass forward and the pass back of what it made: recorded once, and written down again for micro-batches that do the same.
+/// A stage's pass forward and the passes back of what it made: recorded once, and written down again for micro-batches that do the same.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "program/tape.hpp"
@@ -17,71 +18,85 @@ namespace plimsoll::program {
 /// the step, and that passes leave their modules' and wrappers' own state as they found it.
 class Routine {
  public:
-  explicit Routine(Tape& tape) : tape_(tape) {}
+  /// `backs`: the passes in which one goes back, one after the other; none of what has no gradients.
+  explicit Routine(Tape& tape, std::size_t backs = 1) : tape_(tape), backs_(backs) {}
 
   /// Thrown where passes were written down that do not do what one which runs does: all must be recorded without routines.
   struct Differs {};
 
-  bool knows_forward() const { return forward_known_; }
+  bool knows_forward() const { return known_; }
   /// Before a pass forward on `input` (undefined: none) runs.
   void begin_forward(const Tensor& input);
   /// Behind it: `made` is all of it that the caller holds, each once, that which goes back first. Throws Differs.
   void end_forward(const Tensor& input, const std::vector<Tensor>& made);
   /// A pass forward: what it made.
   std::vector<Tensor> forward(const Tensor& input);
-  /// Whether a pass that was called made it.
-  static bool made(const Tensor& output);
+  /// The graph that a pass forward which was called stands for; null where `output` comes of another.
+  static NodeRef call_of(const Tensor& output);
 
-  bool knows_backward() const { return backward_known_; }
-  /// Before the pass back runs whose pass forward is the known one.
-  void begin_backward() { began_ = begin(); }
+  bool knows_backward() const { return known_ && passes_.size() == 1 + backs_; }
+  /// Before the next pass back runs of what the known pass forward made.
+  void begin_backward(const Tensor& input, const Tensor& output);
   /// Behind it: `output` may be another tensor than before. Throws Differs.
   void end_backward(const Tensor& input, const Tensor& output);
-  /// The pass back from `output`, which `forward` made. Throws Differs.
-  void backward(const Tensor& input, Tensor& output);
+  /// The next pass back of a call. Throws Differs.
+  void backward(const NodeRef& call, const Tensor& input, Tensor& output);
 
  private:
-  /// Where a pass began: instructions, and names of tensors.
-  struct Begun {
-    std::size_t at = 0;
-    TensorId first = 0;
+  /// Instructions that name a tensor as the `id`-th of a pass: which they are, and of which pass.
+  struct Named {
+    std::uint32_t at, pass;
   };
-  /// Instructions whose tensors are named from 0 on: those that the pass forward made, and behind these those of the pass back.
   struct Pass {
     std::vector<Instruction> instructions;
-    std::vector<std::uint32_t> naming;  ///< which of them name a tensor
+    std::vector<Named> naming;
+    std::vector<std::uint32_t> of_caller;  ///< which are labelled by the operator that calls, as additions of gradients between nodes are
     TensorId births = 0;
+    const char* operator_name = nullptr;  ///< the last that ran; null: the caller's
+    TensorId first = 0;              ///< the name of its first tensor, as it ran
   };
   /// A tensor that a pass leaves to its caller.
   struct Form {
     Dims sizes, strides;
     DType type = DType::fp32;
     bool requires_grad = false;
-    TensorId name = 0;   ///< as its pass names it
+    bool shared = false;     ///< the graph holds it too
+    std::uint32_t pass = 0;  ///< whose `id`-th it is
+    TensorId id = 0;
     std::size_t at = 0;  ///< the instruction that allocates it
+  };
+  /// An instruction that frees what the caller, or the graph, held.
+  struct Drop {
+    std::uint32_t pass, at;
+    std::size_t made;
   };
   class Call;
 
   std::vector<Instruction>& recording() const;
-  Begun begin() const { return {tape_.recorded(), tape_.take_names(0)}; }
-  bool read(const Begun& begun, TensorId forward, TensorId births, Pass& pass) const;
-  bool read(const Pass& pass, const Tensor& tensor, TensorId forward, Form& form) const;
-  bool learn_forward(const Tensor& input, const std::vector<Tensor>& made);
-  bool learn_backward(const Tensor& input, const Tensor& output);
-  bool nothing_else_is_left() const;
-  void write(const Pass& pass, std::size_t from, std::size_t to, TensorId forward, TensorId backward);
-  Tensor tensor_of(const Pass& pass, const Form& form, std::size_t begin, TensorId name) const;
+  void begin();
+  Pass end_of_back();
+  bool read(Pass& pass) const;
+  std::optional<Form> read(const Pass& pass, const Tensor& tensor, std::uint32_t holders) const;
+  bool learn_forward(Pass pass, const Tensor& input, const std::vector<Tensor>& made);
+  bool learn_backward(Pass pass, const Tensor& input, const Tensor& output);
+  bool nothing_else_is_left();
+  void write(const Call& call, std::uint32_t pass, std::size_t from, std::size_t to);
+  Tensor tensor_of(const Call& call, const Form& form, std::size_t begin) const;
 
   Tape& tape_;
-  Begun began_;
-  Category input_was_ = Category::temporary;
-  bool tried_ = false, forward_known_ = false, backward_known_ = false, called_ = false;
-  TensorId first_ = 0;  ///< the name of the known pass forward's first tensor, as it ran
-  Pass forward_, backward_;
+  std::size_t backs_;
+  std::size_t began_at_ = 0;    ///< of the pass that runs: its first instruction,
+  TensorId began_with_ = 0;     ///< and the name of its first tensor
+  const char* caller_ = "";     ///< the operator that runs a pass back,
+  std::uint32_t stand_in_ = 0;  ///< and the label that what this operator does has meanwhile
+  Category input_was_ = Category::temporary, input_becomes_ = Category::temporary;
+  bool tried_ = false, known_ = false, called_ = false;
+  std::vector<Pass> passes_;  ///< that are known: forward, then those back
   std::vector<Form> made_;
-  Category input_becomes_ = Category::temporary;
-  const TensorImpl* output_ = nullptr;  ///< of the known pass forward; told by its address alone
-  std::vector<Form> gradient_, replaced_;  ///< of the input, if it gets one; what stands in the output's place, if something does
+  std::vector<Drop> drops_;
+  std::optional<Form> gradient_, replaced_;  ///< of the input, if it gets one; what stands in the output's place, if something does
+  bool had_gradient_ = false;                ///< the input, before the pass back that runs
+  const TensorImpl* output_ = nullptr;       ///< before it; told by its address alone
 };
 
 }  // namespace plimsoll::program

@@ -147,6 +147,7 @@ std::string labelled(const std::string& module, std::string_view operator_name) 
 }  // namespace
 
 Tape::Tape(const TargetDevice& on, TorchRelease release) : device(on), torch(release), blas(blas_workspaces(on, release)) {
+  labels_.add(std::hash<std::string>{}(program_.labels.front()), 0);
   record_into(Part::init);
 }
 

@@ -485,6 +485,7 @@ class Tape {
   std::uint32_t module_label = 0;  ///< index into program().labels: the module that runs
   const char* operator_name = "";  ///< a literal: the operator that runs; instructions are labelled "module: operator"
   std::uint32_t intern(std::string label);
+  std::uint32_t label();  ///< of what is recorded now
   StreamId stream = kComputeStream;  ///< the current stream
 
   // ---- where it runs ----
@@ -501,7 +502,6 @@ class Tape {
   friend class Node;
   struct GraphTask;
 
-  std::uint32_t label();
   StorageRef new_storage(std::int64_t bytes, Category category);
   std::uint32_t known_kernel(const Kernel& kernel);
   void work(InstructionKind kind, StreamId on, std::uint32_t id);

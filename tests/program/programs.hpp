@@ -1,9 +1,13 @@
 /// Programs as tests compare them.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "plimsoll/program.hpp"
@@ -25,6 +29,33 @@ inline std::vector<std::string> told(const StepProgram& program) {
     }
   }
   return lines;
+}
+
+/// Where two programs differ first, names of tensors and labels included; nothing where they are the same.
+inline std::string difference(const StepProgram& some, const StepProgram& other) {
+  const auto words = [](const Instruction& each) {
+    return std::tuple(each.kind, each.stream, each.category, each.id, each.bytes, each.label, each.again);
+  };
+  using Part = std::vector<Instruction> StepProgram::*;
+  for (const auto& [name, part] : {std::pair<const char*, Part>{"init", &StepProgram::init}, {"first step", &StepProgram::first_step},
+                                   {"second step", &StepProgram::second_step}, {"step", &StepProgram::step}}) {
+    const std::vector<Instruction>&a = some.*part, &b = other.*part;
+    const auto same = [&](const Instruction& x, const Instruction& y) { return words(x) == words(y); };
+    const auto at = std::mismatch(a.begin(), a.end(), b.begin(), b.end(), same).first - a.begin();
+    const auto told = [at](const StepProgram& of, const std::vector<Instruction>& all) {
+      if (at >= static_cast<std::ptrdiff_t>(all.size())) return std::string("nothing");
+      const Instruction& each = all[static_cast<std::size_t>(at)];
+      return std::to_string(static_cast<int>(each.kind)) + " " + std::to_string(each.id) + " " + std::to_string(each.bytes) + " " +
+             std::string(name_of(each.category)) + " on " + std::to_string(each.stream) + (each.again ? " again " : " ") + of.labels[each.label];
+    };
+    if (a.size() != b.size() || at != static_cast<std::ptrdiff_t>(a.size()))
+      return std::string(name) + ", instruction " + std::to_string(at) + ": " + told(some, a) + " where the other has " + told(other, b);
+  }
+  const Repeated &a = some.repeated, &b = other.repeated;
+  if (std::tie(a.begin, a.end, a.times) != std::tie(b.begin, b.end, b.times)) return "what is repeated";
+  return some.labels == other.labels && some.kernels == other.kernels && some.collectives == other.collectives && some.copies == other.copies
+             ? ""
+             : "labels or work";
 }
 
 /// What a step gives its streams, in order: work, events and marks of the host; and what of it is repeated.

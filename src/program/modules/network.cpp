@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "plimsoll/error.hpp"
+#include "program/inductor/module_graphs.hpp"
 #include "program/modules/liger.hpp"
 #include "program/modules/network_source.hpp"
 #include "program/modules/text_network.hpp"

@@ -3,10 +3,8 @@
 
 #include <algorithm>
 #include <array>
-#include <map>
 #include <memory>
 #include <numeric>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -17,7 +15,6 @@
 #include "program/frameworks/megatron/split_schedule.hpp"
 #include "program/lower.hpp"
 #include "program/modules/megatron/gpt.hpp"
-#include "program/pass_order.hpp"
 #include "program/wrappers/megatron/ddp.hpp"
 #include "program/wrappers/megatron/fsdp.hpp"
 #include "program/wrappers/megatron/optimizer.hpp"
@@ -102,31 +99,6 @@ std::int64_t recorded_micro_batches(const Strategy& strategy, int pipeline_rank)
   return std::min(all, stages - pipeline_rank - 1 + kSteady);
 }
 
-/// The fewest micro-batches of warm-up and of the steady state from which patterns can be taken: a first, a second, two alike, a last.
-constexpr std::int64_t kPatternWarmUp = 5, kPatternSteady = 6;
-/// Micro-batches that go forward before the first comes back, in 1F1B.
-std::int64_t warm_up_of(const Strategy& strategy, int pipeline_rank) { return strategy.pp - pipeline_rank - 1; }
-
-/// What tells the programs of two ranks apart, their place in the pipeline aside.
-struct Held {
-  bool embedding = false, head = false;
-  std::vector<std::vector<const Block*>> layers;  ///< by chunk
-  friend bool operator<(const Held& a, const Held& b) {
-    return std::tie(a.embedding, a.head, a.layers) < std::tie(b.embedding, b.head, b.layers);
-  }
-};
-
-Held held_by(const Strategy& strategy, const MegatronConfig& config, int pipeline_rank) {
-  Held held;
-  for (const ChunkPlan& plan : chunk_plans(strategy, config, pipeline_rank)) {
-    const auto first = config.layers.begin() + plan.first_layer;
-    held.embedding = held.embedding || plan.embedding;
-    held.head = held.head || plan.head;
-    held.layers.emplace_back(first, first + plan.layers);
-  }
-  return held;
-}
-
 MegatronRuntimeOptions runtime_options(const Strategy& strategy, const MegatronConfig& config) {
   return {.tensor_parallel = strategy.tp,
           .context_parallel = strategy.cp,
@@ -170,16 +142,15 @@ class Training {
     wrap();
   }
 
-  /// The step of `micro_batches`, `warm_up` of which are under way in 1F1B's steady state. `with_routines`: passes that do what one before
-  /// them did are called, where nothing is known to tell them apart; throws Routine::Differs where something does. `short_first`: where
-  /// passes are called, the first step has no more of them than it takes to learn them.
-  RecordedPipelineRank record(std::int64_t micro_batches, std::int64_t warm_up, bool with_routines, bool short_first) {
-    RecordedPipelineRank recorded;
+  /// The step of `micro_batches`. `calls`: passes that do what one before them did are called, where nothing is known to tell them apart;
+  /// throws Routine::Differs where something does. `short_first`: where passes are called, the first step has no more of them than it takes to
+  /// learn them.
+  StepProgram record(std::int64_t micro_batches, bool calls, bool short_first) {
     MegatronRank rank{.tape = tape_, .runtime = runtime_, .config = config_, .chunks = chunks_, .wrapped = wrapped_};
     rank.micro_batch = strategy_.micro_batch;
     rank.length = strategy_.seq_len / strategy_.cp;
     rank.micro_batches = micro_batches;
-    rank.warm_up = warm_up;
+    rank.warm_up = strategy_.pp - pipeline_rank_ - 1;
     rank.left_out = strategy_.micro_batches - rank.micro_batches;
     rank.stages = strategy_.pp;
     rank.rank = pipeline_rank_;
@@ -195,17 +166,16 @@ class Training {
     if (strategy_.pp > 1 && paired) rank.paired.emplace(tape_, rank.stages);
     if (strategy_.pp > 1 && !paired) rank.batched.emplace(tape_, rank.stages);
     std::vector<Routine> routines(chunks_.size(), Routine(tape_));
-    if (with_routines && may_call_passes()) rank.routines = &routines;
+    if (calls && may_call_passes()) rank.routines = &routines;
     for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
       tape_.record_into(part);
       const bool first = part == Tape::Part::first_step;
-      rank.marks = first ? &recorded.first_step : &recorded.step;
       rank.micro_batches = first && short_first && rank.routines ? std::min(micro_batches, fewest_to_learn()) : micro_batches;
       record_step(rank);
     }
-    recorded.program = tape_.take();
-    recorded.program.repeated = rank.repeated;
-    return recorded;
+    StepProgram program = tape_.take();
+    program.repeated = rank.repeated;
+    return program;
   }
 
  private:
@@ -325,90 +295,32 @@ class Training {
   std::vector<std::unique_ptr<MegatronOptimizer>> optimizers_;
 };
 
-RecordedPipelineRank recorded_rank(const Lowering& run, int pipeline_rank, std::int64_t micro_batches, std::int64_t warm_up,
-                                   StepProgram spare = {}, bool short_first = false) {
+StepProgram recorded_rank(const Lowering& run, const Rank& rank, StepProgram spare, bool short_first) {
+  const std::int64_t micro_batches = rank.every_micro_batch ? run.strategy.micro_batches : recorded_micro_batches(run.strategy, rank.pipeline);
   try {
-    return Training(run, pipeline_rank, std::move(spare)).record(micro_batches, warm_up, true, short_first);
+    return Training(run, rank.pipeline, std::move(spare)).record(micro_batches, rank.calls_passes, short_first);
   } catch (const Routine::Differs&) {
-    return Training(run, pipeline_rank, {}).record(micro_batches, warm_up, false, false);
+    return Training(run, rank.pipeline, {}).record(micro_batches, false, false);
   }
 }
 
-StepProgram lowered_rank(const Lowering& run, int pipeline_rank, std::int64_t micro_batches, StepProgram spare) {
-  StepProgram program =
-      recorded_rank(run, pipeline_rank, micro_batches, warm_up_of(run.strategy, pipeline_rank), std::move(spare)).program;
+StepProgram lowered_rank(const Lowering& run, const Rank& rank, StepProgram spare) {
+  StepProgram program = recorded_rank(run, rank, std::move(spare), false);
   carry_across_steps(program);
   return program;
 }
 
 }  // namespace
 
-StepProgram lower_megatron(const Lowering& run, const Rank& rank) {
-  const std::int64_t all = run.strategy.micro_batches;
-  return lowered_rank(run, rank.pipeline, rank.every_micro_batch ? all : recorded_micro_batches(run.strategy, rank.pipeline), {});
-}
-
-struct MegatronPipeline::Impl {
-  Lowering run;
-  const Strategy& strategy;
-  MegatronConfig config;
-  struct Known {
-    std::unique_ptr<PipelinePatterns> passes;
-    int rank = 0;  ///< whose they are
-  };
-  std::map<Held, Known> patterns;
-  int recordings = 0;
-
-  /// A rank of 1F1B from the passes of a shorter pipeline; nothing where they do not give it.
-  std::optional<StepProgram> in_turn(int pipeline_rank, StepProgram spare) {
-    const std::int64_t warm_up = warm_up_of(strategy, pipeline_rank), micro_batches = recorded_micro_batches(strategy, pipeline_rank);
-    if (warm_up == 0 || micro_batches <= warm_up) return {};
-    Known& known = patterns[held_by(strategy, config, pipeline_rank)];
-    if (!known.passes && micro_batches > kPatternWarmUp + kPatternSteady)
-      known = recorded(pipeline_rank);
-    return composed(known, pipeline_rank, megatron_passes(warm_up, micro_batches - warm_up, strategy.micro_batches - micro_batches),
-                    std::move(spare));
-  }
-
-  Known recorded(int pipeline_rank) {
-    RecordedPipelineRank rank = recorded_rank(run, pipeline_rank, kPatternWarmUp + kPatternSteady, kPatternWarmUp);
-    if (!(rank.step.passes == megatron_passes(kPatternWarmUp, kPatternSteady, 0).passes))
-      throw Error(ErrorCode::internal, "a recorded pipeline's passes are not those of its schedule", "pipeline passes");
-    ++recordings;
-    return {std::make_unique<PipelinePatterns>(std::move(rank)), pipeline_rank};
-  }
-
-  std::optional<StepProgram> composed(const Known& known, int pipeline_rank, const PassOrder& wanted, StepProgram spare) const {
-    auto program = known.passes ? known.passes->compose(wanted, std::move(spare)) : std::nullopt;
-    if (!program) return {};
-    move_peers(*program, pipeline_rank - known.rank, strategy.pp);
-    carry_across_steps(*program);
-    return program;
-  }
-};
-
-MegatronPipeline::MegatronPipeline(const Lowering& run)
-    : impl_(std::make_unique<Impl>(Impl{run, run.strategy, megatron_config(run.model, run.strategy, run.device), {}})) {}
-MegatronPipeline::~MegatronPipeline() = default;
+StepProgram lower_megatron(const Lowering& run, const Rank& rank) { return lowered_rank(run, rank, {}); }
 
 StepProgram MegatronPipeline::rank(int pipeline_rank, StepProgram spare) {
-  const Strategy& s = impl_->strategy;
-  if (s.vp == 1 && !framework::splits_backward(s))
-    if (std::optional<StepProgram> program = impl_->in_turn(pipeline_rank, std::move(spare))) return std::move(*program);
-  ++impl_->recordings;
-  return lowered_rank(impl_->run, pipeline_rank, recorded_micro_batches(s, pipeline_rank), std::move(spare));
+  return lowered_rank(run_, {pipeline_rank}, std::move(spare));
 }
 
 /// What is carried across steps changes no work.
 StepProgram MegatronPipeline::work(int pipeline_rank, StepProgram spare) {
-  const Strategy& s = impl_->strategy;
-  if (s.vp == 1 || framework::splits_backward(s)) return rank(pipeline_rank, std::move(spare));
-  ++impl_->recordings;
-  return recorded_rank(impl_->run, pipeline_rank, recorded_micro_batches(s, pipeline_rank), warm_up_of(s, pipeline_rank), std::move(spare),
-                       true)
-      .program;
+  return recorded_rank(run_, {pipeline_rank}, std::move(spare), true);
 }
-
-int MegatronPipeline::recordings() const { return impl_->recordings; }
 
 }  // namespace plimsoll::program

@@ -38,10 +38,6 @@ class Step : MegatronPasses {
 
   // ---- schedules ------------------------------------------------------------------------------------------------------------
 
-  /// Instructions of the step so far.
-  void mark(PassKind kind, std::int64_t micro_batch) {
-    if (rank_.marks) rank_.marks->mark(tape_.recorded(), {kind, 0, micro_batch});
-  }
 
   /// Called before turn `turn` of `turns` of the steady state, `period` of which run the same passes as those left out.
   void before_turn(std::int64_t turn, std::int64_t turns, std::int64_t period) {
@@ -76,33 +72,25 @@ class Step : MegatronPasses {
     Passed passed;
     Tensor input, output, gradient, input_gradient;
     for (std::int64_t i = 0; i < warm_up; ++i) {
-      mark(PassKind::receive_input, i);
       input = p2p_.receive(p2p_.before(), !first_rank());
-      mark(PassKind::forward, i);
       passed = forward_step(0, input);
       output = passed.output;
       p2p_.send(p2p_.behind(), output);
-      mark(PassKind::release_output, i);
       p2p_.end_group();
       inputs.push_back(input);
       outputs.push_back(output);
       deallocate(output);
     }
-    mark(PassKind::receive_input, warm_up);
     if (steady > 0) input = p2p_.receive(p2p_.before(), !first_rank());
     for (std::int64_t i = 0; i < steady; ++i) {
       before_turn(i, steady, 1);
-      mark(PassKind::forward, warm_up + i);
       passed = forward_step(0, input);
       output = std::move(passed.output);
       if (!last_rank()) p2p_.send(p2p_.behind(), output);
-      mark(PassKind::receive_gradient, i);
       gradient = p2p_.receive(p2p_.behind(), !last_rank());
-      mark(PassKind::release_output, warm_up + i);
       inputs.push_back(input);
       outputs.push_back(output);
       deallocate(output);
-      mark(PassKind::backward, i);
       input = inputs.front();
       output = outputs.front();
       inputs.pop_front();
@@ -110,25 +98,21 @@ class Step : MegatronPasses {
       if (warm_up == 0 && i + 1 == steady) synchronize(0);
       input_gradient = backward_step(0, input, output, gradient);
       p2p_.send(p2p_.before(), input_gradient);
-      if (i + 1 < steady) mark(PassKind::receive_input, warm_up + i + 1);
       input = i + 1 == steady ? Tensor() : p2p_.receive(p2p_.before(), !first_rank());
     }
     passed.output.reset();
     for (std::int64_t i = 0; i < warm_up; ++i) {
       if (i + 1 == warm_up) synchronize(0);
-      mark(PassKind::receive_gradient, steady + i);
       p2p_.end_group();
       input = inputs.front();
       output = outputs.front();
       inputs.pop_front();
       outputs.pop_front();
       gradient = p2p_.receive(p2p_.behind(), !last_rank());
-      mark(PassKind::backward, steady + i);
       input_gradient = backward_step(0, input, output, gradient);
       p2p_.send(p2p_.before(), input_gradient);
     }
     p2p_.end_group();
-    if (rank_.marks) rank_.marks->end = tape_.recorded();
     drop_reports();
   }
 
@@ -350,29 +334,6 @@ class Step : MegatronPasses {
 void run_megatron_schedule(MegatronRank& rank, const Tensor& scale) {
   if (rank.split) return run_split_schedule(rank, scale);
   Step(rank, scale).run();
-}
-
-PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out) {
-  PassOrder order;
-  const auto add = [&](PassKind kind, std::int64_t micro_batch) { order.passes.push_back({kind, 0, micro_batch}); };
-  for (std::int64_t i = 0; i < warm_up; ++i) {
-    for (const PassKind kind : {PassKind::receive_input, PassKind::forward, PassKind::release_output}) add(kind, i);
-  }
-  add(PassKind::receive_input, warm_up);
-  for (std::int64_t i = 0; i < steady; ++i) {
-    if (i == (steady - 1) / 2) order.begin = order.passes.size();
-    if (i == (steady - 1) / 2 + 1) order.end = order.passes.size();
-    add(PassKind::forward, warm_up + i);
-    add(PassKind::receive_gradient, i);
-    add(PassKind::release_output, warm_up + i);
-    add(PassKind::backward, i);
-    if (i + 1 < steady) add(PassKind::receive_input, warm_up + i + 1);
-  }
-  for (std::int64_t i = 0; i < warm_up; ++i) {
-    for (const PassKind kind : {PassKind::receive_gradient, PassKind::backward}) add(kind, steady + i);
-  }
-  order.times = 1 + left_out;
-  return order;
 }
 
 }  // namespace plimsoll::program

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "program/modules/megatron/gpt.hpp"
-#include "program/pipeline_passes.hpp"
 #include "program/point_to_point.hpp"
 #include "program/routine.hpp"
 #include "program/wrappers/megatron/data_parallel.hpp"
@@ -30,7 +29,6 @@ struct MegatronRank {
   Repeated repeated = {};                        ///< out: the passes that stand for them
   std::int64_t stages = 1, rank = 0;             ///< of the pipeline
   std::int64_t warm_up = 0;                      ///< micro-batches that go forward before the first comes back, in 1F1B
-  PassMarks* marks = nullptr;                    ///< where the passes of 1F1B stand in the step that is recorded, for whoever asks
   std::optional<BatchedTransfers> batched = {};  ///< of a pipeline with one chunk a rank: batch_p2p_comm
   std::optional<PairedTransfers> paired = {};    ///< of the interleaved schedule: overlap_p2p_comm
   const SplitPlan* split = nullptr;              ///< of a schedule whose weight gradients have slots of their own
@@ -45,9 +43,5 @@ struct MegatronRank {
 /// forward_backward_no_pipelining, …_pipelining_without_interleaving or …_with_interleaving, as the rank needs; then
 /// finalize_model_grads. `scale` is the optimizer's loss scale.
 void run_megatron_schedule(MegatronRank& rank, const Tensor& scale);
-
-/// The passes of a rank in 1F1B: `warm_up` micro-batches go forward before the first comes back, `steady` follow, the middle one of which
-/// stands for `left_out` more.
-PassOrder megatron_passes(std::int64_t warm_up, std::int64_t steady, std::int64_t left_out);
 
 }  // namespace plimsoll::program

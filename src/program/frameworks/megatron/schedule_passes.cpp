@@ -130,10 +130,10 @@ Tensor MegatronPasses::backward_step(std::size_t chunk, const Tensor& input, Ten
   Routine* const routine = rank_.routines ? &(*rank_.routines)[chunk] : nullptr;
   const bool shows = routine && backwards_[chunk]++ == 1 && routine->knows_forward() && !routine->knows_backward();
   tape_.phase(Phase::backward);
-  if (Routine::made(output)) {
-    routine->backward(input, output);
+  if (const NodeRef call = Routine::call_of(output)) {
+    routine->backward(call, input, output);
   } else {
-    if (shows) routine->begin_backward();
+    if (shows) routine->begin_backward(input, output);
     run_backward(output, gradient);
     if (shows) routine->end_backward(input, output);
   }

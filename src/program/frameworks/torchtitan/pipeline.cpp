@@ -14,7 +14,7 @@ void infer_metadata(const std::vector<std::unique_ptr<TitanPart>>& parts, const 
 
 std::vector<ScheduledPass> passes_of_1f1b(std::int64_t micro_batches, std::int64_t stages_from_here) {
   std::vector<ScheduledPass> passes;
-  const auto add = [&](PassKind kind, std::int64_t micro_batch, bool kept) { passes.push_back({{kind, 0, micro_batch}, kept}); };
+  const auto add = [&](PassKind kind, std::int64_t micro_batch, bool kept) { passes.push_back({kind, 0, micro_batch, kept}); };
   std::int64_t forwards = 0, backwards = 0;
   const auto forward = [&] {
     add(PassKind::receive_input, forwards, true);
@@ -42,15 +42,15 @@ std::vector<ScheduledPass> passes_of_1f1b(std::int64_t micro_batches, std::int64
 std::vector<ScheduledPass> passes_of_gpipe(std::int64_t micro_batches) {
   std::vector<ScheduledPass> passes;
   for (std::int64_t i = 0; i < micro_batches; ++i) {
-    passes.push_back({{PassKind::receive_input, 0, i}, true});
-    passes.push_back({{PassKind::forward, 0, i}});
+    passes.push_back({PassKind::receive_input, 0, i, true});
+    passes.push_back({PassKind::forward, 0, i});
   }
-  for (std::int64_t i = 0; i < micro_batches; ++i) passes.push_back({{PassKind::release_output, 0, i}});
+  for (std::int64_t i = 0; i < micro_batches; ++i) passes.push_back({PassKind::release_output, 0, i});
   for (std::int64_t i = 0; i < micro_batches; ++i) {
-    passes.push_back({{PassKind::receive_gradient, 0, i}, true});  // the loop's last request holds its buffer
-    passes.push_back({{PassKind::backward, 0, i}, true});
+    passes.push_back({PassKind::receive_gradient, 0, i, true});  // the loop's last request holds its buffer
+    passes.push_back({PassKind::backward, 0, i, true});
   }
-  passes.push_back({{PassKind::reduce}});
+  passes.push_back({PassKind::reduce});
   return passes;
 }
 
@@ -61,8 +61,7 @@ class PassRunner {
  public:
   explicit PassRunner(const PipelineRun& run) : run_(run), gathering_(run.parts.size()) {}
 
-  void run(const ScheduledPass& scheduled) {
-    const PipelinePass& pass = scheduled.pass;
+  void run(const ScheduledPass& pass) {
     const auto at = static_cast<std::size_t>(pass.chunk);
     TitanPart& part = *run_.parts[at];
     const auto micro_batch = static_cast<std::size_t>(pass.micro_batch);
@@ -75,10 +74,10 @@ class PassRunner {
         part.sharded().reshard_all();
         break;
       case PassKind::receive_input:
-        part.receive_activation(micro_batch, scheduled.kept);
+        part.receive_activation(micro_batch, pass.kept);
         break;
       case PassKind::receive_gradient:
-        part.receive_gradient(micro_batch, scheduled.kept);
+        part.receive_gradient(micro_batch, pass.kept);
         break;
       case PassKind::release_output:
         part.release_output(micro_batch);
@@ -89,7 +88,7 @@ class PassRunner {
       default:
         if (gathering_[at]) part.sharded().wait_for_unshard_all();
         gathering_[at] = false;
-        compute(scheduled, part, micro_batch);
+        compute(pass, part, micro_batch);
     }
   }
 
@@ -101,12 +100,12 @@ class PassRunner {
     return found == run_.stages.end() ? nullptr : run_.parts[static_cast<std::size_t>(found - run_.stages.begin())].get();
   }
 
-  void compute(const ScheduledPass& scheduled, TitanPart& part, std::size_t micro_batch) {
+  void compute(const ScheduledPass& pass, TitanPart& part, std::size_t micro_batch) {
     Tensor gradient;
-    switch (scheduled.pass.kind) {
+    switch (pass.kind) {
       case PassKind::forward:
         part.forward(micro_batch, run_.batches[micro_batch], run_.valid_tokens);
-        if (TitanPart* next = neighbour(scheduled.pass.chunk, 1)) next->take_activation(micro_batch, part.output(micro_batch));
+        if (TitanPart* next = neighbour(pass.chunk, 1)) next->take_activation(micro_batch, part.output(micro_batch));
         return;
       case PassKind::weight_gradient:
         part.backward_weight(micro_batch);
@@ -117,29 +116,41 @@ class PassRunner {
       default:
         gradient = part.backward(micro_batch);
     }
-    if (TitanPart* before = gradient ? neighbour(scheduled.pass.chunk, -1) : nullptr) {
+    if (TitanPart* before = gradient ? neighbour(pass.chunk, -1) : nullptr) {
       before->take_gradient(micro_batch, std::move(gradient));
     } else if (gradient) {
       part.send_gradient(std::move(gradient));
     }
-    if (!scheduled.kept) part.release_sent_gradients(1);
+    if (!pass.kept) part.release_sent_gradients(1);
   }
 
   const PipelineRun& run_;
   std::vector<bool> gathering_;  ///< by chunk: weights were asked for and not yet waited for
 };
 
+/// How each micro-batch goes back through a chunk.
+std::vector<TitanPart::WayBack> ways_back(const PipelineRun& run, int chunk) {
+  std::vector<TitanPart::WayBack> ways(static_cast<std::size_t>(run.micro_batches), TitanPart::WayBack::whole);
+  for (const ScheduledPass& pass : run.passes)
+    if (pass.kind == PassKind::weight_gradient && pass.chunk == chunk)
+      ways[static_cast<std::size_t>(pass.micro_batch)] = TitanPart::WayBack::in_halves;
+  return ways;
+}
+
 }  // namespace
 
-void run_pipeline(Tape& tape, const PipelineRun& run) {
-  for (auto& part : run.parts) part->begin_schedule(run.micro_batches, run.all_micro_batches);
+PassMarks run_pipeline(Tape& tape, const PipelineRun& run) {
+  for (std::size_t chunk = 0; chunk < run.parts.size(); ++chunk)
+    run.parts[chunk]->begin_schedule(ways_back(run, static_cast<int>(chunk)), run.all_micro_batches);
   PassRunner runner(run);
-  for (const ScheduledPass& scheduled : run.passes) {
-    if (run.marks) run.marks->mark(tape.recorded(), scheduled.pass);
-    runner.run(scheduled);
+  PassMarks marks;
+  for (const ScheduledPass& pass : run.passes) {
+    marks.at.push_back(tape.recorded());
+    runner.run(pass);
   }
-  if (run.marks) run.marks->end = tape.recorded();
+  marks.end = tape.recorded();
   for (auto& part : run.parts) part->end_schedule();
+  return marks;
 }
 
 }  // namespace plimsoll::program

@@ -1,19 +1,40 @@
 /// The pipeline schedules of torch.distributed.pipelining (schedules.py, 2.15) on one rank: when buffers come and go.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
 #include "program/frameworks/torchtitan/stage.hpp"
-#include "program/pipeline_passes.hpp"
 
 namespace plimsoll::program {
 
-/// A pass, and whether the schedule's list of operations still names what it received or sent when the next one comes.
+/// What one rank does for one micro-batch.
+enum class PassKind : std::uint8_t {
+  gather,   ///< a chunk's weights, where the schedule says when
+  reshard,  ///< the same let go
+  receive_input,
+  forward,         ///< and what it sends on
+  release_output,  ///< the output has been sent: its memory is let go
+  receive_gradient,
+  backward,  ///< and what it sends back
+  input_gradient,
+  weight_gradient,
+  reduce,  ///< what a chunk's micro-batches accumulated
+};
+
 struct ScheduledPass {
-  PipelinePass pass;
-  bool kept = false;
+  PassKind kind;
+  int chunk = 0;  ///< of the rank
+  std::int64_t micro_batch = 0;
+  bool kept = false;  ///< the schedule's list of operations still names what it received or sent when the next one comes
+};
+
+/// Where the passes of a part of a program stand: each begins, and the last ends.
+struct PassMarks {
+  std::vector<std::size_t> at;
+  std::size_t end = 0;
 };
 
 /// Schedule1F1B._step_microbatches of a rank with `stages_from_here` stages to the last, inclusive.
@@ -30,12 +51,11 @@ struct PipelineRun {
   std::int64_t micro_batches = 0;  ///< that are run
   std::int64_t all_micro_batches = 0;  ///< with those that they stand for
   const Tensor& valid_tokens;
-  PassMarks* marks = nullptr;  ///< where the passes stand in the part that is recorded, for whoever asks
 };
 
 /// What the first run does before all else (_initialize_pp_stages), on the stages of a rank in the order of the model.
 void infer_metadata(const std::vector<std::unique_ptr<TitanPart>>& parts, const TitanBatch& batch, const Tensor& valid_tokens);
 
-void run_pipeline(Tape& tape, const PipelineRun& run);
+PassMarks run_pipeline(Tape& tape, const PipelineRun& run);
 
 }  // namespace plimsoll::program

@@ -87,6 +87,11 @@ std::vector<std::vector<Module*>> units_of(TitanDecoder& decoder, bool tied) {
   return units;
 }
 
+/// Whether passes are alike behind the first: not where what they gather depends on what ran before, nor where the run keeps their outputs.
+bool may_call(const Strategy& strategy, const TitanRun& run) {
+  return strategy.fsdp.reshard != FsdpOptions::Reshard::always && !run.gives_outputs;
+}
+
 /// What is left of an output that was sent: its edge into the graph, without memory (torch.autograd.graph.GradientEdge).
 Tensor edge_of(const Tensor& output) {
   Tensor edge = output.tape().empty({0}, output.dtype());
@@ -102,7 +107,7 @@ Tensor edge_of(const Tensor& output) {
 }  // namespace
 
 TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape,
-                     TitanTransfers* transfers, std::int64_t index)
+                     TitanTransfers* transfers, std::int64_t index, bool calls)
     : tape_(tape),
       strategy_(strategy),
       stage_(stage),
@@ -111,7 +116,9 @@ TitanPart::TitanPart(const Model& model, const Strategy& strategy, const TitanRu
       decoder_(model, run, stage, tape),
       sharded_(tape, decoder_.root(), units_of(decoder_, run.tied), fsdp2_options(model, strategy, run)),
       transfers_(transfers),
-      index_(index) {
+      index_(index),
+      calls_(calls && may_call(strategy, run)),
+      alikes_{Alike{Routine(tape)}, Alike{Routine(tape, stage.embedding ? 1 : 2)}} {
   keep_last_unit();
   if (strategy.ep > 1) prefetch_in_order();
 }
@@ -204,8 +211,12 @@ void TitanPart::end_inference() {
   for (const Tensor& shard : sharded_.shards()) shard.grad().reset();
 }
 
-void TitanPart::begin_schedule(std::int64_t micro_batches, std::int64_t all) {
-  const auto count = static_cast<std::size_t>(micro_batches);
+void TitanPart::begin_schedule(std::vector<WayBack> ways, std::int64_t all) {
+  ways_ = std::move(ways);
+  const std::size_t count = ways_.size();
+  for (Alike& each : alikes_) each.shows = 0;
+  for (std::size_t i = 1; i < count; ++i)
+    if (Alike& each = alikes_[static_cast<std::size_t>(ways_[i])]; each.shows == 0) each.shows = i;
   if (tape_.torch.stages_keep_buffers() && received_[kActivation].empty() && received_[kGradient].empty()) {
     if (stage_.rank_before >= 0)
       for (std::int64_t i = 0; i < all; ++i) received_[kActivation].push_back(boundary());
@@ -289,6 +300,20 @@ void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const 
     input.set_requires_grad(true);
   }
   await(kActivation, micro_batch);
+  Alike* const alike = this->alike(micro_batch);
+  if (alike && alike->routine.knows_forward()) {
+    std::vector<Tensor> made = alike->routine.forward(input);
+    outputs_[micro_batch] = std::move(made.back());
+    if (last()) losses_[micro_batch] = std::move(made.front());
+  } else {
+    compute_forward(micro_batch, input, batch, valid_tokens);
+  }
+  if (!last()) send(activation_to_send_, stage_.rank_behind, outputs_[micro_batch]);
+}
+
+void TitanPart::compute_forward(std::size_t micro_batch, const Tensor& input, const TitanBatch& batch, const Tensor& valid_tokens) {
+  Alike* const alike = this->alike(micro_batch);
+  if (alike) alike->routine.begin_forward(input);
   tape_.phase(Phase::forward);
   outputs_[micro_batch] = decoder_(input, batch.positions);
   const Tensor& output = outputs_[micro_batch];
@@ -296,9 +321,16 @@ void TitanPart::forward(std::size_t micro_batch, const TitanBatch& batch, const 
     if (decoder_.run().gives_outputs) chunks_.push_back(output.detach());
     tape_.phase(Phase::loss);
     losses_[micro_batch] = loss(output, batch, valid_tokens);
-  } else {
-    send(activation_to_send_, stage_.rank_behind, output);
   }
+  if (!alike) return;
+  std::vector<Tensor> made(1, output);
+  if (last()) made.insert(made.begin(), losses_[micro_batch]);
+  alike->routine.end_forward(input, made);
+}
+
+/// Of the micro-batch and those that go back as it does; null for the first, which gathers weights and makes gradients, and where all run.
+TitanPart::Alike* TitanPart::alike(std::size_t micro_batch) {
+  return calls_ && micro_batch > 0 ? &alikes_[static_cast<std::size_t>(ways_[micro_batch])] : nullptr;
 }
 
 void TitanPart::release_output(std::size_t micro_batch) {
@@ -311,6 +343,7 @@ TitanPart::BetweenHalves TitanPart::take_state(std::size_t micro_batch) {
   state.output = std::move(outputs_[micro_batch]);
   state.gradient = std::move(gradients_[micro_batch]);
   state.input = std::move(inputs_[micro_batch]);
+  state.call = Routine::call_of(last() ? losses_[micro_batch] : state.output);
   for (std::vector<Tensor>* list : {&outputs_, &gradients_, &inputs_}) (*list)[micro_batch].reset();
   return state;
 }
@@ -322,11 +355,23 @@ void TitanPart::hold_reductions() {
   sharded_.set_requires_gradient_sync(false);
 }
 
+/// The next pass back of a micro-batch: called where its pass forward was, else `run`.
+void TitanPart::go_back(std::size_t micro_batch, const BetweenHalves& state, const std::function<void()>& run) {
+  Tensor root = last() ? losses_[micro_batch] : state.output;
+  Alike* const alike = this->alike(micro_batch);
+  if (state.call) return alike->routine.backward(state.call, state.input, root);
+  Routine* const shown = alike && alike->shows == micro_batch ? &alike->routine : nullptr;
+  const bool shows = shown && shown->knows_forward() && !shown->knows_backward();
+  if (shows) shown->begin_backward(state.input, root);
+  run();
+  if (shows) shown->end_backward(state.input, root);
+}
+
 Tensor TitanPart::backward(std::size_t micro_batch) {
   await(kGradient, micro_batch);
   hold_reductions();
   const BetweenHalves state = take_state(micro_batch);
-  tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient);
+  go_back(micro_batch, state, [&] { tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient); });
   if (!state.input || first()) return {};
   return std::exchange(state.input.grad(), Tensor());
 }
@@ -337,22 +382,28 @@ Tensor TitanPart::backward_input(std::size_t micro_batch) {
   BetweenHalves& state = halves_[micro_batch] = take_state(micro_batch);
   if (first()) return {};
   const Tensor& root = last() ? losses_[micro_batch] : state.output;
-  InputBackward result = backward_to_input(tape_, root, state.gradient, state.input, sharded_.gathered());
-  state.groups = std::move(result.groups);
-  state.input.grad() = result.gradient;
-  root.impl()->grad_fn.reset();  // detach_()
+  const auto detach = [&] { root.impl()->grad_fn.reset(); };
+  go_back(micro_batch, state, [&] {
+    InputBackward result = backward_to_input(tape_, root, state.gradient, state.input, sharded_.gathered());
+    state.groups = std::move(result.groups);
+    state.input.grad() = std::move(result.gradient);
+    detach();
+  });
+  if (state.call) detach();
   if (last()) state.output.reset();
-  return result.gradient;
+  return state.input.grad();
 }
 
 void TitanPart::backward_weight(std::size_t micro_batch) {
   hold_reductions();
   BetweenHalves state = std::exchange(halves_[micro_batch], BetweenHalves());
-  if (first()) {
-    tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient);
-  } else {
-    backward_to_weights(tape_, std::move(state.groups), sharded_.gathered());
-  }
+  go_back(micro_batch, state, [&] {
+    if (first()) {
+      tape_.backward(last() ? losses_[micro_batch] : state.output, state.gradient);
+    } else {
+      backward_to_weights(tape_, std::move(state.groups), sharded_.gathered());
+    }
+  });
 }
 
 void TitanPart::send_gradient(Tensor gradient) {

@@ -1,16 +1,18 @@
 /// One pipeline stage of TorchTitan under torch.distributed.pipelining: a part of the decoder, sharded, and what its micro-batches hold.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
 
 #include "plimsoll/strategy.hpp"
 #include "program/modules/torchtitan/decoder.hpp"
-#include "program/pipeline_passes.hpp"
 #include "program/point_to_point.hpp"
+#include "program/routine.hpp"
 #include "program/split_backward.hpp"
 #include "program/wrappers/fsdp/fsdp2.hpp"
 
@@ -37,9 +39,9 @@ struct TitanTransfers {
 
 class TitanPart {
  public:
-  /// `transfers`: of the rank, in a pipeline; `index` of the part among those of the rank.
+  /// `transfers`: of the rank, in a pipeline; `index` of the part among those of the rank; `calls`: passes that only repeat others are called.
   TitanPart(const Model& model, const Strategy& strategy, const TitanRun& run, const TitanStage& stage, Tape& tape,
-            TitanTransfers* transfers, std::int64_t index);
+            TitanTransfers* transfers, std::int64_t index, bool calls);
 
   TitanDecoder& decoder() { return decoder_; }
   Fsdp2& sharded() { return sharded_; }
@@ -58,8 +60,9 @@ class TitanPart {
   void infer_backward(const TitanBatch& batch, const Tensor& valid_tokens);
   void end_inference();
 
-  /// `all`: micro-batches of the run, those included that only others stand for.
-  void begin_schedule(std::int64_t micro_batches, std::int64_t all);
+  enum class WayBack : std::uint8_t { whole, in_halves };
+  /// `ways`: by micro-batch that is run; `all`: micro-batches of the run, those included that only others stand for.
+  void begin_schedule(std::vector<WayBack> ways, std::int64_t all);
   /// Receive buffers of an activation and of a gradient. `kept`: the list of operations that names the buffer lives on until the next one.
   void receive_activation(std::size_t micro_batch, bool kept = false);
   void receive_gradient(std::size_t micro_batch, bool kept = false);
@@ -94,6 +97,12 @@ class TitanPart {
   struct BetweenHalves {
     Tensor input, output, gradient;
     std::vector<WeightGroup> groups;
+    NodeRef call;  ///< where its pass forward was called
+  };
+  /// What micro-batches do that go back in the same way: one shows it.
+  struct Alike {
+    Routine routine;
+    std::size_t shows = 0;  ///< the micro-batch; the part's first: none
   };
   enum Received : std::int64_t { kActivation, kGradient, kReceived };
   Tensor buffer_of(Received what, std::size_t micro_batch);
@@ -103,6 +112,9 @@ class TitanPart {
   void fire(Message& pending, int peer);
   void keep_last_unit();
   void prefetch_in_order();
+  Alike* alike(std::size_t micro_batch);
+  void compute_forward(std::size_t micro_batch, const Tensor& input, const TitanBatch& batch, const Tensor& valid_tokens);
+  void go_back(std::size_t micro_batch, const BetweenHalves& state, const std::function<void()>& run);
   BetweenHalves take_state(std::size_t micro_batch);
   void hold_reductions();
   Tensor boundary();
@@ -124,6 +136,9 @@ class TitanPart {
   std::int64_t index_;
   Message activation_to_send_, gradient_to_send_;
   std::vector<BetweenHalves> halves_;  ///< by micro-batch
+  bool calls_;
+  std::vector<WayBack> ways_;    ///< by micro-batch
+  std::array<Alike, 2> alikes_;  ///< by way back
   std::deque<Tensor> sent_gradients_;
   Tensor last_received_, last_gradient_;
 };

@@ -1,8 +1,6 @@
 // TorchTitan's Trainer: the decoder under fully_shard, its loss, clipping and optimizer.
 #include <algorithm>
-#include <map>
 #include <numeric>
-#include <tuple>
 #include <utility>
 
 #include "framework/torchtitan.hpp"
@@ -192,12 +190,6 @@ TitanStage whole_model(const Model& model) {
 /// Micro-batches of 1F1B's steady state (of the last rank, which keeps something of each), and groups of as many micro-batches as ranks of
 /// a schedule with several chunks, that are recorded; the same blocks come and go for every further one.
 constexpr std::int64_t kSteady = 8, kSteadyOfLast = 31, kGroups = 4;
-/// Micro-batches of the rank whose passes become patterns: of its warm-up at most, and behind it; of GPipe's in all.
-constexpr std::int64_t kPatternWarmUp = 6, kPatternSteady = 7, kPatternGpipe = 8;
-/// Ranks with a shorter warm-up than others that hold the same, and those of shorter pipelines with several chunks, are recorded
-/// themselves.
-constexpr std::int64_t kFewestWarmUp = 3, kFewestRanks = 4;
-
 bool has_one_chunk(const Strategy& s) { return s.vp == 1; }
 bool is_gpipe(const Strategy& s) { return s.pp_schedule == "gpipe"; }
 bool is_1f1b(const Strategy& s) { return has_one_chunk(s) && !is_gpipe(s); }
@@ -239,49 +231,16 @@ std::vector<ScheduledPass> passes_of(const std::vector<StageAction>& actions, co
     const auto chunk = static_cast<int>(std::find(stages.begin(), stages.end(), action.stage) - stages.begin());
     const PassKind kind = kind_of(action.kind);
     const bool sends_back = kind == PassKind::backward || kind == PassKind::input_gradient;
-    passes.push_back({{kind, chunk, action.micro_batch}, sends_back});  // what was sent lives until the schedule ends
+    passes.push_back({kind, chunk, action.micro_batch, sends_back});  // what was sent lives until the schedule ends
   }
   return passes;
 }
 
-const Block* block_of_layer(const Model& model, std::int64_t layer) {
-  for (const Block& block : model.blocks) {
-    if (block.role != Block::Role::decoder) continue;
-    if (layer < block.repeat) return &block;
-    layer -= block.repeat;
-  }
-  return nullptr;
-}
-
-/// The passes of a rank, and the layers whose names they carry.
-struct RankPatterns {
-  RankPatterns(RecordedPipelineRank recorded, std::vector<TitanStage> of, int of_rank)
-      : passes(std::move(recorded)), parts(std::move(of)), rank(of_rank) {}
-
-  PipelinePatterns passes;
-  std::vector<TitanStage> parts;
-  int rank;
-};
-
-/// Labels name layers by their place in the model ("layers.14.attention: view"): those of `from` become those of `to`.
-void rename_layers(std::vector<std::string>& labels, const std::vector<TitanStage>& from, const std::vector<TitanStage>& to) {
-  static const std::string kLayers = "layers.";
-  std::map<std::string, std::string> renamed;
-  for (std::size_t part = 0; part < from.size(); ++part)
-    for (std::size_t i = 0; i < from[part].layers.size(); ++i)
-      renamed[std::to_string(from[part].layers[i])] = std::to_string(to[part].layers[i]);
-  for (std::string& label : labels) {
-    if (label.compare(0, kLayers.size(), kLayers) != 0) continue;
-    const std::size_t end = std::min(label.find_first_not_of("0123456789", kLayers.size()), label.size());
-    const auto found = renamed.find(label.substr(kLayers.size(), end - kLayers.size()));
-    if (found != renamed.end()) label = kLayers + found->second + label.substr(end);
-  }
-}
-
 std::size_t forward_of(const std::vector<ScheduledPass>& passes, std::int64_t micro_batch) {
-  const PipelinePass wanted{PassKind::forward, 0, micro_batch};
-  return static_cast<std::size_t>(std::find_if(passes.begin(), passes.end(), [&](const ScheduledPass& p) { return p.pass == wanted; }) -
-                                  passes.begin());
+  const auto is_it = [&](const ScheduledPass& pass) {
+    return pass.kind == PassKind::forward && pass.chunk == 0 && pass.micro_batch == micro_batch;
+  };
+  return static_cast<std::size_t>(std::find_if(passes.begin(), passes.end(), is_it) - passes.begin());
 }
 
 /// Which of torch.distributed.pipelining's loops runs schedules of several chunks.
@@ -356,69 +315,12 @@ struct TitanPipeline::Impl {
     return -1;
   }
 
-  RecordedPipelineRank record(const TitanRankPlan& plan) {
-    ++recordings;
-    return TitanTrainer(lowering, run, plan).record();
-  }
-
-  /// The passes that serve for all ranks that hold what rank `rank` does.
-  TitanRankPlan pattern_plan(const TitanRankPlan& plan, int rank) const {
-    TitanRankPlan pattern = plan;
-    pattern.repeat_times = 1;
-    if (!has_one_chunk(strategy)) return pattern;
-    const std::int64_t warm_up = std::min<std::int64_t>(strategy.pp - rank, kPatternWarmUp);
-    pattern.micro_batches = is_gpipe(strategy) ? kPatternGpipe : warm_up + kPatternSteady;
-    pattern.left_out = strategy.micro_batches_per_run() - pattern.micro_batches;
-    pattern.passes = is_gpipe(strategy) ? passes_of_gpipe(pattern.micro_batches) : passes_of_1f1b(pattern.micro_batches, warm_up);
-    return pattern;
-  }
-
-  /// What tells the programs of two ranks apart, their place in the pipeline aside.
-  using Held = std::vector<std::tuple<bool, bool, std::vector<const Block*>>>;
-  Held held_by(const TitanRankPlan& plan) const {
-    Held held;
-    for (const TitanStage& part : plan.parts) {
-      std::vector<const Block*> blocks;
-      for (const std::int64_t layer : part.layers) blocks.push_back(block_of_layer(model, layer));
-      held.emplace_back(part.embedding, part.head, std::move(blocks));
-    }
-    return held;
-  }
-
-  /// Where patterns are worth their while: ranks with equal neighbours, or more micro-batches under way than patterns take.
-  bool may_compose(const TitanRankPlan& plan, int rank) const {
-    if (strategy.pp == 1 || strategy.grad_accum > 1 || run.every > 1 || run.gives_outputs) return false;
-    if (has_one_chunk(strategy)) {
-      const std::int64_t from_here = strategy.pp - rank;
-      const bool too_short = from_here > 1 && from_here < kFewestWarmUp;
-      if (!is_gpipe(strategy) && (too_short || plan.micro_batches <= from_here)) return false;
-      return patterns.count(held_by(plan)) > 0 || plan.micro_batches > pattern_plan(plan, rank).micro_batches;
-    }
-    const bool at_an_end =
-        std::any_of(plan.parts.begin(), plan.parts.end(), [](const TitanStage& part) { return part.embedding || part.head; });
-    return !at_an_end && strategy.pp >= kFewestRanks;
-  }
-
-  /// The program that equal ranks' passes give; nothing where they do not.
-  std::optional<StepProgram> compose(const TitanRankPlan& plan, int rank, StepProgram spare) {
-    auto& known = patterns[held_by(plan)];
-    if (!known) known = std::make_unique<RankPatterns>(record(pattern_plan(plan, rank)), plan.parts, rank);
-    auto program = known->passes.compose(plan.order(), std::move(spare));
-    if (program) {
-      rename_layers(program->labels, known->parts, plan.parts);
-      move_peers(*program, rank - known->rank, strategy.pp);
-    }
-    return program;
-  }
-
   Lowering lowering;
   const Model& model;
   const Strategy& strategy;
   TitanRun run;
   Schedule schedule;                              ///< of the micro-batches that are recorded
   std::vector<std::vector<StageAction>> actions;  ///< by rank, where ranks hold several chunks
-  std::map<Held, std::unique_ptr<RankPatterns>> patterns;
-  int recordings = 0;
 };
 
 TitanPipeline::TitanPipeline(const Lowering& run) {
@@ -427,17 +329,15 @@ TitanPipeline::TitanPipeline(const Lowering& run) {
 }
 TitanPipeline::~TitanPipeline() = default;
 
-StepProgram TitanPipeline::rank(int pipeline_rank, StepProgram spare) {
-  const TitanRankPlan plan = impl_->plan_of(pipeline_rank, false);
-  if (!impl_->may_compose(plan, pipeline_rank)) return impl_->record(plan).program;
-  if (auto program = impl_->compose(plan, pipeline_rank, std::move(spare))) return std::move(*program);
-  return impl_->record(plan).program;
-}
-
-int TitanPipeline::recordings() const { return impl_->recordings; }
+StepProgram TitanPipeline::rank(int pipeline_rank, StepProgram /*spare*/) { return recorded({pipeline_rank}); }
 
 StepProgram TitanPipeline::recorded(const Rank& rank) const {
-  return impl_->record(impl_->plan_of(rank.pipeline, rank.every_micro_batch)).program;
+  const TitanRankPlan plan = impl_->plan_of(rank.pipeline, rank.every_micro_batch);
+  try {
+    return TitanTrainer(impl_->lowering, impl_->run, plan, rank.calls_passes).record();
+  } catch (const Routine::Differs&) {
+    return TitanTrainer(impl_->lowering, impl_->run, plan, false).record();
+  }
 }
 
 StepProgram lower_torchtitan(const Lowering& run, const Rank& rank) { return TitanPipeline(run).recorded(rank); }

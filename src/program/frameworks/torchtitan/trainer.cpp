@@ -23,22 +23,17 @@ void forget_labels(std::vector<TitanBatch>& batches, std::size_t earlier) {
 
 }  // namespace
 
-PassOrder TitanRankPlan::order() const {
-  PassOrder order{.passes = {}, .begin = repeat_begin, .end = repeat_end, .times = repeat_times};
-  for (const ScheduledPass& scheduled : passes) order.passes.push_back(scheduled.pass);
-  return order;
-}
-
-TitanTrainer::TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan)
+TitanTrainer::TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan, bool calls)
     : strategy_(lowering.strategy),
       release_(framework::titan_release(lowering.strategy)),
       plan_(plan),
+      calls_(calls),
       tape_(lowering.device, lowering.torch()),
       transfers_(make_transfers()) {
   tape_.cudnn_attention = run.cudnn_attention;
   for (const TitanStage& stage : plan_.parts)
     parts_.push_back(std::make_unique<TitanPart>(lowering.model, strategy_, run, stage, tape_, transfers_.get(),
-                                                 static_cast<std::int64_t>(parts_.size())));
+                                                 static_cast<std::int64_t>(parts_.size()), calls));
 }
 
 /// What is received in advance has events of its own: no more micro-batches than ranks are on their way to a part.
@@ -58,7 +53,7 @@ std::unique_ptr<TitanTransfers> TitanTrainer::make_transfers() {
   return transfers;
 }
 
-RecordedPipelineRank TitanTrainer::record() {
+StepProgram TitanTrainer::record() {
   tape_.phase(Phase::init);
   for (auto& part : parts_) part->materialize();
   for (auto& part : parts_)
@@ -66,30 +61,27 @@ RecordedPipelineRank TitanTrainer::record() {
   optimizer_ = strategy_.offload.params
                    ? make_host_optimizer(strategy_, tape_, shards_)
                    : make_optimizer(strategy_.optimizer, strategy_.optimizer_impl, tape_, shards_, strategy_.state_dtype);
-  RecordedPipelineRank recorded;
-  if (transfers_) recorded.events = transfers_->events;
   Accumulation accumulation(tape_, std::max<std::int64_t>(strategy_.grad_accum, 1), plan_.every_micro_batch);
-  for (const Tape::Part part : {Tape::Part::first_step, Tape::Part::step}) {
-    tape_.record_into(part);
-    train_step(accumulation, part == Tape::Part::first_step ? recorded.first_step : recorded.step);
-  }
-  recorded.program = tape_.take();
-  if (plan_.repeat_times > 1) repeat_passes(recorded);
-  accumulation.repeat(recorded.program);
-  return recorded;
+  tape_.record_into(Tape::Part::first_step);
+  const PassMarks in_first = train_step(accumulation);
+  tape_.record_into(Tape::Part::step);
+  const PassMarks in_step = train_step(accumulation);
+  StepProgram program = tape_.take();
+  if (plan_.repeat_times > 1) repeat_passes(program, in_first, in_step);
+  accumulation.repeat(program);
+  return program;
 }
 
 /// The passes of the plan's steady turn stand for those that are left out, in both parts of the program.
-void TitanTrainer::repeat_passes(RecordedPipelineRank& recorded) const {
-  StepProgram& program = recorded.program;
+void TitanTrainer::repeat_passes(StepProgram& program, const PassMarks& in_first, const PassMarks& in_step) const {
   const auto repeated = [&](const PassMarks& marks) {
     return Repeated{marks.at[plan_.repeat_begin], marks.at[plan_.repeat_end], plan_.repeat_times};
   };
-  program.repeated = repeated(recorded.step);
+  program.repeated = repeated(in_step);
   TensorId next = std::max({names_in(program.init), names_in(program.first_step), names_in(program.step)});
-  Repeated in_first = repeated(recorded.first_step);
-  add_left_behind(program.first_step, in_first, recorded.first_step.end, next);
-  add_left_behind(program.step, program.repeated, recorded.step.end, next);
+  Repeated of_first = repeated(in_first);
+  add_left_behind(program.first_step, of_first, in_first.end, next);
+  add_left_behind(program.step, program.repeated, in_step.end, next);
 }
 
 TitanBatch TitanTrainer::next_batch() {
@@ -175,8 +167,18 @@ TitanBatch TitanTrainer::context_part(const TitanBatch& batch) {
 /// post_dataloading_process: the mask of flex_attention, and this rank's part of the sequences.
 TitanBatch TitanTrainer::prepare(const TitanBatch& whole) {
   TitanBatch batch = context_part(whole);
-  if (strategy_.attention == AttentionKernel::flex) batch.mask = packed_causal_mask(release_.is_0_3() ? whole.positions : whole.tokens);
+  if (strategy_.attention == AttentionKernel::flex) batch.mask = mask_of(release_.is_0_3() ? whole.positions : whole.tokens);
   return batch;
+}
+
+/// A mask is made of every micro-batch in the same way.
+std::vector<Tensor> TitanTrainer::mask_of(const Tensor& positions) {
+  if (!calls_) return packed_causal_mask(positions);
+  if (masks_.knows_forward()) return masks_.forward({});
+  masks_.begin_forward({});
+  std::vector<Tensor> mask = packed_causal_mask(positions);
+  masks_.end_forward({}, mask);
+  return mask;
 }
 
 /// dist_sum_tensor(local_valid_tokens.to(device)).
@@ -185,13 +187,15 @@ Tensor TitanTrainer::count_tokens() {
   return elementwise(tape_, {&local}, DType::int64);
 }
 
-void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
+/// One step; where its pipeline's passes stand.
+PassMarks TitanTrainer::train_step(Accumulation& accumulation) {
   const Tensor valid_tokens = release_.counts_tokens() ? count_tokens() : Tensor();
   std::vector<TitanBatch> batches;  // train_step's list keeps the tokens of all micro-batches of the step
   Tensor loss;
+  PassMarks marks;
   accumulation.run([&](bool) {
     if (strategy_.pp > 1) {
-      run_schedule(batches, valid_tokens, marks);
+      marks = run_schedule(batches, valid_tokens);
     } else {
       batches.push_back(next_batch());
       forget_labels(batches, batches.size() - 1);
@@ -209,6 +213,7 @@ void TitanTrainer::train_step(Accumulation& accumulation, PassMarks& marks) {
   for (auto& part : parts_) part->end_step();
   optimizer_->zero_grad();
   tape_.phase(Phase::end);
+  return marks;
 }
 
 Tensor TitanTrainer::forward_backward(const TitanBatch& whole, const Tensor& valid_tokens) {
@@ -233,7 +238,7 @@ void TitanTrainer::forget_unused(TitanBatch& batch) const {
   if (!any(&TitanStage::head)) batch.labels.reset();
 }
 
-void TitanTrainer::run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens, PassMarks& marks) {
+PassMarks TitanTrainer::run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens) {
   const auto count = static_cast<std::size_t>(plan_.micro_batches + plan_.left_out);
   const std::size_t from = batches.size();
   for (std::size_t i = 0; i < count; ++i) batches.push_back(next_batch());
@@ -244,14 +249,13 @@ void TitanTrainer::run_schedule(std::vector<TitanBatch>& batches, const Tensor& 
     if (i > 0) forget_unused(own[i - 1]);
   }
   if (from == 0 && tape_.part() == Tape::Part::first_step) infer_metadata(parts_, own.front(), valid_tokens);
-  run_pipeline(tape_, {.parts = parts_,
+  return run_pipeline(tape_, {.parts = parts_,
                        .stages = plan_.stages,
                        .passes = plan_.passes,
                        .batches = own.data(),
                        .micro_batches = plan_.micro_batches,
                        .all_micro_batches = plan_.micro_batches + plan_.left_out,
-                       .valid_tokens = valid_tokens,
-                       .marks = &marks});
+                       .valid_tokens = valid_tokens});
 }
 
 }  // namespace plimsoll::program

@@ -10,7 +10,6 @@
 #include "program/frameworks/torchtitan/pipeline.hpp"
 #include "program/lower.hpp"
 #include "program/optimizers/optimizer.hpp"
-#include "program/pipeline_passes.hpp"
 
 namespace plimsoll::program {
 
@@ -31,35 +30,37 @@ struct TitanRankPlan {
   std::size_t repeat_begin = 0, repeat_end = 0;
   std::int64_t repeat_times = 1;
   bool every_micro_batch = false;  ///< record those as well that only repeat others, where gradients are accumulated over several runs
-
-  PassOrder order() const;
 };
 
 class TitanTrainer {
  public:
-  TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan);
+  /// `calls`: passes that only repeat others are called.
+  TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan, bool calls);
 
-  /// The program, and where the passes of its pipeline stand.
-  RecordedPipelineRank record();
+  /// The program. Throws Routine::Differs where a pass that was called does not do what one that runs does.
+  StepProgram record();
 
  private:
-  void train_step(Accumulation& accumulation, PassMarks& marks);
+  PassMarks train_step(Accumulation& accumulation);
   std::unique_ptr<TitanTransfers> make_transfers();
-  void repeat_passes(RecordedPipelineRank& recorded) const;
+  void repeat_passes(StepProgram& program, const PassMarks& in_first, const PassMarks& in_step) const;
   TitanBatch next_batch();
   TitanBatch context_part(const TitanBatch& batch);
   void shard_in_place(TitanBatch& batch);
   Tensor load_balance();
   TitanBatch prepare(const TitanBatch& whole);
+  std::vector<Tensor> mask_of(const Tensor& positions);
   void forget_unused(TitanBatch& batch) const;
   Tensor count_tokens();
   Tensor forward_backward(const TitanBatch& whole, const Tensor& valid_tokens);
-  void run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens, PassMarks& marks);
+  PassMarks run_schedule(std::vector<TitanBatch>& batches, const Tensor& valid_tokens);
 
   Strategy strategy_;
   framework::TitanRelease release_;
   TitanRankPlan plan_;
+  bool calls_;
   Tape tape_;
+  Routine masks_{tape_, 0};
   std::unique_ptr<TitanTransfers> transfers_;  ///< in a pipeline
   std::vector<std::unique_ptr<TitanPart>> parts_;
   std::vector<Tensor> shards_;
