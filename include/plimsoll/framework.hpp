@@ -114,9 +114,13 @@ FrameworkProfile profile_of(const Strategy& resolved);
 /// then others that it may be a release of, then what else runs.
 const std::vector<Package>& packages_of(const std::string& framework);
 
-/// The model with the head that a strategy's task asks for: tasks cls, token-cls, qa and mlm, and image with `num_labels`, put that of
-/// transformers' Auto class in the place of the checkpoint's own, of `num_labels` classes. Throws Error (refused): a type that has none.
-Model under_head_of_task(Model model, const Strategy& said);
+/// The model beside the teacher that a strategy names (Model::teacher). Throws Error: a model that is not known.
+Model beside_teacher(Model model, const Strategy& said);
+
+/// The model as a strategy's task has it. Tasks cls, token-cls, qa and mlm, and image with `num_labels`, put the head of transformers' Auto
+/// class in the place of the checkpoint's own, of `num_labels` classes; gkd puts its teacher beside it. Throws Error (refused): a
+/// type that has no such head.
+Model as_task_has_it(Model model, const Strategy& said);
 
 /// Fills everything that was not said, in the order: what follows from the other settings, the framework's default, the field's usual
 /// value; every value taken is told in `assumed`. Throws one Error that names all contradictions together, each with what would resolve it,

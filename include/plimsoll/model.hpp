@@ -232,6 +232,7 @@ struct Model {
   std::vector<int> prediction_blocks;
   std::vector<std::string> unread_keys;   ///< keys of the config that nothing read
   std::vector<std::string> assumed;       ///< defaults taken, in words
+  std::shared_ptr<const Model> teacher;   ///< whose answers this one learns from (PostTraining::teacher); none: it has none
   std::vector<Neighbour> neighbours;      ///< of a diffusion model: its pipeline's encoders of prompts, in order, and its autoencoder
   std::shared_ptr<const ModelConfig> config;   ///< none: a graph file, or code
   std::shared_ptr<const ModelSource> source;   ///< of a network that is told by its own code (code.hpp); the blocks are what that code built

@@ -348,13 +348,18 @@ struct PostTraining {
     orpo,    ///< a pair as dpo's without a reference, beside the next token of the better text (ORPOTrainer)
     cpo,     ///< a pair as dpo's without a reference, with or without the next token of the better answer; SimPO's (CPOTrainer)
     grpo,    ///< answers that the model wrote itself, with rewards: a sample is one answer behind its prompt (GRPOTrainer)
-    rloo     ///< the same, learnt of by whole answers (RLOOTrainer since 0.22)
+    rloo,    ///< the same, learnt of by whole answers (RLOOTrainer since 0.22)
+    gkd      ///< what a larger model says of every next word is learnt of, in given texts (GKDTrainer of TRL's experimental ones, `lmbda` 0)
   } kind = Kind::automatic;
   /// Whose trainer it is: TRL's, a subclass of it with a forward of its own, or verl's workers (grpo alone).
   enum class Program : std::uint8_t { trl, llamafactory, ms_swift, verl } program = Program::trl;
   /// Who says how likely the answers were before: a frozen copy of the model, the model with its adapters switched off, a pass over the
-  /// data before training (dpo, kto), nobody (reward, orpo, cpo; grpo and rloo without a KL term).
-  enum class Reference : std::uint8_t { automatic, model, adapter_off, precomputed, none } reference = Reference::automatic;  ///< resolved
+  /// data before training (dpo, kto), another model (gkd), nobody (reward, orpo, cpo; grpo and rloo without a KL term).
+  enum class Reference : std::uint8_t { automatic, model, adapter_off, precomputed, teacher, none } reference = Reference::automatic;  ///< resolved
+  std::string teacher;                  ///< gkd: a shipped model's name, or a config.json
+  /// gkd: between which distributions of the next word Kullback and Leibler's divergence is taken (`beta`): student and teacher from the mixture
+  /// of both, as its share is neither 0 nor 1; the student's from the teacher's (0), the teacher's from the student's (1).
+  enum class Divergence : std::uint8_t { automatic, mixture, forward, reverse } divergence = Divergence::automatic;  ///< resolved
   std::int64_t prompt_len = 0;  ///< tokens of a sequence that are the prompt, of which nothing is learnt; resolved
   std::optional<bool> supervised_term;  ///< cpo: the next token of the better answer is learnt as well (cpo_alpha); resolved
   std::optional<bool> disable_dropout;  ///< the trainer switches all dropout of its models off, that of adapters too; resolved
@@ -386,8 +391,10 @@ struct PostTraining {
   bool writes_answers() const { return kind == Kind::grpo || kind == Kind::rloo; }
   /// verl's workers, not TRL's trainer or one of its kind.
   bool by_verl() const { return program == Program::verl; }
-  /// The loss compares with what the model was.
-  bool compares() const { return kind == Kind::dpo || kind == Kind::kto || writes_answers(); }
+  /// What the loss compares with is a model of its own, frozen beside the trained one.
+  bool keeps_frozen_model() const { return reference == Reference::model || reference == Reference::teacher; }
+  /// The loss compares with what the model was, or with what another says.
+  bool compares() const { return kind == Kind::dpo || kind == Kind::kto || kind == Kind::gkd || writes_answers(); }
 };
 
 /// TorchTitan only.

@@ -155,7 +155,7 @@ std::string answer_choices(const Json& request) {
   constexpr std::size_t kMostValues = 500;
   const Json& keys = member(request, "keys", "an object of keys, each with a list of values");
   if (!keys.is_object()) fail("must be an object of keys, each with a list of values", "request#/keys");
-  const Model model = under_head_of_task(model_of(request), strategy_of(request));
+  const Model model = as_task_has_it(model_of(request), strategy_of(request));
   const Cluster cluster = cluster_of(request);
   Json answer = Json::object();
   std::size_t values = 0;

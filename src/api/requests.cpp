@@ -150,7 +150,7 @@ AskedRun asked_run(const Json& request) {
   }
   const Json& said = member(request, "model", kModel);
   Strategy strategy = strategy_of(request);
-  Model model = under_head_of_task(model_of(request), strategy);
+  Model model = as_task_has_it(model_of(request), strategy);
   const std::string name = said.is_string() ? said.get<std::string>() : model.name;
   std::vector<SaidKey> keys = said_keys(strategy, {});
   return {name, std::move(model), cluster_of(request), std::move(strategy), std::move(keys)};

@@ -42,7 +42,7 @@ CampaignReport run_on(const Arguments& arguments, CampaignRequest request) {
   const std::optional<GpuPrice> price = price_said(arguments, cluster);
   if (price) request.dollars_per_gpu_hour = price->dollars_per_gpu_hour;
   const Strategy strategy = strategy_of(arguments);
-  CampaignReport report = campaign(under_head_of_task(load_model(arguments["MODEL"]), strategy), cluster, strategy, request);
+  CampaignReport report = campaign(as_task_has_it(load_model(arguments["MODEL"]), strategy), cluster, strategy, request);
   if (price) report.price = price;  // and who asks it
   return report;
 }

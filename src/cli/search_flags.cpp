@@ -153,7 +153,7 @@ SearchRequest search_request(const Arguments& arguments, const std::string& comm
   read_shard(arguments, request);
   read_gpus(arguments, request);
   read_strategy(arguments, request);
-  request.model = under_head_of_task(std::move(request.model), request.base);
+  request.model = as_task_has_it(std::move(request.model), request.base);
   request.most_step_seconds = arguments.number_or("--max-step-seconds", 0, 1e-9, 1e12);
   request.top = static_cast<std::size_t>(arguments.integer_or("--top", 10, 1, 1000));
   request.sample = static_cast<std::uint64_t>(arguments.integer_or("--sample", 0, 1, 1'000'000'000));

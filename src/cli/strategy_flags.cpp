@@ -173,7 +173,7 @@ Run run_of(const Arguments& arguments, const std::string& command, const std::st
     Cluster cluster = cluster_of(arguments, command);
     Strategy strategy = strategy_of(arguments, taken);
     std::vector<SaidKey> said = said_keys(strategy, arguments["--strategy"]);
-    return {under_head_of_task(model_of(arguments), strategy), std::move(cluster), std::move(strategy), std::move(said)};
+    return {as_task_has_it(model_of(arguments), strategy), std::move(cluster), std::move(strategy), std::move(said)};
   }
   return run_of(arguments, foreign_run(arguments), taken);
 }
@@ -184,7 +184,7 @@ Run run_of(const Arguments& arguments, ForeignRun run, const std::string& taken)
   std::vector<SaidKey> said = said_keys(run), flags = said_keys(run.strategy, {});
   said.insert(said.end(), std::make_move_iterator(flags.begin()), std::make_move_iterator(flags.end()));
   ProgramWords words(run);
-  return {under_head_of_task(std::move(run.model), run.strategy), with_power_limit(std::move(run.cluster), arguments), std::move(run.strategy), std::move(said),
+  return {as_task_has_it(std::move(run.model), run.strategy), with_power_limit(std::move(run.cluster), arguments), std::move(run.strategy), std::move(said),
           std::move(words)};
 }
 

@@ -70,11 +70,11 @@ TextModule* Interpreter::text_module(const std::string& path) {
     }
   }
   if (const auto over = over_.find(path); over != over_.end()) {
-    auto own = made(std::string(over->second), "plimsoll:" + path, false);
+    auto written = made(std::string(over->second), "plimsoll:" + path, false);
     if (module)
-      module->over = over_modules_.emplace_back(std::move(own)).get();
+      module->over = over_modules_.emplace_back(std::move(written)).get();
     else
-      module = std::move(own);
+      module = std::move(written);
   }
   if (module) ++texts_;
   return modules_.emplace(path, std::move(module)).first->second.get();

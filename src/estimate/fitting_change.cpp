@@ -53,6 +53,14 @@ bool add(const Options& more, Options& all) {
   return true;
 }
 
+/// What is asked of a change before it is tried.
+Change untried(const SingleChange& one) {
+  Change change{};
+  change.flag = one.flag;
+  change.options = one.options;
+  return change;
+}
+
 /// The changes with which a run could fit, each estimated alone.
 class Fitting {
  public:
@@ -63,7 +71,7 @@ class Fitting {
     const Strategy resolved = resolve(strategy, model, cluster);
     framework_ = resolved.framework;
     std::vector<SingleChange> changes = memory_changes(strategy, resolved, model, cluster);
-    if (can_be_said) std::erase_if(changes, [&](const SingleChange& one) { return !can_be_said(Change{.flag = one.flag, .options = one.options}); });
+    if (can_be_said) std::erase_if(changes, [&](const SingleChange& one) { return !can_be_said(untried(one)); });
     tried_ = savings_of(try_all(model, cluster, changes, explanation_));
   }
 

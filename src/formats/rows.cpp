@@ -256,6 +256,8 @@ void read_row(const JsonValue& json, RowCaches& caches, MeasuredRow& row) {
     take_conventions_without_device(json, row);
   }
   row.model = read_row_model(json, row.strategy, caches);
+  if (row.strategy.post_training && !row.strategy.post_training->teacher.empty())
+    row.model = std::make_shared<const Model>(beside_teacher(*row.model, row.strategy));
   for (const auto& key : row.model->unread_keys) row.unread_keys.push_back("model.config." + key);
   if (!json.has("training")) return;
   row.cluster = read_row_cluster(json["hardware"], caches, row.unread_keys);

@@ -68,11 +68,31 @@ std::optional<Release> casts_adapters_since(Kind kind) {
   }
 }
 
+/// GKDConfig's beta is 0.5; a teacher of other words is none (since 1.16 TRL says so, before its loss fails).
+void take_teacher(Resolver& r) {
+  PostTraining& post = *r.s.post_training;
+  if (post.program != PostTraining::Program::trl) refuse("GKD is modelled as TRL does it", "trainer", "trl");
+  if (r.s.releases.of(Package::trl) < Release(1, 0)) refuse("GKD of TRL before 1.0 is not modelled", "releases.trl", "1.0 or later");
+  if (!r.model.teacher) fail("GKD learns from another model", "teacher", "a shipped model's name, or a config.json");
+  if (post.reference != Reference::automatic && post.reference != Reference::teacher)
+    fail("GKD compares with its teacher", "reference", "leave it out");
+  if (r.model.teacher->task != Model::Task::causal_lm) refuse("a teacher that is no causal language model is not modelled", "teacher");
+  if (r.model.teacher->vocab_size != r.model.vocab_size)
+    fail(fmt::format("a teacher of {} words cannot be compared with a model of {}", r.model.teacher->vocab_size, r.model.vocab_size), "teacher",
+         "a model of the same vocab_size");
+  post.reference = Reference::teacher;
+  if (post.divergence == PostTraining::Divergence::automatic) {
+    post.divergence = PostTraining::Divergence::mixture;
+    r.assume("divergence: mixture (GKDConfig's beta of 0.5)");
+  }
+}
+
 /// GRPOConfig's beta is 0 since 0.18: no KL term, no reference.
 void take_reference(Resolver& r) {
   PostTraining& post = *r.s.post_training;
   Reference& reference = post.reference;
   const bool of_trl = post.program == PostTraining::Program::trl;  // ms-swift's beta is 0.04
+  if (post.kind == Kind::gkd) return take_teacher(r);
   const bool needs_none = post.kind == Kind::grpo && of_trl && r.s.releases.of(Package::trl).since(0, 18);
   if (!post.compares()) {
     if (reference != Reference::automatic && reference != Reference::none)
@@ -142,6 +162,9 @@ void refuse_other_kinds_keys(const PostTraining& post) {
   if (post.supervised_term && post.kind != Kind::cpo)
     fail("whether the better answer's next token is learnt as well is a choice of CPO's", "supervised_term", "leave it out");
   if (post.kl_batch && post.kind != Kind::kto) fail("answers behind others' prompts are KTO's", "kl_batch", "leave it out");
+  if (!post.teacher.empty() && post.kind != Kind::gkd) fail("a teacher is GKD's", "teacher", "task gkd, or leave it out");
+  if (post.divergence != PostTraining::Divergence::automatic && post.kind != Kind::gkd)
+    fail("a divergence of two models' words is GKD's", "divergence", "task gkd, or leave it out");
   if (post.writes_answers()) return;
   if (post.rollout != Rollout::automatic || post.engine_share > 0 || post.engine_sleeps || post.old_log_probs)
     fail("no answers are written: an engine is GRPO's and RLOO's", "task", "grpo or rloo, or leave rollout and engine's keys out");

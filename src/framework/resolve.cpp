@@ -232,7 +232,12 @@ static bool prefers_cudnn_attention(const Strategy& s, const Accelerator& device
 
 }  // namespace framework
 
-Model under_head_of_task(Model model, const Strategy& said) {
+Model beside_teacher(Model model, const Strategy& said) {
+  if (said.post_training && !said.post_training->teacher.empty()) model.teacher = std::make_shared<const Model>(load_model(said.post_training->teacher));
+  return model;
+}
+
+Model as_task_has_it(Model model, const Strategy& said) {
   using Task = Strategy::Task;
   const bool of_images = model.image_size > 0;
   switch (said.task) {
@@ -247,7 +252,7 @@ Model under_head_of_task(Model model, const Strategy& said) {
     case Task::image:
       return said.num_labels > 0 ? with_auto_head(model, AutoHead::images, said.num_labels) : model;
     default:
-      return model;
+      return beside_teacher(std::move(model), said);
   }
 }
 

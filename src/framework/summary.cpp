@@ -39,6 +39,8 @@ const char* trainer_text(PostTraining::Kind kind) {
       return "GRPO";
     case Kind::rloo:
       return "RLOO";
+    case Kind::gkd:
+      return "GKD";
     default:
       return "SFT";
   }

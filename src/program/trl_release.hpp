@@ -34,6 +34,10 @@ class TrlRelease {
   /// Both texts of a pair go through the model in one pass; before, one after the other, each with a graph of its own.
   bool concatenates_pairs() const { return release_.since(0, 24); }
 
+  // ---- GKDTrainer ----
+  /// Logits are shifted against labels that leave the prompts out; before, what stands behind the longest prompt is cut out of both.
+  bool shifts_distilled_logits() const { return release_.since(1, 7); }
+
   // ---- KTOTrainer ----
   /// Wanted and unwanted answers' logits are copied with the graph, by policy and reference, and live as long as the loss is computed;
   /// since, after it, without one, for means that are logged as entropy is.

@@ -186,6 +186,7 @@ const Names<Strategy::Task>& task_names() {
       {"cpo", Task::lm},
       {"grpo", Task::lm},
       {"rloo", Task::lm},
+      {"gkd", Task::lm},
       {"reward", Task::automatic},
       {"lora", Task::lm},
       {"qlora", Task::lm},
@@ -238,7 +239,8 @@ const Names<BaseWeights>& base_weights_names() {
 const Names<PostTraining::Kind>& post_training_names() {
   using Kind = PostTraining::Kind;
   static const Names<Kind> names = {{"trl-sft", Kind::sft}, {"reward", Kind::reward}, {"dpo", Kind::dpo}, {"kto", Kind::kto},
-                                                 {"orpo", Kind::orpo},   {"cpo", Kind::cpo},       {"grpo", Kind::grpo}, {"rloo", Kind::rloo}};
+                                                 {"orpo", Kind::orpo},   {"cpo", Kind::cpo},       {"grpo", Kind::grpo}, {"rloo", Kind::rloo},
+                                                 {"gkd", Kind::gkd}};
   return names;
 }
 
@@ -251,7 +253,13 @@ const Names<PostTraining::Program>& trainer_program_names() {
 const Names<PostTraining::Reference>& reference_names() {
   using Reference = PostTraining::Reference;
   static const Names<Reference> names = {
-      {"model", Reference::model}, {"adapter-off", Reference::adapter_off}, {"precomputed", Reference::precomputed}, {"none", Reference::none}};
+      {"model", Reference::model}, {"adapter-off", Reference::adapter_off}, {"precomputed", Reference::precomputed}, {"teacher", Reference::teacher}, {"none", Reference::none}};
+  return names;
+}
+
+const Names<PostTraining::Divergence>& divergence_names() {
+  using Divergence = PostTraining::Divergence;
+  static const Names<Divergence> names = {{"mixture", Divergence::mixture}, {"forward", Divergence::forward}, {"reverse", Divergence::reverse}};
   return names;
 }
 

@@ -35,6 +35,7 @@ const Names<BaseWeights>& base_weights_names();
 const Names<PostTraining::Kind>& post_training_names();
 const Names<PostTraining::Program>& trainer_program_names();
 const Names<PostTraining::Reference>& reference_names();
+const Names<PostTraining::Divergence>& divergence_names();
 const Names<PostTraining::Rollout>& rollout_names();
 const Names<NeighbourPlaces::Place>& neighbour_place_names();
 const Names<HostLoading>& host_loading_names();

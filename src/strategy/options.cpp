@@ -132,7 +132,7 @@ Peft& peft(Setting& x) {
 }
 
 constexpr const char* kTasks =
-    "lm, mlm, cls, token-cls, qa, seq2seq, image, diffusion, sft, trl-sft, reward, dpo, kto, orpo, cpo, grpo, rloo, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
+    "lm, mlm, cls, token-cls, qa, seq2seq, image, diffusion, sft, trl-sft, reward, dpo, kto, orpo, cpo, grpo, rloo, gkd, lora, qlora, ia3, ln_tuning, prompt_tuning, p_tuning, prefix_tuning";
 
 /// A host's memory: a number of bytes or text with a unit, more than none.
 Bytes host_bytes(Setting& x) {
@@ -451,6 +451,9 @@ const std::vector<Entry>& precision_entries() {
        [](Setting& x) { x.put(post_training(x).program, x.named(trainer_program_names())); }},
       {"reference", "model, adapter-off, precomputed, none", "dpo, kto, grpo, rloo: who says how likely the answers were before training",
        [](Setting& x) { x.choice(post_training(x).reference, reference_names()); }},
+      {"teacher", "model", "gkd: whose answers are learnt from: a shipped model, or a config.json", [](Setting& x) { x.name(post_training(x).teacher); }},
+      {"divergence", "mixture, forward, reverse", "gkd: of student and teacher from the mixture of both, or of one from the other (beta 0, beta 1)",
+       [](Setting& x) { x.choice(post_training(x).divergence, divergence_names()); }},
       {"prompt_len", "tokens", "TRL's trainers: of a sequence that are the prompt, of which nothing is learnt",
        [](Setting& x) { x.count(post_training(x).prompt_len); }},
       {"supervised_term", "true, false", "cpo: the next token of the better answer is learnt as well (cpo_alpha above 0)",

@@ -6,6 +6,7 @@
 
 #include "plimsoll/error.hpp"
 #include "plimsoll/estimate.hpp"
+#include "plimsoll/framework.hpp"
 #include "validate/measured_rows.hpp"
 
 namespace plimsoll {
@@ -140,6 +141,40 @@ TEST(TrlRows, AShareInWhichTheEngineWouldNotStartIsRefused) {
   const Report report = estimate(model, cluster, strategy);
   EXPECT_TRUE(std::any_of(report.notes.begin(), report.notes.end(),
                           [](const std::string& note) { return note.find("answers of 1,024 tokens at once") != std::string::npos; }));
+}
+
+// Of two teachers in fp32 the larger one holds 4 bytes a parameter more, in what persists alone; both divergences of 512 x 151,936 words keep two
+// tensors of that size for backward less than that from the mixture (its logarithm, and what the mixture's share weighs).
+TEST(TrlRows, ATeacherIsAnotherModelBesideTheStudent) {
+  const MeasuredRow& row = row_of("trl-gkd-base");
+  const std::int64_t words = 511LL * 151936 * 4;
+  Strategy other = row.strategy;
+  set_option(other, "teacher", "qwen2.5-0.5b");
+  const RankMemory larger = memory_of(row, row.strategy), smaller = estimate(beside_teacher(*row.model, other), *row.cluster, other).worst_rank().memory;
+  const double more = 4.0 * static_cast<double>(row.model->teacher->parameters() - row.model->parameters());
+  EXPECT_NEAR(static_cast<double>(larger.persistent.count - smaller.persistent.count), more, 0.001 * more);
+  Strategy one_from_the_other = row.strategy;
+  set_option(one_from_the_other, "divergence", "forward");
+  EXPECT_GT(larger.allocated.count - memory_of(row, one_from_the_other).allocated.count, 2 * words);
+}
+
+TEST(TrlRows, ATeacherThatDoesNotGoWithTheStudentIsToldOf) {
+  const MeasuredRow& row = row_of("trl-gkd-base");
+  const auto told = [&](const char* key, const char* value) {
+    Strategy strategy = row.strategy;
+    set_option(strategy, key, value);
+    try {
+      estimate(as_task_has_it(*row.model, strategy), *row.cluster, strategy);
+    } catch (const Error& error) {
+      return std::string(error.message());
+    }
+    return std::string("answered");
+  };
+  EXPECT_NE(told("teacher", "llama-3.1-8b").find("a teacher of 128256 words cannot be compared with a model of 151936"), std::string::npos);
+  EXPECT_NE(told("teacher", "qwen2.5-1.6b").find("qwen2.5-1.6b"), std::string::npos);
+  EXPECT_NE(told("teacher", "opt-125m").find("cannot be compared"), std::string::npos);
+  EXPECT_NE(told("task", "dpo").find("a teacher is GKD's"), std::string::npos);
+  EXPECT_NE(told("releases.trl", "0.29").find("GKD of TRL before 1.0"), std::string::npos);
 }
 
 TEST(TrlRows, WhatIsNotModelledIsRefusedByName) {

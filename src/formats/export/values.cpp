@@ -389,6 +389,13 @@ const Getter kReported[] = {
                   ? Value(std::string(strategy::name_in(strategy::reference_names(), s.post_training->reference)))
                   : Value();
      }},
+    {"teacher", [](const Strategy& s) { return s.post_training && !s.post_training->teacher.empty() ? Value(s.post_training->teacher) : Value(); }},
+    {"divergence",
+     [](const Strategy& s) {
+       return s.post_training && s.post_training->divergence != PostTraining::Divergence::automatic
+                  ? Value(std::string(strategy::name_in(strategy::divergence_names(), s.post_training->divergence)))
+                  : Value();
+     }},
     {"prompt_len", [](const Strategy& s) { return s.post_training ? number(s.post_training->prompt_len) : Value(); }},
     {"supervised_term", [](const Strategy& s) { return s.post_training ? flag(s.post_training->supervised_term) : Value(); }},
     {"disable_dropout", [](const Strategy& s) { return s.post_training ? flag(s.post_training->disable_dropout) : Value(); }},

@@ -117,12 +117,12 @@ bool has_trainer(const Reading& reading) {
   return false;
 }
 
-/// Whether a frozen copy of the model is an engine of its own; beside adapters TRL takes none.
+/// Whether a frozen model is an engine of its own: a teacher, or a copy of the model, of which TRL takes none beside adapters.
 bool keeps_reference(const Reading& reading) {
   PostTraining post;
   for (const auto& [name, kind] : strategy::post_training_names())
     if (reading.is("task", name)) post.kind = kind;
-  return post.compares() && !reading.has("lora.r");
+  return post.compares() && (post.kind == PostTraining::Kind::gkd || !reading.has("lora.r"));
 }
 
 /// What Trainer fills in where the file says "auto"; what it would take from its own arguments stands with those already.

@@ -415,9 +415,9 @@ ForeignRun finish(Reading& reading, const ForeignOptions& options, const Model* 
   } else {
     Strategy early;
     strategy::Source early_source;
-    for (const char* key : {"seq_len", "framework", "task", "num_labels"})
+    for (const char* key : {"seq_len", "framework", "task", "num_labels", "teacher"})
       if (const ForeignKey* said = reading.find(key)) strategy::set_text(early, key, said->value, said->where, early_source);
-    run.model = under_head_of_task(model_of(reading, options, early), early);
+    run.model = as_task_has_it(model_of(reading, options, early), early);
     add_router_loss(reading, run.model);
   }
   run.strategy = strategy_of(reading, run.model);

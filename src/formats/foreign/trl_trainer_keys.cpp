@@ -1,5 +1,5 @@
 // Keys of TRL's configurations of preferences and rewards (trl/trainer/dpo_config.py, grpo_config.py, reward_config.py, kto_config.py and
-// rloo_config.py, trl/experimental/orpo and cpo; 0.12 to 1.16) beside TrainingArguments'.
+// rloo_config.py, trl/experimental/orpo, cpo and gkd; 0.12 to 1.16) beside TrainingArguments'.
 #include "formats/foreign/trl_trainers.hpp"
 
 namespace plimsoll::formats {
@@ -124,6 +124,20 @@ const Rows& reward_rows() {
   return table;
 }
 
+/// GKDConfig's beside SFTConfig's (trl/experimental/gkd/gkd_config.py).
+const Rows& gkd_rows() {
+  static const Rows table = with_shared({
+      {"teacher_model_name_or_path", "teacher"},
+      {"teacher_model_init_kwargs", kRefused, "null", nullptr, "a teacher that is loaded otherwise than the model"},
+      {"lmbda", kCode, "", nullptr, "the share of steps that learn of the model's own texts: 0 is modelled"},
+      {"beta", kCode, "", nullptr, "divergence: 0 forward, 1 reverse, else from the mixture"},
+      {"temperature", kNothing, "", nullptr, "a factor"},
+      {"max_new_tokens", kNothing, "", nullptr, "of texts that the model writes itself"},
+      {"seq_kd", kRefused, "false", nullptr, "texts that the teacher writes"},
+  });
+  return table;
+}
+
 /// What GRPOConfig and RLOOConfig have of writing answers.
 const Rows& writing_rows() {
   static const Rows table = {
@@ -226,6 +240,8 @@ const Rows& rows_of(TrlTrainer trainer) {
       return orpo_rows();
     case TrlTrainer::cpo:
       return cpo_rows();
+    case TrlTrainer::gkd:
+      return gkd_rows();
     case TrlTrainer::grpo:
       return grpo_rows();
     case TrlTrainer::rloo:

@@ -13,7 +13,8 @@ namespace {
 /// By verb, by script and by our task.
 constexpr std::pair<std::string_view, TrlTrainer> kTrainers[] = {
     {"sft", TrlTrainer::sft},   {"reward", TrlTrainer::reward}, {"dpo", TrlTrainer::dpo},   {"kto", TrlTrainer::kto},
-    {"orpo", TrlTrainer::orpo}, {"cpo", TrlTrainer::cpo},       {"grpo", TrlTrainer::grpo}, {"rloo", TrlTrainer::rloo}};
+    {"orpo", TrlTrainer::orpo}, {"cpo", TrlTrainer::cpo},       {"grpo", TrlTrainer::grpo}, {"rloo", TrlTrainer::rloo},
+    {"gkd", TrlTrainer::gkd}};
 
 constexpr const char* kRead = "TRL 1.16";
 
@@ -82,8 +83,19 @@ std::string config_of(TrlTrainer trainer) {
   return name + "Config";
 }
 
+/// GKD: a share `lmbda` of the steps learns of texts that the model writes itself; which divergence `beta` is.
+void read_distillation(Reading& reading, const Node& own) {
+  const Node *share = stated(own, "lmbda"), *beta = stated(own, "beta");
+  if (!share || !is_zero(*share))
+    refuse("not modelled: texts that the model writes itself before it learns of them (lmbda, 0.5 by itself)", share ? share->where : own.where, "lmbda: 0.0");
+  if (!beta) return;
+  const bool is_one = beta->word().find_first_not_of("1.0") == std::string::npos && beta->word().starts_with("1");
+  reading.say("divergence", is_zero(*beta) ? "forward" : is_one ? "reverse" : "mixture", "beta", beta->where);
+}
+
 /// SFTConfig's own keys, which the others' parsers do not know; GRPO's sequences have no length of their own either.
 void refuse_keys_of_sft(TrlTrainer trainer, const Node& tree) {
+  if (trainer == TrlTrainer::gkd) return;  // GKDConfig is an SFTConfig
   static constexpr std::string_view kOfSft[] = {"packing",     "packing_strategy",     "eval_packing",         "dataset_text_field",
                                                 "eos_token",   "assistant_only_loss",  "completion_only_loss", "chat_template_path",
                                                 "dataset_kwargs"};
@@ -105,7 +117,8 @@ std::string_view verb_of(TrlTrainer trainer) {
 
 TrlTrainer trl_trainer_of_verb(const std::string& verb) {
   const TrlTrainer trainer = trainer_of(verb);
-  return trainer == TrlTrainer::orpo || trainer == TrlTrainer::cpo ? TrlTrainer::none : trainer;  // scripts alone
+  const bool by_script = trainer == TrlTrainer::orpo || trainer == TrlTrainer::cpo || trainer == TrlTrainer::gkd;
+  return by_script ? TrlTrainer::none : trainer;
 }
 
 TrlTrainer trl_trainer_of_script(const std::string& program) {
@@ -147,6 +160,7 @@ Node read_trl_trainer(Reading& reading, TrlTrainer trainer, const Node& tree) {
   reading.say("task", name, "trl " + name, tree.where);
   read_rows(reading, rows, own);
   read_supervised_term(reading, own);
+  if (trainer == TrlTrainer::gkd) read_distillation(reading, own);
   if (!writes_answers(trainer)) return rest;
   read_engine(reading, own);
   read_divergence(reading, own);

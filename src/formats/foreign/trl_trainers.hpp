@@ -10,7 +10,7 @@
 namespace plimsoll::formats {
 
 /// TRL's trainers that are read.
-enum class TrlTrainer : std::uint8_t { none, sft, reward, dpo, kto, orpo, cpo, grpo, rloo };
+enum class TrlTrainer : std::uint8_t { none, sft, reward, dpo, kto, orpo, cpo, grpo, rloo, gkd };
 /// "kto": TRL's verb, and our task but for sft.
 std::string_view verb_of(TrlTrainer trainer);
 

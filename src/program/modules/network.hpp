@@ -49,6 +49,7 @@ struct RunOptions {
   std::int64_t packed_length = 0;  ///< the one row is sequences of so many tokens end to end, told apart by position ids; 0: rows are sequences
   HfRelease release;                                 ///< of transformers
   std::shared_ptr<std::vector<Tensor>> held = {};    ///< gets what the output object holds, for a caller that works on it; none: it is gone
+  std::shared_ptr<std::vector<Tensor>> cache = {};   ///< gets every layer's keys and values (use_cache), for who holds them; none: no cache
   bool hidden_requires_grad = false;                 ///< enable_input_require_grads(): the embedding's output is a leaf of the graph (LoRA)
   std::shared_ptr<const RunOptions> unchecked = {};  ///< the same without checkpointing, where only some layers have it
 

@@ -360,7 +360,7 @@ Tensor log_sum_exp(const Tensor& x_in, const std::vector<int>& dimensions, bool 
   Dims sizes;
   for (int i = 0; i < x.rank(); ++i)
     if (keep || !reduced[static_cast<std::size_t>(i)]) sizes.push_back(reduced[static_cast<std::size_t>(i)] ? 1 : x.size(i));
-  Tensor y = op.output(sizes, x.dtype());
+  Tensor y;
   {  // logsumexp_out_impl: (self - maxes).exp_(), summed, then log_() and the maximum added
     const Tensor largest = reduce(x.detach(), reduced, true, x.dtype(), size_of(x.dtype()));
     const Tensor infinite = elementwise(op.tape(), {&largest}, x.dtype());
@@ -368,17 +368,18 @@ Tensor log_sum_exp(const Tensor& x_in, const std::vector<int>& dimensions, bool 
     in_place(largest, {&largest, &is_infinite});
     const Tensor shifted = elementwise(op.tape(), {&x, &largest}, x.dtype());
     in_place(shifted, {&shifted});
+    y = op.output(sizes, x.dtype());
     reduce_into(y, shifted, reduced);
     in_place(y, {&y});
     in_place(y, {&y, &y});
   }
   op.save_output(y);
-  return op.done(y, [reduced](BackwardCall& b) {  // grad * (self - result).exp_()
+  return op.done(y, [reduced](BackwardCall& b) {  // grad * (self - result).exp()
     const Tensor self = b.saved(0);
     const Tensor result = restored(b.saved(1), self.sizes(), reduced), grad = restored(b.grad(), self.sizes(), reduced);
     const Tensor shifted = elementwise(b.tape, {&self, &result}, self.dtype());
-    in_place(shifted, {&shifted});
-    b.give(0, elementwise(b.tape, {&grad, &shifted}, self.dtype()));
+    const Tensor likely = elementwise(b.tape, {&shifted}, self.dtype());
+    b.give(0, elementwise(b.tape, {&grad, &likely}, self.dtype()));
   });
 }
 

@@ -7,6 +7,7 @@
 #include "program/ops/copying.hpp"
 #include "program/ops/memory_format.hpp"
 #include "program/ops/ops.hpp"
+#include "program/ops/routing.hpp"
 #include "program/reduction.hpp"
 
 namespace plimsoll::program {
@@ -342,6 +343,24 @@ Tensor indexed_by(const Tensor& x, int first, const std::vector<Tensor>& indices
     Tensor gradient = zeros(b.tape, before, b.grad().dtype());
     const Tensor values = contiguous(b.grad());
     sort_indices(b.tape, n, rows, count);
+    gather(Gather::Function::scatter, values.elements(), {&values}, {&values});
+    b.give(0, std::move(gradient));
+  });
+}
+
+Tensor masked_rows(const Tensor& x, const Tensor& mask, std::int64_t count) {
+  Op op("index", {&x});
+  op.save(mask);
+  Dims sizes{count};
+  for (int i = mask.rank(); i < x.rank(); ++i) sizes.push_back(x.size(i));
+  const Tensor places = nonzero(mask, count);
+  Tensor y = op.output(sizes, x.dtype());
+  gather(Gather::Function::index, y.elements(), {&y, &places}, {&y});
+  return op.done(y, [before = x.sizes(), count](BackwardCall& b) {  // index_put_ into zeros, accumulating, by the mask once more
+    const Tensor by = b.saved(0);
+    Tensor gradient = zeros(b.tape, before, b.grad().dtype());
+    const Tensor again = nonzero(by, count), values = contiguous(b.grad());
+    sort_indices(b.tape, count, by.elements(), by.rank());
     gather(Gather::Function::scatter, values.elements(), {&values}, {&values});
     b.give(0, std::move(gradient));
   });

@@ -43,6 +43,8 @@ Tensor indexed_by(const Tensor& x, int first, const std::vector<Tensor>& indices
 Tensor assign_masked(const Tensor& x, const Tensor& mask);
 /// x[mask] = value, `place` the sizes of x[mask]: as many rows as the mask has true elements.
 Tensor assign_masked_by(const Tensor& x, const Tensor& mask, const Dims& place, const Tensor& value);
+/// x[mask], of whose elements so many are true: what stands behind the mask's dimensions, [count, …].
+Tensor masked_rows(const Tensor& x, const Tensor& mask, std::int64_t count);
 /// x.masked_select(mask), of so many true elements; x takes no gradient.
 Tensor masked_selected(const Tensor& x, const Tensor& mask, std::int64_t count);
 /// x.masked_scatter(mask, source).

@@ -246,11 +246,12 @@ ReferenceModel reference_engine(const Model& model, const Strategy& strategy, co
   if (!keeps_reference_model(strategy)) return reference;
   Strategy frozen = strategy;
   frozen.lora.reset();
-  reference.root = modules_of(model, frozen, tape);
+  const Model& other = frozen_model(model, strategy);
+  reference.root = modules_of(other, frozen, tape);
   if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*reference.root, tape, Arrival::moved);
   if (settings.stage < 3) return reference;
   DeepSpeedSettings own = settings;
-  own.leaf_modules = leaf_modules(model, settings.release, *reference.root);
+  own.leaf_modules = leaf_modules(other, settings.release, *reference.root);
   DeepSpeedOptions& json = own.json;
   json.stage3_prefetch_bucket_size = json.reference_prefetch_bucket_size.value_or(json.stage3_prefetch_bucket_size);
   json.stage3_param_persistence_threshold = json.reference_param_persistence_threshold.value_or(json.stage3_param_persistence_threshold);

@@ -321,9 +321,11 @@ std::unique_ptr<Network> hf_wrapped_network(const Model& model, const Strategy& 
   return prepared(model, strategy, hf_run_options(strategy), root, tape);
 }
 
-std::unique_ptr<Network> hf_reference_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape) {
+std::unique_ptr<Network> hf_reference_network(const Model& model, const Strategy& strategy, Module& root,
+                                              std::shared_ptr<std::vector<Tensor>> cache, Tape& tape) {
   RunOptions options = hf_run_options(strategy);
-  if (strategy.post_training->reference == PostTraining::Reference::model) options.metrics = {};
+  if (strategy.post_training->keeps_frozen_model()) options.metrics = {};
+  options.cache = std::move(cache);
   return prepared(model, strategy, std::move(options), root, tape);
 }
 
@@ -333,7 +335,7 @@ std::unique_ptr<Network> hf_network(const Model& model, const Strategy& strategy
     ReferenceModel reference;
     if (keeps_reference_model(strategy)) {
       reference.root = reference_modules(model, strategy, tape);
-      materialize(*reference.root, tape, arrival_of(model, is_prepared_by_accelerate(strategy)));
+      materialize(*reference.root, tape, arrival_of(frozen_model(model, strategy), is_prepared_by_accelerate(strategy)));
     }
     return post_training_network(model, strategy, root, std::move(network), std::move(reference), tape);
   }

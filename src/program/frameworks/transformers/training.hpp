@@ -36,8 +36,10 @@ void put_quantised_linears(Module& root, const Model& model, const Strategy& str
 /// The network of those modules, as who prepares it wraps its forward.
 std::unique_ptr<Network> hf_wrapped_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
 
-/// The network that one of TRL's trainers compares with: of a frozen model, or of the policy with its adapters off; wrapped likewise.
-std::unique_ptr<Network> hf_reference_network(const Model& model, const Strategy& strategy, Module& root, Tape& tape);
+/// The network that one of TRL's trainers compares with: of a frozen model, or of the policy with its adapters off; wrapped likewise. `cache`,
+/// if it is there, gets the keys and values that its layers keep.
+std::unique_ptr<Network> hf_reference_network(const Model& model, const Strategy& strategy, Module& root,
+                                              std::shared_ptr<std::vector<Tensor>> cache, Tape& tape);
 
 /// The same as hf_wrapped_network; with an encoder of prompts among the modules, in front of it; of one of TRL's trainers, whose frozen
 /// copy comes onto the device.

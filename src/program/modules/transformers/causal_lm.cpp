@@ -436,12 +436,6 @@ Tensor cut_causal_lm_loss(const Tensor& hidden, Module& head, const Tensor& labe
 
 namespace {
 
-/// x[mask] of the leading dimensions, `count` of which are true.
-Tensor masked_rows(const Tensor& x, const Tensor& mask, std::int64_t count) {
-  const Tensor found = nonzero(mask, count);
-  return indexed_by(x, 0, unbind(found, 0));
-}
-
 /// The head's weight; where its unit is not gathered (FSDP2), DTensor.full_tensor(), of which a frozen one needs no gradient.
 Tensor whole_weight(Module& head, Tape& tape) {
   if (const Tensor& weight = head.tensor("weight")) return weight;

@@ -100,6 +100,11 @@ Tensor Attention::operator()(const Tensor& input, const LayerInputs& inputs, Ten
   }
   if (style_.norms_behind_rotation) norm_both(query, key);
   if (style_.scaled_queries) query = multiply(query, to(position_scales(tape_, inputs.positions), query.dtype()));
+  if (options_.cache) {  // DynamicLayer.update of an empty cache, whose values are of the keys' type
+    key = cat({key}, 2);
+    value = value.dtype() == key.dtype() ? cat({value}, 2) : to(value, key.dtype());
+    options_.cache->insert(options_.cache->end(), {key, value});
+  }
   Tensor output = attend_masked(query, key, value, inputs, probabilities);
   output = contiguous(reshape(output, {batch, length, -1}));
   output = output_(output);

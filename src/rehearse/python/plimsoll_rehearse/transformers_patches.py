@@ -112,6 +112,8 @@ def build_without_weights(module):
                     config = transformers.AutoConfig.from_pretrained(name)
                 except Exception:
                     raise missing from None
+                for key in [key for key in options if hasattr(config, key) and key not in ("dtype", "torch_dtype")]:
+                    setattr(config, key, options.pop(key))  # as PreTrainedConfig.from_dict takes them: use_cache=False
             journal.replaced(f"the weights of {name}: the model was built from its config, values unset")
             weights = unset_weights(module, cls, config, dtype_of(config, options, transformers))
             built = original(cls, None, *arguments, config=config, state_dict=weights, **options)

@@ -17,6 +17,7 @@ inline std::int64_t answer_length(const Strategy& strategy) { return strategy.se
 struct TrlNetworks {
   std::unique_ptr<Network> policy, reference;
   ReferenceModel model;
+  std::shared_ptr<std::vector<Tensor>> cache = {};  ///< of a teacher: the keys and values that its output object holds
 };
 
 /// `loss` and a share of what keeps a mixture's routers in balance, where the network computed it.
@@ -28,6 +29,8 @@ std::unique_ptr<Network> make_sft(TrlNetworks networks, Tape& tape);
 std::unique_ptr<Network> make_dpo(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 /// RewardTrainer.
 std::unique_ptr<Network> make_reward(const Strategy& strategy, TrlNetworks networks, Tape& tape);
+/// GKDTrainer, of given texts.
+std::unique_ptr<Network> make_gkd(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 /// KTOTrainer.
 std::unique_ptr<Network> make_kto(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 /// ORPOTrainer and CPOTrainer.

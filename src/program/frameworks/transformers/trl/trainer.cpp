@@ -27,7 +27,7 @@ bool has_own_forward(const PostTraining& post) {
 }
 
 /// Trainers whose forward is patched with a fused head, where the release has one; the others take whole logits or scores in all.
-bool may_fuse_head(Kind kind) { return kind != Kind::reward && kind != Kind::orpo && kind != Kind::cpo; }
+bool may_fuse_head(Kind kind) { return kind != Kind::reward && kind != Kind::orpo && kind != Kind::cpo && kind != Kind::gkd; }
 
 RunOptions::Loss answer_of(const PostTraining& post, const TrlRelease& release) {
   const Kind kind = post.kind;
@@ -107,8 +107,10 @@ Batch post_training_batch(const Strategy& strategy, Tape& tape) {
   return batch;
 }
 
-bool keeps_reference_model(const Strategy& strategy) {
-  return strategy.post_training && strategy.post_training->reference == Reference::model;
+bool keeps_reference_model(const Strategy& strategy) { return strategy.post_training && strategy.post_training->keeps_frozen_model(); }
+
+const Model& frozen_model(const Model& model, const Strategy& strategy) {
+  return strategy.post_training->reference == Reference::teacher ? *model.teacher : model;
 }
 
 std::unique_ptr<Module> reference_modules(const Model& model, const Strategy& strategy, Tape& tape) {
@@ -117,7 +119,7 @@ std::unique_ptr<Module> reference_modules(const Model& model, const Strategy& st
   // LLaMA-Factory's load_model upcasts what is trained and leaves a model of reference in the type it computes in.
   const std::optional<DType> low = hf_autocast(strategy);
   if (strategy.post_training->program == PostTraining::Program::llamafactory && low) frozen.param_dtype = low;
-  return hf_modules(model, frozen, tape);
+  return hf_modules(frozen_model(model, strategy), frozen, tape);
 }
 
 std::unique_ptr<Network> post_training_network(const Model& model, const Strategy& strategy, Module& root, std::unique_ptr<Network> policy,
@@ -125,11 +127,13 @@ std::unique_ptr<Network> post_training_network(const Model& model, const Strateg
   TrlNetworks networks{std::move(policy), nullptr, std::move(reference)};
   const Reference says = strategy.post_training->reference;
   const bool by_itself = strategy.post_training->by_verl() && says == Reference::adapter_off;  // the policy's own network, scored as it is
-  if (!by_itself && (says == Reference::model || says == Reference::adapter_off)) {
+  if (!by_itself && (says == Reference::adapter_off || strategy.post_training->keeps_frozen_model())) {
     Strategy forward_only = strategy;
     forward_only.recompute.kind = Recompute::Kind::none;  // disable_gradient_checkpointing
-    if (says == Reference::model) forward_only.liger_kernel = false;  // whose patches the Trainer gives the policy's modules alone
-    networks.reference = hf_reference_network(model, forward_only, networks.model.root ? *networks.model.root : root, tape);
+    if (says != Reference::adapter_off) forward_only.liger_kernel = false;  // whose patches the Trainer gives the policy's modules alone
+    if (says == Reference::teacher) networks.cache = std::make_shared<std::vector<Tensor>>();
+    networks.reference =
+        hf_reference_network(frozen_model(model, strategy), forward_only, networks.model.root ? *networks.model.root : root, networks.cache, tape);
   }
   if (strategy.post_training->by_verl()) return make_verl(strategy, std::move(networks), tape);
   if (has_own_forward(*strategy.post_training)) return make_own_forward(strategy, std::move(networks), tape);
@@ -140,6 +144,8 @@ std::unique_ptr<Network> post_training_network(const Model& model, const Strateg
       return make_reward(strategy, std::move(networks), tape);
     case Kind::kto:
       return make_kto(strategy, std::move(networks), tape);
+    case Kind::gkd:
+      return make_gkd(strategy, std::move(networks), tape);
     case Kind::orpo:
     case Kind::cpo:
       return make_pairs(strategy, std::move(networks), tape);

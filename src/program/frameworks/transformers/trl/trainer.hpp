@@ -22,6 +22,9 @@ Batch post_training_batch(const Strategy& strategy, Tape& tape);
 /// Whether a frozen copy of the model stands beside it.
 bool keeps_reference_model(const Strategy& strategy);
 
+/// The model that is frozen beside the trained one: its copy, or its teacher.
+const Model& frozen_model(const Model& model, const Strategy& strategy);
+
 /// The frozen copy's modules, not yet on the device: the model as it came, without adapters.
 std::unique_ptr<Module> reference_modules(const Model& model, const Strategy& strategy, Tape& tape);
 
