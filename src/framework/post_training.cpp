@@ -73,6 +73,8 @@ void take_teacher(Resolver& r) {
   PostTraining& post = *r.s.post_training;
   if (post.program != PostTraining::Program::trl) refuse("GKD is modelled as TRL does it", "trainer", "trl");
   if (r.s.releases.of(Package::trl) < Release(1, 0)) refuse("GKD of TRL before 1.0 is not modelled", "releases.trl", "1.0 or later");
+  if (is_fsdp(r.s.data_parallel))  // accelerator.prepare_model(teacher, evaluation_mode=True) moves it nowhere
+    fail("TRL's GKDTrainer leaves the teacher on the host under FSDP, and PyTorch stops in the first step", "data_parallel", "ddp, zero2 or zero3");
   if (!r.model.teacher) fail("GKD learns from another model", "teacher", "a shipped model's name, or a config.json");
   if (post.reference != Reference::automatic && post.reference != Reference::teacher)
     fail("GKD compares with its teacher", "reference", "leave it out");

@@ -174,6 +174,7 @@ TEST(TrlRows, ATeacherThatDoesNotGoWithTheStudentIsToldOf) {
   EXPECT_NE(told("teacher", "qwen2.5-1.6b").find("qwen2.5-1.6b"), std::string::npos);
   EXPECT_NE(told("teacher", "opt-125m").find("cannot be compared"), std::string::npos);
   EXPECT_NE(told("task", "dpo").find("a teacher is GKD's"), std::string::npos);
+  EXPECT_NE(told("data_parallel", "fsdp2").find("leaves the teacher on the host under FSDP"), std::string::npos);
   EXPECT_NE(told("releases.trl", "0.29").find("GKD of TRL before 1.0"), std::string::npos);
 }
 

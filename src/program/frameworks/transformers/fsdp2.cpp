@@ -197,8 +197,6 @@ ReferenceModel reference_unit(const Model& model, const Strategy& strategy, Tape
   ReferenceModel reference;
   if (!keeps_reference_model(strategy)) return reference;
   if (is_run_by_verl(strategy)) return reference_on_host(model, strategy, tape);
-  if (strategy.post_training->reference == PostTraining::Reference::teacher)
-    refuse("a teacher under FSDP is not modelled", "data_parallel", "none, ddp, or ZeRO");
   reference.root = reference_modules(model, strategy, tape);
   const auto sharded = std::make_shared<Fsdp2>(tape, *reference.root, std::vector<std::vector<Module*>>{}, reference_options(strategy));
   sharded->shard_loaded();
