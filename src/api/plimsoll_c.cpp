@@ -129,7 +129,8 @@ Json refusal_of(const Json& request, const Model& model, const Cluster& cluster,
   Json changed = {{said, request.value(said, Json::object())}};
   changed[said][key] = value;
   try {
-    (void)resolve(strategy_of(changed), model, cluster);
+    const Strategy strategy = strategy_of(changed);
+    (void)resolve(strategy, beside_teacher(model, strategy), cluster);
     return nullptr;
   } catch (const Error& error) {
     if (error.code() == ErrorCode::internal) throw;

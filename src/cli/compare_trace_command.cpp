@@ -21,8 +21,8 @@ void check_device(const TracedDevice& traced, const Accelerator& device, const s
 
 int run_compare_trace(const Arguments& arguments) {
   const Cluster cluster = cluster_of(arguments, "compare-trace");
-  const Model model = load_model(arguments["MODEL"]);
   const Strategy strategy = strategy_of(arguments);
+  const Model model = as_task_has_it(load_model(arguments["MODEL"]), strategy);
   const PlayableRank rank = playable_rank(model, cluster, strategy, arguments.integer_or("--stage", 0, 0, 1'000'000));
   const Trace trace = read_trace(arguments["TRACE"]);
   check_device(trace.device, cluster.accelerator, trace.path);

@@ -71,8 +71,12 @@ std::optional<Release> casts_adapters_since(Kind kind) {
 /// GKDConfig's beta is 0.5; a teacher of other words is none (since 1.16 TRL says so, before its loss fails).
 void take_teacher(Resolver& r) {
   PostTraining& post = *r.s.post_training;
-  if (post.program != PostTraining::Program::trl) refuse("GKD is modelled as TRL does it", "trainer", "trl");
-  if (r.s.releases.of(Package::trl) < Release(1, 0)) refuse("GKD of TRL before 1.0 is not modelled", "releases.trl", "1.0 or later");
+  const bool of_trl = post.program == PostTraining::Program::trl;
+  if (!of_trl && post.program != PostTraining::Program::ms_swift) refuse("GKD is modelled as TRL and ms-swift do it", "trainer", "trl or ms-swift");
+  if (!of_trl && r.s.micro_batch == 1)
+    refuse("ms-swift's GKD of one sequence, of which it picks the answer's tokens by a mask, is not modelled", "micro_batch", "2 or more");
+  if (of_trl && r.s.releases.of(Package::trl) < Release(1, 0)) refuse("GKD of TRL before 1.0 is not modelled", "releases.trl", "1.0 or later");
+  if (is_fsdp(r.s.data_parallel) && !of_trl) refuse("a teacher under FSDP is not modelled", "data_parallel", "ddp, zero2 or zero3");
   if (is_fsdp(r.s.data_parallel))  // accelerator.prepare_model(teacher, evaluation_mode=True) moves it nowhere
     fail("TRL's GKDTrainer leaves the teacher on the host under FSDP, and PyTorch stops in the first step", "data_parallel", "ddp, zero2 or zero3");
   if (!r.model.teacher) fail("GKD learns from another model", "teacher", "a shipped model's name, or a config.json");
@@ -160,13 +164,18 @@ void take_rollout(Resolver& r) {
   }
 }
 
+void refuse_others_teachers(const PostTraining& post) {
+  if (post.kind == Kind::gkd) return;
+  if (!post.teacher.empty()) fail("a teacher is GKD's", "teacher", "task gkd, or leave it out");
+  if (post.reference == Reference::teacher) fail("a teacher is GKD's", "reference", "model, adapter-off, precomputed or none");
+  if (post.divergence != PostTraining::Divergence::automatic)
+    fail("a divergence of two models' words is GKD's", "divergence", "task gkd, or leave it out");
+}
+
 void refuse_other_kinds_keys(const PostTraining& post) {
   if (post.supervised_term && post.kind != Kind::cpo)
     fail("whether the better answer's next token is learnt as well is a choice of CPO's", "supervised_term", "leave it out");
   if (post.kl_batch && post.kind != Kind::kto) fail("answers behind others' prompts are KTO's", "kl_batch", "leave it out");
-  if (!post.teacher.empty() && post.kind != Kind::gkd) fail("a teacher is GKD's", "teacher", "task gkd, or leave it out");
-  if (post.divergence != PostTraining::Divergence::automatic && post.kind != Kind::gkd)
-    fail("a divergence of two models' words is GKD's", "divergence", "task gkd, or leave it out");
   if (post.writes_answers()) return;
   if (post.rollout != Rollout::automatic || post.engine_share > 0 || post.engine_sleeps || post.old_log_probs)
     fail("no answers are written: an engine is GRPO's and RLOO's", "task", "grpo or rloo, or leave rollout and engine's keys out");
@@ -258,7 +267,8 @@ void complete_post_training(Resolver& r) {
   Strategy& s = r.s;
   if (!s.post_training) return;
   if (s.post_training->kind == Kind::automatic)
-    fail("reference, prompt_len, rollout and the engine's keys are of TRL's trainers, and no such task is said", "task", "dpo, kto, grpo …");
+    fail("reference, teacher, prompt_len, rollout and the engine's keys are of TRL's trainers, and no such task is said", "task", "dpo, kto, grpo …");
+  refuse_others_teachers(*s.post_training);
   if (is_run_by_verl(s)) return complete_verl(r);
   if (s.framework == "torchtune") return complete_pairs_of_torchtune(r);
   if (s.framework != "accelerate" && s.framework != "deepspeed")

@@ -233,7 +233,8 @@ static bool prefers_cudnn_attention(const Strategy& s, const Accelerator& device
 }  // namespace framework
 
 Model beside_teacher(Model model, const Strategy& said) {
-  if (said.post_training && !said.post_training->teacher.empty()) model.teacher = std::make_shared<const Model>(load_model(said.post_training->teacher));
+  if (said.post_training && !said.post_training->teacher.empty())
+    model.teacher = std::make_shared<const Model>(load_model(said.post_training->teacher));
   return model;
 }
 

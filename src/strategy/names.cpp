@@ -253,7 +253,8 @@ const Names<PostTraining::Program>& trainer_program_names() {
 const Names<PostTraining::Reference>& reference_names() {
   using Reference = PostTraining::Reference;
   static const Names<Reference> names = {
-      {"model", Reference::model}, {"adapter-off", Reference::adapter_off}, {"precomputed", Reference::precomputed}, {"teacher", Reference::teacher}, {"none", Reference::none}};
+      {"model", Reference::model}, {"adapter-off", Reference::adapter_off}, {"precomputed", Reference::precomputed},
+      {"teacher", Reference::teacher}, {"none", Reference::none}};
   return names;
 }
 

@@ -101,7 +101,7 @@ ExportPlan named(const ExportPlan& plan) {
     Model known = load_model(name);
     const bool same = known.model_type == plan.model.model_type && known.layers == plan.model.layers && known.hidden_size == plan.model.hidden_size &&
                       known.vocab_size == plan.model.vocab_size && known.parameters() == plan.model.parameters();
-    if (same) return {name, std::move(known), plan.cluster, plan.strategy, plan.predict, plan.length, plan.to_compare};
+    if (same) return {name, beside_teacher(std::move(known), plan.strategy), plan.cluster, plan.strategy, plan.predict, plan.length, plan.to_compare};
   }
   return plan;
 }

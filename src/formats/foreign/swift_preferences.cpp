@@ -12,7 +12,7 @@ namespace {
 
 const Rows& rows() {
   static const Rows table = {
-      {"rlhf_type", kCode, "", "dpo", "dpo, kto, orpo, cpo, grpo; simpo: task cpo; rm: task reward; ppo and gkd are refused"},
+      {"rlhf_type", kCode, "", "dpo", "dpo, kto, orpo, cpo, grpo; gkd; simpo: task cpo; rm: task reward; ppo is refused"},
       {"ref_model", kCode, "", nullptr, "the model itself unless said; another is refused"},
       {"ref_adapters", kRefused, "null", nullptr, "a reference with adapters of its own"},
       {"ref_model_type", kNothing},
@@ -34,7 +34,7 @@ const Rows& rows() {
       {"max_completion_length", kNothing, "", nullptr, "of trainers that write answers"},
       {"task_type", kNothing, "", nullptr, "of rm: seq_cls"},
       {"num_labels", kNothing, "", nullptr, "of rm: 1"},
-      // Of trainers that are refused (ppo, gkd), and of models that are (of rewards, a teacher).
+      // Of trainers that are refused (ppo) or read more of them (gkd), and of models that are (of rewards, a teacher).
       {"num_ppo_epochs", kNothing},
       {"whiten_rewards", kNothing},
       {"kl_coef", kNothing},
@@ -48,7 +48,7 @@ const Rows& rows() {
       {"num_sample_generations", kNothing},
       {"response_length", kNothing},
       {"missing_eos_penalty", kNothing},
-      {"lmbda", kNothing},
+      {"lmbda", kNothing, "", nullptr, "of gkd"},
       {"seq_kd", kNothing},
       {"gkd_logits_topk", kNothing},
       {"reward_adapters", kNothing},
@@ -61,6 +61,25 @@ const Rows& rows() {
       {"teacher_deepspeed", kNothing},
       {"offload_teacher_model", kNothing},
       {"teacher_model_server", kRefused, "null", nullptr, "a teacher"},
+  };
+  return table;
+}
+
+/// Of those, what `rlhf_type: gkd` reads.
+const Rows& teacher_rows() {
+  static const Rows table = {
+      {"teacher_model", kCode, "", nullptr, "teacher, of gkd"},
+      {"lmbda", kCode, "", nullptr, "of gkd: the share of steps that learn of the model's own texts: 0 is modelled"},
+      {"beta", kCode, "", nullptr, "of gkd: divergence"},
+      {"temperature", kNothing},
+      {"seq_kd", kRefused, "false", nullptr, "texts that the teacher writes"},
+      {"sft_alpha", kRefused, "0,0.0", nullptr, "the model's own loss beside the teacher's"},
+      {"gkd_logits_topk", kRefused, "null", nullptr, "the likeliest words alone of a teacher"},
+      {"teacher_adapters", kRefused, "null", nullptr, "a teacher with adapters"},
+      {"teacher_deepspeed", kRefused, "null", nullptr, "a teacher whose engine is set up otherwise than the model's"},
+      {"offload_teacher_model", kRefused, "false", nullptr, "a teacher that lies on the host while it is not asked"},
+      {"use_vllm", kNothing, "", nullptr, "of gkd: of texts that the model writes itself"},
+      {"log_completions", kNothing},
   };
   return table;
 }
@@ -172,6 +191,24 @@ bool writes_answers(const Node& tree) {
   return type && type->word() == "grpo";
 }
 
+bool has_teacher(const Node& tree) {
+  const Node* type = stated(tree, "rlhf_type");
+  return type && type->word() == "gkd";
+}
+
+/// What `rlhf_type` has beside what all of them have.
+const Rows& rows_of_type(const Node& tree) {
+  static const Rows none;
+  return writes_answers(tree) ? answer_rows() : has_teacher(tree) ? teacher_rows() : none;
+}
+
+/// The teacher of `rlhf_type: gkd`.
+void read_teacher(Reading& reading, const Node& own) {
+  read_distillation(reading, own);
+  if (const Node* teacher = stated(own, "teacher_model")) reading.say("teacher", teacher->word(), "teacher_model", teacher->where);
+  if (reading.is("liger_kernel", "true")) refuse("not modelled: Liger's loss of GKD", own.where, "use_liger_kernel: false");
+}
+
 /// The engine, the reference and the lengths of `rlhf_type: grpo`. A prompt is cut to max_length (truncation_strategy left), and the engine
 /// takes no more than vllm_max_model_len.
 void read_answers(Reading& reading, const Node& own) {
@@ -235,14 +272,12 @@ void read_lengths(Reading& reading, const Node& own, const Node& rest) {
 
 std::string task_of(const Node& own) {
   static const std::pair<const char*, const char*> tasks[] = {{"dpo", "dpo"},   {"kto", "kto"},   {"orpo", "orpo"}, {"cpo", "cpo"},
-                                                              {"simpo", "cpo"}, {"rm", "reward"}, {"grpo", "grpo"}};
+                                                              {"simpo", "cpo"}, {"rm", "reward"}, {"grpo", "grpo"}, {"gkd", "gkd"}};
   const Node* type = stated(own, "rlhf_type");
   const std::string word = type ? type->word() : "dpo", where = type ? type->where : own.where;
   for (const auto& [theirs, ours] : tasks)
     if (word == theirs) return ours;
-  if (word == "ppo" || word == "gkd")
-    refuse("not modelled: ms-swift's training by rewards or a teacher (rlhf_type: " + word + ")", where,
-           "dpo, kto, orpo, cpo, simpo, rm or grpo");
+  if (word == "ppo") refuse("not modelled: ms-swift's training by rewards (rlhf_type: ppo)", where, "dpo, kto, orpo, cpo, simpo, rm, grpo or gkd");
   fail("expected dpo, kto, orpo, cpo, simpo, rm, grpo, ppo or gkd, found '" + word.substr(0, 40) + "'", where);
 }
 
@@ -251,7 +286,7 @@ std::string task_of(const Node& own) {
 SwiftPreferences split_swift_preferences(const Node& tree) {
   SwiftPreferences split{Node::table(tree.where), Node::table(tree.where)};
   const bool answers = writes_answers(tree);
-  const auto is_own = [&](const std::string& name) { return find_row(rows(), name) || (answers && find_row(answer_rows(), name)); };
+  const auto is_own = [&](const std::string& name) { return find_row(rows(), name) || find_row(rows_of_type(tree), name); };
   for (const auto& member : tree.members) (is_own(member.first) ? split.own : split.rest).members.push_back(member);
   (void)task_of(split.own);  // a trainer that is not modelled is named before keys that it alone has
   for (const char* key : {"packing", "padding_free"})  // a row holds both answers of all its pairs (PackingDataset)
@@ -270,10 +305,9 @@ bool read_answer_lengths(Reading& reading, const SwiftPreferences& split) {
 void read_swift_preferences(Reading& reading, const Node& own, const Node* model) {
   const bool answers = writes_answers(own);
   Rows known = rows();
-  if (answers) {
-    std::erase_if(known, [](const Row& row) { return find_row(answer_rows(), row.foreign) != nullptr; });
-    known.insert(known.end(), answer_rows().begin(), answer_rows().end());
-  }
+  const Rows& further = rows_of_type(own);
+  std::erase_if(known, [&](const Row& row) { return find_row(further, row.foreign) != nullptr; });
+  known.insert(known.end(), further.begin(), further.end());
   read_rows(reading, known, own);
   const Node *type = own.find("rlhf_type"), *reference = stated(own, "ref_model"), *loss = stated(own, "loss_type");
   if (reference && (!model || reference->word() != model->word()))
@@ -282,6 +316,7 @@ void read_swift_preferences(Reading& reading, const Node& own, const Node* model
   reading.forget("task");
   reading.say("task", task, "rlhf_type", type ? type->where : own.where);
   if (answers) read_answers(reading, own);
+  if (has_teacher(own)) read_teacher(reading, own);
   if (task == "cpo") read_supervised_term(reading, own);
   if (task == "kto" && loss) reading.say("kl_batch", loss->word() == "apo_zero_unpaired" ? "false" : "true", "loss_type", loss->where);
   reading.derive("trainer", "ms-swift", "ms-swift's own forward (rlhf_trainers)");

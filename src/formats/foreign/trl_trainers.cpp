@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <utility>
 
 #include "plimsoll/error.hpp"
@@ -83,16 +84,6 @@ std::string config_of(TrlTrainer trainer) {
   return name + "Config";
 }
 
-/// GKD: a share `lmbda` of the steps learns of texts that the model writes itself; which divergence `beta` is.
-void read_distillation(Reading& reading, const Node& own) {
-  const Node *share = stated(own, "lmbda"), *beta = stated(own, "beta");
-  if (!share || !is_zero(*share))
-    refuse("not modelled: texts that the model writes itself before it learns of them (lmbda, 0.5 by itself)", share ? share->where : own.where, "lmbda: 0.0");
-  if (!beta) return;
-  const bool is_one = beta->word().find_first_not_of("1.0") == std::string::npos && beta->word().starts_with("1");
-  reading.say("divergence", is_zero(*beta) ? "forward" : is_one ? "reverse" : "mixture", "beta", beta->where);
-}
-
 /// SFTConfig's own keys, which the others' parsers do not know; GRPO's sequences have no length of their own either.
 void refuse_keys_of_sft(TrlTrainer trainer, const Node& tree) {
   if (trainer == TrlTrainer::gkd) return;  // GKDConfig is an SFTConfig
@@ -148,6 +139,17 @@ void read_supervised_term(Reading& reading, const Node& tree) {
   const Node* alpha = stated(tree, "cpo_alpha");
   if (!alpha) return;
   reading.say("supervised_term", is_zero(*alpha) ? "false" : "true", "cpo_alpha", alpha->where);
+}
+
+/// GKD: a share `lmbda` of the steps learns of texts that the model writes itself; which divergence `beta` is.
+void read_distillation(Reading& reading, const Node& own) {
+  const Node *share = stated(own, "lmbda"), *beta = stated(own, "beta");
+  if (!share || !is_zero(*share))
+    refuse("not modelled: texts that the model writes itself before it learns of them (lmbda, 0.5 by itself)",
+           share ? share->where : own.where, "lmbda: 0.0");
+  if (!beta) return;
+  const double weight = std::atof(beta->word().c_str());
+  reading.say("divergence", weight == 0 ? "forward" : weight == 1 ? "reverse" : "mixture", "beta", beta->where);
 }
 
 bool is_key_of(TrlTrainer trainer, const std::string& key) { return find_row(rows_of(trainer), key) != nullptr; }

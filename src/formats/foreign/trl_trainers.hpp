@@ -30,6 +30,9 @@ bool is_zero(const Node& number);
 /// CPOConfig's cpo_alpha, which other programs have by the same name: 0 leaves the next token out.
 void read_supervised_term(Reading& reading, const Node& tree);
 
+/// GKDConfig's lmbda and beta, which ms-swift has by the same names. Throws Error (refused): texts that the model writes itself.
+void read_distillation(Reading& reading, const Node& tree);
+
 /// The trainer's own keys, read out of `tree`: answers what is left of it. Throws Error, naming the key: what is not modelled, an engine that
 /// is not.
 Node read_trl_trainer(Reading& reading, TrlTrainer trainer, const Node& tree);

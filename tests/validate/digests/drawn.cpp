@@ -262,7 +262,8 @@ class Saying {
     if (in_group(key, "fp8")) return said("precision", "fp8");
     if (key == "num_labels") return said("task", "cls");
     if (key == "reference") return says_one_of("task", {"dpo", "kto", "grpo", "rloo"});
-    if (key == "prompt_len") return says_one_of("task", {"dpo", "kto", "orpo", "cpo", "grpo", "rloo"});
+    if (key == "prompt_len") return says_one_of("task", {"dpo", "kto", "orpo", "cpo", "grpo", "rloo", "gkd"});
+    if (key == "teacher" || key == "divergence") return said("task", "gkd");
     if (key == "trainer") return says_one_of("task", {"reward", "dpo", "kto", "orpo", "cpo"});
     if (key == "supervised_term") return said("task", "cpo");
     if (key == "kl_batch") return said("task", "kto");

@@ -244,10 +244,8 @@ std::unique_ptr<Module> modules_of(const Model& model, const Strategy& strategy,
 ReferenceModel reference_engine(const Model& model, const Strategy& strategy, const DeepSpeedSettings& settings, Tape& tape) {
   ReferenceModel reference;
   if (!keeps_reference_model(strategy)) return reference;
-  Strategy frozen = strategy;
-  frozen.lora.reset();
   const Model& other = frozen_model(model, strategy);
-  reference.root = modules_of(other, frozen, tape);
+  reference.root = modules_of(other, strategy_of_frozen(strategy), tape);
   if (settings.stage < 3 || !strategy.deepspeed.zero_init.value_or(true)) materialize(*reference.root, tape, Arrival::moved);
   if (settings.stage < 3) return reference;
   DeepSpeedSettings own = settings;

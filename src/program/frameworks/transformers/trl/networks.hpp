@@ -29,7 +29,7 @@ std::unique_ptr<Network> make_sft(TrlNetworks networks, Tape& tape);
 std::unique_ptr<Network> make_dpo(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 /// RewardTrainer.
 std::unique_ptr<Network> make_reward(const Strategy& strategy, TrlNetworks networks, Tape& tape);
-/// GKDTrainer, of given texts.
+/// GKDTrainer's and ms-swift's, of given texts.
 std::unique_ptr<Network> make_gkd(const Strategy& strategy, TrlNetworks networks, Tape& tape);
 /// KTOTrainer.
 std::unique_ptr<Network> make_kto(const Strategy& strategy, TrlNetworks networks, Tape& tape);

@@ -43,7 +43,7 @@ void refuse_what_was_not_read(const Strategy& strategy, const TrlRelease& releas
     if (kind == Kind::dpo || kind == Kind::kto || kind == Kind::orpo || kind == Kind::cpo) return;
     refuse("this trainer of LLaMA-Factory's is not modelled", "task", "dpo, kto, orpo or cpo");
   }
-  if (strategy.post_training->program == PostTraining::Program::ms_swift && kind == Kind::grpo) return;
+  if (strategy.post_training->program == PostTraining::Program::ms_swift && (kind == Kind::grpo || kind == Kind::gkd)) return;
   if (strategy.post_training->program != PostTraining::Program::trl && strategy.post_training->writes_answers())
     refuse("of ms-swift's trainers that write answers GRPO's is modelled, not this", "task", "grpo");
   if (release.scores_logits_by_kernel() && may_fuse_head(kind))
@@ -82,7 +82,8 @@ RunOptions post_training_options(const Strategy& strategy, RunOptions options) {
   options.loss = answer_of(*strategy.post_training, release);
   options.scored_tokens = strategy.sequences_per_sample() * strategy.micro_batch * answer_length(strategy);
   options.metrics = {.entropy = true, .mean_logits = kind == Kind::dpo || kind == Kind::kto, .is_top1 = kind == Kind::dpo || kind == Kind::sft};
-  const bool swift = has_own_forward(*strategy.post_training) && strategy.post_training->program == PostTraining::Program::ms_swift;
+  const bool of_swift = strategy.post_training->program == PostTraining::Program::ms_swift;
+  const bool swift = of_swift && (has_own_forward(*strategy.post_training) || kind == Kind::gkd);
   if (strategy.post_training->writes_answers() || swift) options.logits_kept = answer_length(strategy) + 1;  // logits_to_keep
   return options;
 }
@@ -113,9 +114,15 @@ const Model& frozen_model(const Model& model, const Strategy& strategy) {
   return strategy.post_training->reference == Reference::teacher ? *model.teacher : model;
 }
 
-std::unique_ptr<Module> reference_modules(const Model& model, const Strategy& strategy, Tape& tape) {
+Strategy strategy_of_frozen(const Strategy& strategy) {
   Strategy frozen = strategy;
   frozen.lora.reset();
+  frozen.base_weights = BaseWeights::as_trained;  // a teacher's, which is loaded by its name alone
+  return frozen;
+}
+
+std::unique_ptr<Module> reference_modules(const Model& model, const Strategy& strategy, Tape& tape) {
+  Strategy frozen = strategy_of_frozen(strategy);
   // LLaMA-Factory's load_model upcasts what is trained and leaves a model of reference in the type it computes in.
   const std::optional<DType> low = hf_autocast(strategy);
   if (strategy.post_training->program == PostTraining::Program::llamafactory && low) frozen.param_dtype = low;
@@ -131,7 +138,8 @@ std::unique_ptr<Network> post_training_network(const Model& model, const Strateg
     Strategy forward_only = strategy;
     forward_only.recompute.kind = Recompute::Kind::none;  // disable_gradient_checkpointing
     if (says != Reference::adapter_off) forward_only.liger_kernel = false;  // whose patches the Trainer gives the policy's modules alone
-    if (says == Reference::teacher) networks.cache = std::make_shared<std::vector<Tensor>>();
+    const bool caches = says == Reference::teacher && strategy.post_training->program == PostTraining::Program::trl;  // ms-swift's models have use_cache off
+    if (caches) networks.cache = std::make_shared<std::vector<Tensor>>();
     networks.reference =
         hf_reference_network(frozen_model(model, strategy), forward_only, networks.model.root ? *networks.model.root : root, networks.cache, tape);
   }

@@ -19,16 +19,19 @@ RunOptions post_training_options(const Strategy& strategy, RunOptions options);
 /// and answers with their masks, and an advantage for each.
 Batch post_training_batch(const Strategy& strategy, Tape& tape);
 
-/// Whether a frozen copy of the model stands beside it.
+/// Whether a frozen model stands beside the trained one: its copy, or its teacher.
 bool keeps_reference_model(const Strategy& strategy);
 
 /// The model that is frozen beside the trained one: its copy, or its teacher.
 const Model& frozen_model(const Model& model, const Strategy& strategy);
 
-/// The frozen copy's modules, not yet on the device: the model as it came, without adapters.
+/// The strategy by which that is built: without adapters, its weights in no fewer bits.
+Strategy strategy_of_frozen(const Strategy& strategy);
+
+/// The frozen model's modules, not yet on the device: the model as it came, without adapters.
 std::unique_ptr<Module> reference_modules(const Model& model, const Strategy& strategy, Tape& tape);
 
-/// A frozen copy and who shards it; of a policy that is its own reference, or needs none, nothing.
+/// A frozen model and who shards it; of a policy that is its own reference, or needs none, nothing.
 struct ReferenceModel {
   std::unique_ptr<Module> root = {};
   std::shared_ptr<void> wrapper = {};  ///< what its hooks belong to
