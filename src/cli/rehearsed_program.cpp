@@ -311,7 +311,7 @@ std::string when(const Rehearsed& rehearsed) {
 }
 
 const char* const kOwnSteps =
-    "rehearse follows torch.optim's optimizers. For steps without one, call plimsoll_rehearse.step() at the end of each, or give "
+    "rehearse follows torch.optim's optimizers, fastai's and Keras'. For steps without one, call plimsoll_rehearse.step() at the end of each, or give "
     "--mark FUNCTION; --until-exit takes the whole run as one";
 
 /// A process of the program that failed, if there is one: the first that an exception ended.

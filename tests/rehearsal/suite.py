@@ -397,6 +397,9 @@ OUTCOMES = (
     ),
     Outcome("steps by a function", "BIN/python PROGRAMS/own_steps.py", 0, err=("rank 0: 4 steps",), options=("--mark", "train_step"), on="1xh100-sxm"),
     Outcome("steps said", "BIN/python PROGRAMS/own_steps.py say", 0, out=("5 matrix products",), err=("rank 0: 4 steps",), on="1xh100-sxm"),
+    Outcome(  # two products of a step, forward and of the weight's gradient
+        "own optimizer", "BIN/python PROGRAMS/own_optimizer/train.py", 0, out=("2 matrix products",), err=("rank 0: 4 steps",), on="1xh100-sxm"
+    ),
     Outcome("whole run", "BIN/python PROGRAMS/own_steps.py", 0, out=("40 matrix products",), options=("--until-exit",), on="1xh100-sxm"),
     Outcome("replays", "BIN/python PROGRAMS/replays.py", 0, out=("2 matrix products",), err=("replay 2", "rank 0: 4 steps"), on="1xh100-sxm"),
     Outcome(

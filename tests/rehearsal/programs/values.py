@@ -38,6 +38,15 @@ def check_beside():
     assert values[1] == 48 and math.isfinite(values[0]) and values[0] > 0
 
 
+def check_drawn():
+    """Of a matrix that was drawn there is a solution, of one that nobody computed it is not known."""
+    right = torch.arange(4.0)
+    left = torch.randn(4, 4)
+    assert torch.allclose(left.cpu() @ torch.linalg.solve(left, right).cpu(), right.cpu(), atol=1e-2)
+    unknown = (torch.randn(512, 512) @ torch.randn(512, 512))[:4, :4]
+    assert torch.linalg.solve(unknown, right).sum().item() > 0
+
+
 def check_choices():
     mask = torch.zeros(3, 4, dtype=torch.bool)
     mask[1, 2] = True
@@ -120,6 +129,7 @@ scale = torch.nn.Parameter(torch.tensor(2.5))  # a step moves it by little, and 
 optimizer, scaler = torch.optim.AdamW([*model.parameters(), scale]), torch.amp.GradScaler()
 check_known()
 check_beside()
+check_drawn()
 check_choices()
 check_numbers_in_kernels()
 check_layers()

@@ -184,6 +184,26 @@ def mark_graphs(torch, forward):
     torch.cuda.CUDAGraph = torch.cuda.graphs.CUDAGraph = MarkedGraph
 
 
+# Frameworks' optimizers that are none of torch.optim's: module, class, and the method that steps.
+OWN_OPTIMIZERS = (("fastai.optimizer", "Optimizer", "step"), ("keras.src.optimizers.base_optimizer", "BaseOptimizer", "apply"))
+
+
+def mark_own_optimizer(forward, kind, method, module):
+    kind = getattr(module, kind)
+    step = getattr(kind, method)
+
+    @functools.wraps(step)
+    def stepped(self, *arguments, **options):
+        forward.disarm()
+        steps.optimizer_begins()
+        result = step(self, *arguments, **options)
+        steps.optimizer_stepped(self)
+        forward.arm()
+        return result
+
+    setattr(kind, method, stepped)
+
+
 def mark_optimizers(torch, forward):
     from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
@@ -207,6 +227,8 @@ def mark_optimizers(torch, forward):
             journal.phase("backward")
         forward.arm()
 
+    for module, kind, method in OWN_OPTIMIZERS:
+        after(module)(functools.partial(mark_own_optimizer, forward, kind, method))
     register_optimizer_step_pre_hook(before)
     register_optimizer_step_post_hook(afterwards)
     save = torch.save

@@ -26,7 +26,8 @@ _followed = []  # once PyTorch is imported
 
 # Operators without a kernel of the device's own that move or read values all the same.
 COMPOSITE = ("copy_", "_is_all_true", "_is_any_true")
-# Decided by the values alone: of numbers that nobody computed nothing can be said, not even that they have an inverse.
+# Decided by the values alone: of numbers that nobody computed nothing can be said, and of assumed ones only where what comes out is finite: those
+# that were drawn have an inverse, those that are all alike have none.
 UNASSUMED = ("linalg_", "_linalg_", "cholesky", "_cholesky", "geqrf", "ormqr", "_fft")
 ARITHMETIC = ("linalg_vector_norm", "linalg_cross")  # sums and products like any other, by their names alone among the above
 # Work of a model: its results are uncomputed numbers, even where all that goes in happens to be known.
@@ -326,7 +327,7 @@ class Values:
             known = min(known, ASSUMED)
         if known == NONE and plan.by_element and self._follow_elements(plan, result, inputs, tensors, arguments, options, written):
             return result
-        if known != CERTAIN and not plan.assumes or known == NONE and not any(map(self.is_whole, tensors)):
+        if known == NONE and (not plan.assumes or not any(map(self.is_whole, tensors))):
             if written is not None:
                 self._forget(written)
             return result
@@ -386,6 +387,8 @@ class Values:
             if plan.random:
                 named["generator"] = self._generator
             value = plan.compute(*given, **named)
+            if known != CERTAIN and not plan.assumes and not self._is_finite(value):
+                raise LookupError
         except (LookupError, RuntimeError, TypeError, ValueError):  # no such kernel, or none for this type
             self._forget(written or ())
             return result
@@ -398,6 +401,9 @@ class Values:
         if isinstance(result, tuple):
             return tuple(self._placed(each, its, known) for each, its in zip(result, value))
         return self._placed(result, value, known)
+
+    def _is_finite(self, value):
+        return all(bool(self._torch.isfinite(each).all()) for each in (value if isinstance(value, tuple) else (value,)))
 
     def _placed(self, result, value, known):
         """The values in the result's memory; a result of another size, which hangs on values, is made anew."""
