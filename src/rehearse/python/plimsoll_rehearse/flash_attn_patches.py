@@ -1,5 +1,6 @@
-"""flash-attn 2.6 and later without its compiled part (FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE pip install flash-attn), which takes the vendor's compiler: what its
-functions allocate is allocated, and their kernels are noted. PyTorch has the same kernels, and launches those of sequences of one length."""
+"""flash-attn 2.6 and later without its compiled part (FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE pip install flash-attn), which takes the vendor's
+compiler: what its functions allocate is allocated, and their kernels are noted. PyTorch has the same forward kernel for sequences of one length,
+and launches it."""
 
 import functools
 import importlib.util
