@@ -79,6 +79,20 @@ TEST(Control, MarksAndBlocksGoIntoTheRecord) {
   EXPECT_EQ(blocks[0].bytes, 512u);
 }
 
+TEST(Control, NotesTheWorkOfALibraryThatIsNotThere) {
+  const Recorded recorded;
+  const auto call = core().get<decltype(plimsoll_rehearse_library_call)>("plimsoll_rehearse_library_call");
+  const std::int64_t numbers[] = {2, 8, 512};
+  EXPECT_EQ(call("some.attention", nullptr, static_cast<int>(record::Type::bf16), numbers, 3), 1);
+  std::uint64_t none[8] = {};
+  EXPECT_EQ(call("some.attention", none, static_cast<int>(record::Type::bf16), numbers, 3), 0);  // a stream that is none
+  const auto calls = recorded.of_tail<record::LibraryCall, std::int64_t>(record::Kind::library_call);
+  ASSERT_EQ(calls.size(), 1u);
+  EXPECT_EQ(recorded.name(calls[0].first.name), "some.attention");
+  EXPECT_EQ(calls[0].first.type, record::Type::bf16);
+  EXPECT_EQ(calls[0].second, (std::vector<std::int64_t>{2, 8, 512}));
+}
+
 TEST(Control, PausesTheRecord) {
   const auto pause = core().get<decltype(plimsoll_rehearse_record)>("plimsoll_rehearse_record");
   const Recorded recorded;
