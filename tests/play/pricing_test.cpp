@@ -19,9 +19,9 @@ TEST(Pricing, TheSlowestOfManyDevicesSetsThePace) {
   EXPECT_NEAR(pace_on("64x8xh100-sxm"), 1 + spread * 511 / 513, 1e-12);
 }
 
-// hardware/hosts.json: 2.5 % for A100s, so eight are 7/9 of it behind one.
+// hardware/hosts.json: 1.25 % for A100s, so eight are 7/9 of it behind one.
 TEST(Pricing, AFamilyMayHaveASpreadOfItsOwn) {
-  EXPECT_NEAR(pace_on("8xa100-80gb-sxm"), 1 + 0.025 * 7 / 9, 1e-12);
+  EXPECT_NEAR(pace_on("8xa100-80gb-sxm"), 1 + 0.0125 * 7 / 9, 1e-12);
   EXPECT_LT(pace_on("8xa100-80gb-sxm"), pace_on("8xh100-sxm"));
 }
 
