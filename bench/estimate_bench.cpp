@@ -114,7 +114,9 @@ void whole_process(benchmark::State& state, const Case& one) {
 
 const bool kRegistered = [] {
   for (const Case& one : cases()) {
-    benchmark::RegisterBenchmark((std::string("library_call/") + one.name).c_str(), library_call, one)->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark((std::string("library_call/") + one.name).c_str(), library_call, one)
+        ->Unit(benchmark::kMillisecond)
+        ->MeasureProcessCPUTime();
     benchmark::RegisterBenchmark((std::string("from_names/") + one.name).c_str(), from_names, one)->Unit(benchmark::kMillisecond);
     benchmark::RegisterBenchmark((std::string("whole_process/") + one.name).c_str(), whole_process, one)
         ->Unit(benchmark::kMillisecond)

@@ -25,6 +25,7 @@
 #include "plimsoll/strategy.hpp"
 #include "plimsoll/topology.hpp"
 #include "program/target_device.hpp"
+#include "units/threads.hpp"
 
 namespace plimsoll {
 namespace {
@@ -115,34 +116,57 @@ struct Asked {
   std::optional<double> most_seconds{};
 };
 
-/// Ranks of one pipeline stage hold the same program. Up to and with the first that does not fit, where no more is asked.
+/// Ranks of one pipeline stage hold the same program.
+RankReport rank_of(RankPrograms& programs, const Model& model, const std::vector<Stage>& stages, int stage, const Cluster& cluster,
+                   const Strategy& strategy, Basis basis, PlayedTime& time) {
+  RankReport rank;
+  rank.stage = stage;
+  rank.count = strategy.gpus / strategy.pp;
+  for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
+    rank.parameters += stages[chunk].parameters(strategy);
+  rank.memory = rank_memory(programs, model, stage, cluster, strategy, basis, rank.work, time);
+  rank.host = std::max(rank.memory.host, host_states(chunks_of(stages, stage, strategy), strategy));
+  return rank;
+}
+
+/// Threads on which ranks are estimated: one where somebody reads their programs in order, or where the first that does not fit is the last.
+int threads_for(const Asked& asked) {
+  constexpr int kMost = 4;  // each has a rank's program and its score in memory
+  return asked.reader || asked.only_if_fits ? 1 : std::min(machine_threads(), kMost);
+}
+
+/// The ranks of all stages; up to and with the first that does not fit, where no more is asked.
 std::vector<RankReport> ranks_of(const Model& model, const std::vector<Stage>& stages, const Cluster& cluster, const Strategy& strategy,
                                  Basis basis, const Asked& asked, PlayedTime& time) {
-  std::vector<RankReport> ranks;
-  RankPrograms programs(model, strategy, cluster, asked.reader);
-  const auto ends = [&] { return asked.only_if_fits && !ranks.empty() && verdict_of(ranks.back().memory) == Verdict::does_not_fit; };
-  for (int stage = 0; stage < strategy.pp && !ends(); ++stage) {
-    RankReport rank;
-    rank.stage = stage;
-    rank.count = strategy.gpus / strategy.pp;
-    for (std::size_t chunk = static_cast<std::size_t>(stage); chunk < stages.size(); chunk += static_cast<std::size_t>(strategy.pp))
-      rank.parameters += stages[chunk].parameters(strategy);
-    rank.memory = rank_memory(programs, model, stage, cluster, strategy, basis, rank.work, time);
-    rank.host = std::max(rank.memory.host, host_states(chunks_of(stages, stage, strategy), strategy));
-    ranks.push_back(std::move(rank));
-  }
+  std::vector<RankReport> ranks(static_cast<std::size_t>(strategy.pp));
+  const int threads = std::min(threads_for(asked), strategy.pp);
+  std::vector<RankPrograms> programs;
+  for (int thread = 0; thread < threads; ++thread) programs.emplace_back(model, strategy, cluster, asked.reader);
+  std::size_t ends = ranks.size();
+  on_threads(ranks.size(), threads, [&](std::uint64_t stage, int thread) {
+    try {
+      ranks[stage] = rank_of(programs[static_cast<std::size_t>(thread)], model, stages, static_cast<int>(stage), cluster, strategy, basis, time);
+    } catch (...) {
+      time.give_up();
+      throw;
+    }
+    const bool goes_on = !asked.only_if_fits || verdict_of(ranks[stage].memory) != Verdict::does_not_fit;
+    if (!goes_on) ends = stage + 1;
+    return goes_on;
+  });
+  ranks.resize(ends);
   return ranks;
 }
 
 /// Expected seconds of a step of several ranks, by the time of all and the memory of the first; nothing where that does not fit.
 std::optional<double> seconds_if_first_fits(const Model& model, const Cluster& cluster, const Strategy& strategy, Basis basis,
-                                            PlayedTime time) {
+                                            PlayedTime& time) {
   RankPrograms programs(model, strategy, cluster);
   std::optional<StepWork> work;
   if (verdict_of(rank_memory(programs, model, 0, cluster, strategy, basis, work, time)) == Verdict::does_not_fit) return {};
   for (int stage = 1; stage < strategy.pp; ++stage) {
     StepProgram program = programs.work_of_stage(stage);
-    time.add(program);
+    time.add(stage, program);
     programs.give_back(std::move(program));
   }
   return time_of(parts_of(time.busiest()), basis, model, cluster, strategy).step_seconds.expected;
@@ -186,7 +210,8 @@ Sought predict(const Model& model, const Cluster& cluster, const Strategy& strat
   const std::vector<Stage> stages = stages_of(model, strategy);
   const auto groups = group_shapes(strategy, Topology(cluster));
   if (asked.most_seconds && strategy.pp > 1) {
-    const auto seconds = seconds_if_first_fits(model, cluster, strategy, basis, PlayedTime(run_pricing(cluster, strategy, groups)));
+    PlayedTime time(run_pricing(cluster, strategy, groups));
+    const auto seconds = seconds_if_first_fits(model, cluster, strategy, basis, time);
     if (!seconds) return {};
     if (*seconds > *asked.most_seconds) return {{}, seconds};
   }

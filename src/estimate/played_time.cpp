@@ -94,6 +94,20 @@ Pricing run_pricing(const Cluster& cluster, const Strategy& resolved, const std:
   return pricing;
 }
 
+void PlayedTime::add(int stage, const StepProgram& program) {
+  std::unique_lock lock(taking_);
+  taken_.wait(lock, [&] { return given_up_ || ranks_.size() == static_cast<std::size_t>(stage); });
+  if (given_up_) return;
+  ranks_.push_back(pricer_.score(program));
+  taken_.notify_all();
+}
+
+void PlayedTime::give_up() {
+  const std::lock_guard lock(taking_);
+  given_up_ = true;
+  taken_.notify_all();
+}
+
 std::int64_t PlayedTime::pieces() const {
   std::int64_t sum = 0;
   for (const Score& rank : ranks_) sum += rank.pieces();

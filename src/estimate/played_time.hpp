@@ -2,6 +2,8 @@
 #pragma once
 
 #include <array>
+#include <condition_variable>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
@@ -30,12 +32,15 @@ StepTime parts_of(const Timeline& timeline);
 /// The pricing of that run: its devices, groups, and the pace of its framework's host.
 Pricing run_pricing(const Cluster& cluster, const Strategy& resolved, const std::array<GroupShape, kGroups>& groups);
 
-/// Takes the programs of a run's ranks one by one, in the order of their pipeline stages, and plays them together.
+/// Takes the programs of a run's ranks and plays them together.
 class PlayedTime {
  public:
   explicit PlayedTime(Pricing pricing) : pricer_(std::move(pricing)) {}
 
-  void add(const StepProgram& program) { ranks_.push_back(pricer_.score(program)); }
+  /// Takes the program of a stage when those of all before it were taken: what is read does not depend on which thread comes first.
+  void add(int stage, const StepProgram& program);
+  /// A program is missing: nobody waits any more, and nothing more is taken.
+  void give_up();
   /// Pieces of work of a step of all ranks.
   std::int64_t pieces() const;
   /// The step of every rank, with all its events.
@@ -48,6 +53,9 @@ class PlayedTime {
  private:
   Pricer pricer_;
   std::vector<Score> ranks_;
+  std::mutex taking_;
+  std::condition_variable taken_;
+  bool given_up_ = false;
 };
 
 }  // namespace plimsoll::estimation

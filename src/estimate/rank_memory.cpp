@@ -200,7 +200,7 @@ RankMemory rank_memory(RankPrograms& programs, const Model& model, int stage, co
   const OutsideAllocator outside = outside_of(cluster, resolved);
   StepProgram program = programs.of_stage(stage);
   work = work_of(program);
-  time.add(program);
+  time.add(stage, program);
   memory.host = program.host_pinned + program.host_pageable;
   const PlayMemoryOptions options = play_options(program, model, cluster, resolved);
   MemoryTrace trace = played(program, options, memory.out_of_memory, memory.out_of_memory_at);

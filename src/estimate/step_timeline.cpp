@@ -38,7 +38,7 @@ std::vector<RankTimeline> rank_timelines(const Model& model, const Cluster& clus
   std::vector<RankTimeline> ranks;
   for (int stage = 0; stage < strategy.pp; ++stage) {
     StepProgram program = programs.of_stage(stage);
-    time.add(program);
+    time.add(stage, program);
     refuse_too_many(time.pieces());
     RankTimeline rank;
     rank.stage = stage;

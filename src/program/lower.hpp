@@ -95,7 +95,7 @@ class TitanPipeline final : public RankSource {
   /// What lower_torchtitan gives for this rank.
   StepProgram rank(int pipeline_rank, StepProgram spare = {}) override;
   /// The same of any rank.
-  StepProgram recorded(const Rank& rank) const;
+  StepProgram recorded(const Rank& rank, StepProgram spare = {}) const;
 
  private:
   struct Impl;

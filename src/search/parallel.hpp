@@ -3,12 +3,9 @@
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
-#include <mutex>
-#include <thread>
-#include <vector>
 
 #include "plimsoll/search.hpp"
+#include "units/threads.hpp"
 
 namespace plimsoll::searching {
 
@@ -27,35 +24,17 @@ class Watch {
   std::atomic<bool> stopped_{false};
 };
 
-inline int threads_of(const SearchRequest& request) {
-  const unsigned machine = std::thread::hardware_concurrency();
-  return request.threads > 0 ? request.threads : machine > 0 ? static_cast<int>(machine) : 1;
-}
+inline int threads_of(const SearchRequest& request) { return request.threads > 0 ? request.threads : machine_threads(); }
 
 /// Calls `work(item, thread)` for every item below `items`, on `threads` threads of which the caller's is the first; between its own items
 /// that one tells `watch`. Ends early when the watcher says so, or with the first exception.
 template <class Work>
 void parallel_for(std::uint64_t items, int threads, Watch& watch, const char* phase, const Work& work) {
-  std::atomic<std::uint64_t> next{0};
-  std::exception_ptr failed;
-  std::mutex failing;
-  const auto run = [&](int thread) {
-    try {
-      for (std::uint64_t item = next++; item < items && !watch.stopped(); item = next++) {
-        if (thread == 0) watch.tell(phase, item, items);
-        work(item, thread);
-      }
-    } catch (...) {
-      const std::lock_guard lock(failing);
-      if (!failed) failed = std::current_exception();
-      next = items;
-    }
-  };
-  std::vector<std::thread> others;
-  for (int thread = 1; thread < threads && static_cast<std::uint64_t>(thread) < items; ++thread) others.emplace_back(run, thread);
-  run(0);
-  for (std::thread& each : others) each.join();
-  if (failed) std::rethrow_exception(failed);
+  on_threads(items, threads, [&](std::uint64_t item, int thread) {
+    if (thread == 0) watch.tell(phase, item, items);
+    if (!watch.stopped()) work(item, thread);
+    return !watch.stopped();
+  });
 }
 
 }  // namespace plimsoll::searching

@@ -1,11 +1,10 @@
 #include "plimsoll/validate.hpp"
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <set>
-#include <thread>
 
+#include "units/threads.hpp"
 #include "validate/compare.hpp"
 
 namespace plimsoll {
@@ -19,16 +18,10 @@ struct Job {
 /// Runs all jobs on the machine's cores; the results keep the order of the rows.
 std::vector<validation::RowResult> run_all(const std::vector<Job>& jobs, const Predictor& predictor) {
   std::vector<validation::RowResult> results(jobs.size());
-  std::atomic<std::size_t> next{0};
-  auto work = [&] {
-    for (std::size_t i = next++; i < jobs.size(); i = next++)
-      results[i] = validation::compare_row(jobs[i].set->source, *jobs[i].row, predictor);
-  };
-  const std::size_t cores = std::max(1u, std::thread::hardware_concurrency());
-  std::vector<std::thread> threads;
-  for (std::size_t i = 1; i < std::min(cores, jobs.size()); ++i) threads.emplace_back(work);
-  work();
-  for (auto& thread : threads) thread.join();
+  on_threads(jobs.size(), machine_threads(), [&](std::uint64_t i, int) {
+    results[i] = validation::compare_row(jobs[i].set->source, *jobs[i].row, predictor);
+    return true;
+  });
   return results;
 }
 

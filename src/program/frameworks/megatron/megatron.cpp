@@ -14,6 +14,7 @@
 #include "program/frameworks/megatron/schedule.hpp"
 #include "program/frameworks/megatron/split_schedule.hpp"
 #include "program/lower.hpp"
+#include "program/spare_program.hpp"
 #include "program/modules/megatron/gpt.hpp"
 #include "program/wrappers/megatron/ddp.hpp"
 #include "program/wrappers/megatron/fsdp.hpp"
@@ -126,12 +127,7 @@ class Training {
         tape_(run.device),
         config_(megatron_config(run.model, run.strategy, run.device)),
         runtime_(tape_, runtime_options(run.strategy, config_)) {
-    const auto emptied = [](std::vector<Instruction>& part) {
-      part.clear();
-      return std::move(part);
-    };
-    tape_.program().first_step = emptied(spare.first_step);
-    tape_.program().step = emptied(spare.step);
+    record_into_memory_of(std::move(spare), tape_);
     tape_.phase(Phase::init);
     for (const ChunkPlan& plan : chunk_plans(strategy_, config_, pipeline_rank)) {
       chunks_.push_back(std::make_unique<MegatronChunk>(runtime_, config_, plan, static_cast<std::int64_t>(chunks_.size())));

@@ -329,14 +329,14 @@ TitanPipeline::TitanPipeline(const Lowering& run) {
 }
 TitanPipeline::~TitanPipeline() = default;
 
-StepProgram TitanPipeline::rank(int pipeline_rank, StepProgram /*spare*/) { return recorded({pipeline_rank}); }
+StepProgram TitanPipeline::rank(int pipeline_rank, StepProgram spare) { return recorded({pipeline_rank}, std::move(spare)); }
 
-StepProgram TitanPipeline::recorded(const Rank& rank) const {
+StepProgram TitanPipeline::recorded(const Rank& rank, StepProgram spare) const {
   const TitanRankPlan plan = impl_->plan_of(rank.pipeline, rank.every_micro_batch);
   try {
-    return TitanTrainer(impl_->lowering, impl_->run, plan, rank.calls_passes).record();
+    return TitanTrainer(impl_->lowering, impl_->run, plan, rank.calls_passes).record(std::move(spare));
   } catch (const Routine::Differs&) {
-    return TitanTrainer(impl_->lowering, impl_->run, plan, false).record();
+    return TitanTrainer(impl_->lowering, impl_->run, plan, false).record({});
   }
 }
 

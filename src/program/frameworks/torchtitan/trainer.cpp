@@ -10,6 +10,7 @@
 #include "program/ops/ops.hpp"
 #include "program/optimizers/clipping.hpp"
 #include "program/optimizers/host_optimizer.hpp"
+#include "program/spare_program.hpp"
 #include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
@@ -53,7 +54,8 @@ std::unique_ptr<TitanTransfers> TitanTrainer::make_transfers() {
   return transfers;
 }
 
-StepProgram TitanTrainer::record() {
+StepProgram TitanTrainer::record(StepProgram spare) {
+  record_into_memory_of(std::move(spare), tape_);
   tape_.phase(Phase::init);
   for (auto& part : parts_) part->materialize();
   for (auto& part : parts_)

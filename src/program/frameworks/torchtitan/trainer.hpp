@@ -37,8 +37,8 @@ class TitanTrainer {
   /// `calls`: passes that only repeat others are called.
   TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan, bool calls);
 
-  /// The program. Throws Routine::Differs where a pass that was called does not do what one that runs does.
-  StepProgram record();
+  /// The program, written into the memory of `spare`. Throws Routine::Differs where a pass that was called does not do what one that runs does.
+  StepProgram record(StepProgram spare);
 
  private:
   PassMarks train_step(Accumulation& accumulation);
