@@ -14,7 +14,7 @@
 
 namespace plimsoll::estimation {
 
-/// The programs of a run's ranks; what ranks with equal stages share is lowered once. Its arguments must outlive it. `reader`, where there
+/// The programs of a run's ranks, one after the other. Its arguments must outlive it. `reader`, where there
 /// is one, sees each of them.
 class RankPrograms {
  public:

@@ -1,13 +1,12 @@
 #include "program/accumulation.hpp"
 
 #include "program/left_behind.hpp"
-#include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
 
 void Accumulation::repeat(StepProgram& program) const {
   if (left_out_ == 0) return;
-  TensorId next = std::max({names_in(program.init), names_in(program.first_step), names_in(program.second_step), names_in(program.step)});
+  TensorId next = tape_.take_names(0);
   const auto repeat_in = [&](Tape::Part part, std::vector<Instruction>& instructions) {
     const Stretch& stretch = stretches_[static_cast<std::size_t>(part)];
     Repeated repeated{stretch.begin, stretch.end, 1 + left_out_};

@@ -32,7 +32,7 @@ struct Rank {
   bool calls_passes = true;
 };
 
-/// The programs of a run's ranks. What ranks with equal stages do is recorded once where the framework's lowering can tell.
+/// The programs of a run's ranks.
 class RankSource {
  public:
   RankSource() = default;

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "plimsoll/error.hpp"
-#include "program/tensor_names.hpp"
 #include "program/written_tensor.hpp"
 
 namespace plimsoll::program {
@@ -27,6 +26,10 @@ constexpr char kCaller[] = "";
 Category category_of(const Tensor& tensor) {
   const Storage& storage = *tensor.impl()->storage;
   return storage.resident && storage.part != nullptr ? (*storage.part)[storage.at].category : Category::temporary;
+}
+
+bool names_a_tensor(const Instruction& each) {
+  return each.kind == InstructionKind::alloc || each.kind == InstructionKind::free || each.kind == InstructionKind::record_stream;
 }
 
 bool has_label(const Instruction& each) {

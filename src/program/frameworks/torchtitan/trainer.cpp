@@ -11,7 +11,6 @@
 #include "program/optimizers/clipping.hpp"
 #include "program/optimizers/host_optimizer.hpp"
 #include "program/spare_program.hpp"
-#include "program/tensor_names.hpp"
 
 namespace plimsoll::program {
 
@@ -75,12 +74,12 @@ StepProgram TitanTrainer::record(StepProgram spare) {
 }
 
 /// The passes of the plan's steady turn stand for those that are left out, in both parts of the program.
-void TitanTrainer::repeat_passes(StepProgram& program, const PassMarks& in_first, const PassMarks& in_step) const {
+void TitanTrainer::repeat_passes(StepProgram& program, const PassMarks& in_first, const PassMarks& in_step) {
   const auto repeated = [&](const PassMarks& marks) {
     return Repeated{marks.at[plan_.repeat_begin], marks.at[plan_.repeat_end], plan_.repeat_times};
   };
   program.repeated = repeated(in_step);
-  TensorId next = std::max({names_in(program.init), names_in(program.first_step), names_in(program.step)});
+  TensorId next = tape_.take_names(0);
   Repeated of_first = repeated(in_first);
   add_left_behind(program.first_step, of_first, in_first.end, next);
   add_left_behind(program.step, program.repeated, in_step.end, next);

@@ -43,7 +43,7 @@ class TitanTrainer {
  private:
   PassMarks train_step(Accumulation& accumulation);
   std::unique_ptr<TitanTransfers> make_transfers();
-  void repeat_passes(StepProgram& program, const PassMarks& in_first, const PassMarks& in_step) const;
+  void repeat_passes(StepProgram& program, const PassMarks& in_first, const PassMarks& in_step);
   TitanBatch next_batch();
   TitanBatch context_part(const TitanBatch& batch);
   void shard_in_place(TitanBatch& batch);
