@@ -297,7 +297,7 @@ std::string advice_on_reads(const Recording& recording) {
 std::string advice_on(const Recording& recording) {
   if (recording.error.find("undefined symbol") != std::string::npos || recording.error.find("symbol not found") != std::string::npos)
     return "a library of the program wants a function that the stand-in device does not have: its version is newer than this plimsoll's";
-  for (const char* name : {"'flash_attn'", "FlashAttention2"})  // as Python and transformers call it
+  for (const char* name : {"No module named 'flash_attn'", "FlashAttention2 has been toggled on"})  // as Python and transformers say it
     if (recording.error.find(name) != std::string::npos)
       return "its Python is enough: FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE pip install --no-build-isolation flash-attn";
   if (recording.error.find("ModuleNotFoundError") == 0) return "install it for the Python of the command";

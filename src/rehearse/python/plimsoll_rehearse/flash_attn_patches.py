@@ -1,8 +1,9 @@
-"""flash-attn 2.6 and later without its compiled part (FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE pip install flash-attn), which takes the vendor's
+"""flash-attn 2.6.1 and later without its compiled part (FLASH_ATTENTION_SKIP_CUDA_BUILD=TRUE pip install flash-attn), which takes the vendor's
 compiler: what its functions allocate is allocated, and their kernels are noted. PyTorch has the same forward kernel for sequences of one length,
 and launches it."""
 
 import functools
+import importlib.machinery
 import importlib.util
 import math
 import re
@@ -12,7 +13,7 @@ import types
 from . import device, journal
 
 COMPILED = "flash_attn_2_cuda"
-FIRST, FIRST_WITHOUT_INPUTS = (2, 6), (2, 7)  # releases
+FIRST, FIRST_WITHOUT_INPUTS = (2, 6, 1), (2, 7, 0)  # releases: whose arguments are these, whose answers leave the inputs out
 BLOCK = 128  # of queries: rows of what the backward pass accumulates come in whole ones
 TYPES = {"float16": 3, "bfloat16": 4}  # record::Type
 
@@ -21,9 +22,17 @@ def round_up(number, multiple):
     return -(-number // multiple) * multiple
 
 
+def release():
+    """Of the package that calls; the newest where another calls the compiled part by itself."""
+    caller = sys.modules.get("flash_attn")
+    return tuple(map(int, re.findall(r"\d+", caller.__version__)[:3])) if caller else FIRST_WITHOUT_INPUTS
+
+
 def told(function):
     @functools.wraps(function)
     def wrapped(*arguments, **options):
+        if release() < FIRST:
+            raise NotImplementedError(f"plimsoll rehearse: {COMPILED} is not installed, and nothing stands for that of flash-attn before 2.6.1")
         journal.replaced(f"{COMPILED}, the compiled part of flash-attn, which is not installed")
         return function(*arguments, **options)
 
@@ -48,11 +57,7 @@ def fwd(q, k, v, out, alibi_slopes, dropout, scale, causal, left, right, softcap
 
 def results(q, k, v, out, *rest):
     """Until 2.6 the inputs came back too, and the output once more as it was before its padding was cut off."""
-    caller = sys.modules.get("flash_attn")  # or whoever calls the compiled part by itself, as of the newest release
-    version = tuple(map(int, re.findall(r"\d+", caller.__version__)[:2])) if caller else FIRST_WITHOUT_INPUTS
-    if version < FIRST:
-        raise NotImplementedError(f"plimsoll rehearse: {COMPILED} is not installed, and nothing stands for that of flash-attn {caller.__version__}")
-    return (out, *rest) if version >= FIRST_WITHOUT_INPUTS else (out, q, k, v, out, *rest)
+    return (out, *rest) if release() >= FIRST_WITHOUT_INPUTS else (out, q, k, v, out, *rest)
 
 
 def window(left, right):
@@ -83,7 +88,7 @@ def varlen_fwd(
 def bwd(dout, q, k, v, out, lse, dq, dk, dv, alibi_slopes, dropout, scale, causal, left, right, softcap, deterministic, generator, rng_state):
     batch, queries = q.shape[:2]
     work = (batch, queries, k.size(1))
-    softmax_d = backward(q, k, dq, dk, dv, (batch,), round_up(queries, BLOCK), work, causal, dropout, left, deterministic)
+    softmax_d = backward(q, k, dq, dk, dv, (batch,), round_up(queries, BLOCK), work, batch, causal, dropout, left, deterministic)
     return dq, dk, dv, softmax_d
 
 
@@ -92,13 +97,14 @@ def varlen_bwd(
     dout, q, k, v, out, lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, alibi_slopes, max_q, max_k, dropout, scale, zero_tensors, causal, left, right,
     softcap, deterministic, generator, rng_state
 ):  # fmt: skip
-    rows = q.size(0) + BLOCK * (cu_seqlens_q.numel() - 1)
+    count = cu_seqlens_q.numel() - 1
+    rows = q.size(0) + BLOCK * count
     work = sequences(q, k, cu_seqlens_q, cu_seqlens_k, max_q, max_k)
-    softmax_d = backward(q, k, dq, dk, dv, (), rows, work, causal, dropout, left, deterministic)
+    softmax_d = backward(q, k, dq, dk, dv, (), rows, work, count, causal, dropout, left, deterministic)
     return dq, dk, dv, softmax_d
 
 
-def backward(q, k, dq, dk, dv, batch, rows, work, causal, dropout, left, deterministic):
+def backward(q, k, dq, dk, dv, batch, rows, work, count, causal, dropout, left, deterministic):
     """The row sums, dQ in fp32, and, where query heads share a key head, the gradients of each before they are summed."""
     import torch
 
@@ -108,7 +114,7 @@ def backward(q, k, dq, dk, dv, batch, rows, work, causal, dropout, left, determi
     wide = round_up(head_dim, 32 if head_dim <= 128 else 64)
     if deterministic:
         processors = torch.cuda.get_device_properties(q.device).multi_processor_count
-        parts = -(-processors // (work[0] * heads))
+        parts = -(-processors // (count * heads))  # of `count` sequences
         accumulated = torch.zeros((parts, *batch, rows, heads, wide), **single)
     else:
         accumulated = torch.empty((*batch, rows, heads, wide), **single)
@@ -141,10 +147,13 @@ def launch(direction, q, k, work, causal, dropout, left):
 
     batch, queries, keys = work
     heads, kv_heads, head_dim = q.size(-2), k.size(-2), q.size(-1)
+    kind = str(q.dtype).split(".")[-1]
+    if kind not in TYPES:
+        raise RuntimeError("FlashAttention only support fp16 and bf16 data type")  # as the compiled part says it
     seen = 1 + (left + 1 if 0 <= left < keys else 0)
     numbers = (batch, heads, queries, head_dim, batch, kv_heads, keys, head_dim, head_dim, 1 + bool(causal) + 4 * (dropout > 0), seen)
     stream = torch.cuda.current_stream(q.device).cuda_stream
-    device.library_call(f"flash_attn.attention_{direction}", stream, TYPES[str(q.dtype).split(".")[-1]], numbers)
+    device.library_call(f"flash_attn.attention_{direction}", stream, TYPES[kind], numbers)
 
 
 def fwd_kvcache(*arguments, **options):
@@ -153,6 +162,7 @@ def fwd_kvcache(*arguments, **options):
 
 if importlib.util.find_spec(COMPILED) is None:
     module = types.ModuleType(COMPILED)
+    module.__spec__ = importlib.machinery.ModuleSpec(COMPILED, None)
     for function in (fwd, varlen_fwd, bwd, varlen_bwd, fwd_kvcache):
         setattr(module, function.__name__, function)
     sys.modules[COMPILED] = module

@@ -47,7 +47,7 @@ def end_with_workers(folder):
 
 
 def any_world_is_done(folder):
-    """Whether all ranks of a world have told how they ended."""
+    """Whether all ranks of a world have told how they ended; worlds of one size (trials side by side) are not told apart, and pass for one."""
     done = {}
     for path in glob.glob(os.path.join(folder, "*.summary")):
         with open(path, encoding="utf-8") as file:

@@ -353,6 +353,8 @@ class Values:
             return False
         levels = {id(each): self._known_of_each(each) for each in inputs}
         if plan.name in ("cat", "stack"):
+            if plan.outs:  # a tensor of the program's own, which levels are not written into
+                return False
             found = plan.operator([levels[id(each)] for each in arguments[0]], *arguments[1:], **options)
         else:
             found = functools.reduce(self._torch.minimum, levels.values()).expand(outputs[0].shape)
@@ -522,7 +524,7 @@ def patch(torch):
 
 def are_known(*tensors):
     """For what stands in for a library's functions, which no operator is."""
-    return all(bool(values.knowledge(each)) for values in _followed for each in tensors)
+    return bool(_followed) and all(bool(values.knowledge(each)) for values in _followed for each in tensors)
 
 
 def keep_parameters(values):
