@@ -28,7 +28,7 @@ struct Rank {
   int pipeline = 0;  ///< its place in the pipeline
   /// Of many micro-batches those that only repeat others are left out (StepProgram::repeated), unless all are asked for.
   bool every_micro_batch = false;
-  /// A pipeline's passes that only repeat others are called (routine.hpp); else all run.
+  /// Passes, and batches' masks, that only repeat others are called (routine.hpp); else all run.
   bool calls_passes = true;
 };
 

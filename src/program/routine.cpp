@@ -108,7 +108,9 @@ std::optional<Routine::Form> Routine::read(const Pass& pass, const Tensor& tenso
   const auto allocates = [&](const Named& named) {
     return named.pass == form.pass && pass.instructions[named.at].kind == InstructionKind::alloc && pass.instructions[named.at].id == form.id;
   };
-  form.at = std::find_if(pass.naming.begin(), pass.naming.end(), allocates)->at;
+  const auto named = std::find_if(pass.naming.begin(), pass.naming.end(), allocates);
+  if (named == pass.naming.end()) return {};
+  form.at = named->at;
   return form;
 }
 

@@ -183,7 +183,7 @@ class Training {
            !*strategy_.megatron.defer_embedding_wgrad_compute;
   }
 
-  /// Micro-batches of an interleaved schedule between whose first and last pass there is one more.
+  /// Micro-batches between whose first and last pass there is one more, in whole groups of the pipeline (which an interleaved schedule takes).
   std::int64_t fewest_to_learn() const {
     constexpr std::int64_t kPasses = 3;
     return round_up(kPasses, strategy_.pp);
