@@ -37,7 +37,7 @@ class TitanTrainer {
   /// `calls`: passes that only repeat others are called.
   TitanTrainer(const Lowering& lowering, const TitanRun& run, const TitanRankPlan& plan, bool calls);
 
-  /// The program, written into the memory of `spare`. Throws Routine::Differs where a pass that was called does not do what one that runs does.
+  /// The program, written into the memory of `spare`. Throws Routine::Differs where a call asks for what was not learnt.
   StepProgram record(StepProgram spare);
 
  private:
