@@ -220,7 +220,8 @@ const Wild kLines[] = {
            {{"task", "cpo"}, {"supervised_term", "false"}}),
     script("ms-swift's environments", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 2048 --use_vllm true --use_gym_env true", {},
            "answers of several turns, in an environment"),
-    script("ms-swift's teacher", "NPROC_PER_NODE=8 swift rlhf --rlhf_type gkd --model Qwen/Qwen2.5-7B --teacher_model Qwen/Qwen2.5-14B --teacher_deepspeed zero3", {}, "rlhf_type: gkd"),
+    script("ms-swift's teacher", "NPROC_PER_NODE=8 swift rlhf --rlhf_type gkd --model Qwen/Qwen2.5-7B --teacher_model Qwen/Qwen2.5-14B --teacher_deepspeed zero3 --lmbda 0", {},
+           "a teacher whose engine is set up otherwise than the model's"),
     // set_default_max_tokens cuts an answer to what its prompt leaves of vllm_max_model_len, so that prompts' length decides.
     script("ms-swift's answers that fill the engine's length",
            "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --model Qwen/Qwen2.5-7B --max_length 2048 --max_completion_length 2048 --vllm_max_model_len 2048 --use_vllm true --torch_dtype bfloat16", {},
@@ -240,7 +241,11 @@ const Wild kLines[] = {
            "--torch_dtype bfloat16 --gradient_accumulation_steps 4", {}, "weights that lie on the host while answers are written"),
     script("ms-swift's GRPO of entropies", "NPROC_PER_NODE=8 swift rlhf --rlhf_type grpo --log_entropy true --model Qwen/Qwen2.5-7B --max_length 1024 --use_vllm true --vllm_mode colocate "
            "--torch_dtype bfloat16 --gradient_accumulation_steps 4", {}, "entropies of whole logits"),
-    script("ms-swift's GKD", "NPROC_PER_NODE=8 swift rlhf --rlhf_type gkd --model Qwen/Qwen2.5-7B --max_length 1024 --torch_dtype bfloat16 --gradient_accumulation_steps 4", {}, "rlhf_type: gkd"),
+    script("ms-swift's GKD", "NPROC_PER_NODE=8 swift rlhf --rlhf_type gkd --model Qwen/Qwen2.5-7B --max_length 1024 --torch_dtype bfloat16 --gradient_accumulation_steps 4", {},
+           "texts that the model writes itself before it learns of them (lmbda, 0.5 by itself)"),
+    script("ms-swift's GKD of given texts", "NPROC_PER_NODE=8 swift rlhf --rlhf_type gkd --model Qwen/Qwen2.5-7B --teacher_model Qwen/Qwen2.5-14B-Instruct --lmbda 0 --max_length 1024 "
+           "--torch_dtype bfloat16 --per_device_train_batch_size 4 --gradient_accumulation_steps 4",
+           {{"task", "gkd"}, {"trainer", "ms-swift"}, {"teacher", "Qwen/Qwen2.5-14B-Instruct"}, {"lora.r", "8"}}),
     script("ms-swift's other reference", "swift rlhf --rlhf_type dpo --model Qwen/Qwen2.5-7B --ref_model Qwen/Qwen2.5-1.5B --max_length 2048 --torch_dtype bfloat16 "
            "--gradient_accumulation_steps 8", {}, "a reference that is another model"),
     script("a verb that it has not", "trl sfft " + kModel, {}, "starts no training program that is known here"),
