@@ -140,9 +140,9 @@ def launches(checks, folder):
     peaks = [json.dumps(one["report"]["ranks"]) for one in found]
     checks.check(each.code == 0 and len(found) == 2 and peaks[0] != peaks[1], f"--all: exit {each.code}: {each.err[:300]}")
     with open(path, "a", encoding="utf-8") as file:
-        file.write("swift rlhf --rlhf_type gkd --model a\n")
+        file.write("swift rlhf --rlhf_type ppo --model a\n")
     table = run("estimate", "--from", path, "--on", "h100-sxm", "--all")
-    checks.check(table.code == 2 and table.out.count(" fits ") == 2 and "rlhf_type: gkd" in table.out, f"--all: {table.out[:600]}")
+    checks.check(table.code == 2 and table.out.count(" fits ") == 2 and "rlhf_type: ppo" in table.out, f"--all: {table.out[:600]}")
     asked = run("estimate", "--from", path, "--on", "h100-sxm", "--launch", "3")
     checks.check(asked.code == 2 and len(asked.err.splitlines()) == 1, f"--launch 3: {asked.err[:300]}")
 
