@@ -19,7 +19,7 @@ OWN = {
     "allocator-compiled-ddp": "torch.compile of every layer and of whole models under DDP",
     "allocator-compiled-fsdp2": "torch.compile of whole models under FSDP2, whose hooks cut them",
     "allocator-verl": "verl's FSDP workers: one device, FSDP1, FSDP2, LoRA",
-    "allocator-trl": "TRL's SFT, preferences and rewards: one device, DDP, FSDP2, ZeRO, LoRA",
+    "allocator-trl": "TRL's SFT, preferences, rewards and teachers: one device, DDP, FSDP2, ZeRO, LoRA",
     "allocator-accelerate": "Accelerate and transformers' Trainer: one device, DDP, FSDP1, FSDP2, LoRA, bitsandbytes' weights",
     "allocator-axolotl": "axolotl's kernels for adapters and cut cross entropy",
     "allocator-flash-attention": "transformers with flash_attention_2: twenty-odd model types",

@@ -15,7 +15,8 @@ import sys
 MOST_SECONDS = 5.0
 DEVICES = ["1xh100-sxm", "8xh100-sxm", "2x8xh100-sxm", "8xmi300x", "4xa100-80gb", "1xrtx4090", "2xrtx4090", "8xh200", "64x8xh100-sxm"]
 FRAMEWORKS = ["transformers", "accelerate", "deepspeed", "megatron-core", "megatron-lm", "torchtitan", "torchtune", "axolotl", "nanotron"]
-TASKS = ["full", "lora", "qlora", "dpo", "kto", "orpo", "cpo", "reward", "grpo", "rloo", "trl-sft", "cls"]
+TEACHERS = ["llama-3.2-1b", "qwen2.5-1.5b", "qwen3-30b-a3b", "gpt2", "gpt-oss-20b", "deepseek-v3"]
+TASKS = ["full", "lora", "qlora", "dpo", "kto", "orpo", "cpo", "reward", "grpo", "rloo", "gkd", "trl-sft", "cls"]
 # How often an option stands in a line, and with which values.
 OPTIONS = [
     ("--framework", 0.6, FRAMEWORKS),
@@ -41,6 +42,8 @@ def drawn_task(draw):
         words += ["--num-labels", "3"]
     if task in ("grpo", "rloo"):
         words += ["--prompt-len", "128", "--seq", "640"] + draw.choice([[], ["--engine-share", "0.3"]])
+    if task == "gkd":
+        words += ["--teacher", draw.choice(TEACHERS), "--divergence", draw.choice(["mixture", "forward", "reverse"])]
     return words
 
 
