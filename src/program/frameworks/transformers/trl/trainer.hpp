@@ -24,6 +24,7 @@ bool keeps_reference_model(const Strategy& strategy);
 
 /// The model that is frozen beside the trained one: its copy, or its teacher.
 const Model& frozen_model(const Model& model, const Strategy& strategy);
+const Model& frozen_model(const Model&& model, const Strategy& strategy) = delete;
 
 /// The strategy by which that is built: without adapters, its weights in no fewer bits.
 Strategy strategy_of_frozen(const Strategy& strategy);
