@@ -5,8 +5,10 @@
 #include <cstdint>
 #include <exception>
 #include <mutex>
-#include <thread>
 #include <vector>
+#ifndef __EMSCRIPTEN__  // a page has one
+#include <thread>
+#endif
 
 namespace plimsoll {
 
@@ -23,7 +25,7 @@ inline int machine_threads() {
 /// Calls `work(item, thread)` for every item below `items`, in order, on `threads` threads of which the caller's is the first, until one
 /// answers that this is enough. Ends early with an exception: of several the one of the first item is thrown.
 template <class Work>
-void on_threads(std::uint64_t items, int threads, const Work& work) {
+void on_threads(std::uint64_t items, [[maybe_unused]] int threads, const Work& work) {
   std::atomic<std::uint64_t> next{0};
   std::exception_ptr failed;
   std::uint64_t failed_at = items;
@@ -41,10 +43,14 @@ void on_threads(std::uint64_t items, int threads, const Work& work) {
       }
     }
   };
+#ifdef __EMSCRIPTEN__
+  run(0);
+#else
   std::vector<std::thread> others;
   for (int thread = 1; thread < threads && static_cast<std::uint64_t>(thread) < items; ++thread) others.emplace_back(run, thread);
   run(0);
   for (std::thread& each : others) each.join();
+#endif
   if (failed) std::rethrow_exception(failed);
 }
 
