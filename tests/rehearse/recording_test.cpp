@@ -468,24 +468,32 @@ TEST(Recording, BatchNormalizationMovesItsImages) {
   EXPECT_TRUE(recording.bytes_known[0] && recording.bytes_known[1]);
 }
 
-/// flash-attn's backward pass of query heads that share key heads: row sums, gradients and dQ's cast; the sums over heads are PyTorch's own.
-TEST(Recording, AttentionOfFlashAttnIsItsKernels) {
+/// A step of a library's attention in bf16, whose passes note the same numbers.
+Recording attention_recording(const char* forward, const char* backward, const std::vector<std::int64_t>& numbers) {
   RecordWriter writer;
-  const std::int64_t numbers[] = {2, 8, 512, 64, 2, 2, 512, 64, 64, 1 + 1, 1};
   record::LibraryCall call{};
-  call.count = 11;
+  call.count = static_cast<std::uint32_t>(numbers.size());
   call.type = record::Type::bf16;
-  const std::string_view tail(reinterpret_cast<const char*>(numbers), sizeof numbers);
-  call.name = writer.name("flash_attn.attention_forward");
+  const std::string_view tail(reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(std::int64_t));
+  call.name = writer.name(forward);
   writer.phase("forward").write(record::Kind::library_call, call, tail);
-  call.name = writer.name("flash_attn.attention_backward");
+  call.name = writer.name(backward);
   writer.phase("backward").write(record::Kind::library_call, call, tail).step_end();
-  const Recording recording = read(writer);
+  return read(writer);
+}
+
+std::vector<Attention::Part> attention_parts(const Recording& recording) {
   std::vector<Attention::Part> parts;
   for (const Instruction& instruction : recording.program.step)
     if (instruction.kind == InstructionKind::kernel) parts.push_back(recording.program.kernels[instruction.id].attention()->part);
+  return parts;
+}
+
+/// flash-attn's backward pass of query heads that share key heads: row sums, gradients and dQ's cast; the sums over heads are PyTorch's own.
+TEST(Recording, AttentionOfFlashAttnIsItsKernels) {
+  const Recording recording = attention_recording("flash_attn.attention_forward", "flash_attn.attention_backward", {2, 8, 512, 64, 2, 2, 512, 64, 64, 1 + 1, 1});
   using Part = Attention::Part;
-  EXPECT_EQ(parts, (std::vector<Part>{Part::forward, Part::delta, Part::backward, Part::convert}));
+  EXPECT_EQ(attention_parts(recording), (std::vector<Part>{Part::forward, Part::delta, Part::backward, Part::convert}));
   const Attention& first = *recording.program.kernels[0].attention();
   EXPECT_EQ(first.library, AttentionLibrary::flash2);
   EXPECT_TRUE(first.causal);
@@ -496,22 +504,10 @@ TEST(Recording, AttentionOfFlashAttnIsItsKernels) {
 /// Causal attention of 8 heads that share 2 key heads: forward one kernel; backward the row sums, the gradients, dQ's cast, and the sums of
 /// dK and dV over shared heads. Each call sets its kernels' counter first.
 TEST(Recording, AttentionOfALibraryIsItsKernels) {
-  RecordWriter writer;
-  const std::int64_t numbers[] = {2, 8, 512, 64, 2, 2, 512, 64, 32, 1 + 1, 1 + 128};
-  record::LibraryCall call{};
-  call.count = 11;
-  call.type = record::Type::bf16;
-  const std::string_view tail(reinterpret_cast<const char*>(numbers), sizeof numbers);
-  call.name = writer.name("cudnn.attention_forward query dimensions, …");
-  writer.phase("forward").write(record::Kind::library_call, call, tail);
-  call.name = writer.name("cudnn.attention_backward query dimensions, …");
-  writer.phase("backward").write(record::Kind::library_call, call, tail).step_end();
-  const Recording recording = read(writer);
-  std::vector<Attention::Part> parts;
-  for (const Instruction& instruction : recording.program.step)
-    if (instruction.kind == InstructionKind::kernel) parts.push_back(recording.program.kernels[instruction.id].attention()->part);
+  const Recording recording = attention_recording("cudnn.attention_forward query dimensions, …", "cudnn.attention_backward query dimensions, …",
+                                                  {2, 8, 512, 64, 2, 2, 512, 64, 32, 1 + 1, 1 + 128});
   using Part = Attention::Part;
-  EXPECT_EQ(parts, (std::vector<Part>{Part::forward, Part::delta, Part::backward, Part::convert, Part::sum_heads, Part::sum_heads}));
+  EXPECT_EQ(attention_parts(recording), (std::vector<Part>{Part::forward, Part::delta, Part::backward, Part::convert, Part::sum_heads, Part::sum_heads}));
   ASSERT_EQ(recording.program.copies.size(), 2u);
   EXPECT_EQ(recording.program.copies[0].bytes, 4);
   const Attention& first = *recording.program.kernels[0].attention();
